@@ -27,7 +27,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import close_out_ends, replicas, stalls
+from benchmarks import close_out_ends, pages, replicas, stalls
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
@@ -240,7 +240,7 @@ def _scaling(chosen: argparse.Namespace) -> int:
     machine = f"{results.today()}: {results.this_machine()}"
     heading = f"Measured on {machine}; medians of {chosen.rounds} rounds."
     page = chosen.into.read_text(encoding="utf-8")
-    chosen.into.write_text(measuring.renewed(page, f"{heading}\n\n{shown}"), "utf-8")
+    chosen.into.write_text(pages.renew(page, {"scaling": f"{heading}\n\n{shown}"}), "utf-8")
     return 0
 
 
@@ -252,7 +252,7 @@ def _table(chosen: argparse.Namespace) -> int:
         return 1
     for page in chosen.into:
         try:
-            page.write_text(table.renewed(page.read_text(encoding="utf-8"), found), "utf-8")
+            page.write_text(pages.renew(page.read_text("utf-8"), table.figures_of(found)), "utf-8")
         except (OSError, ValueError) as error:
             sys.stderr.write(f"{page} cannot be renewed: {error}\n")
             return 1
@@ -317,7 +317,7 @@ def _replicas(chosen: argparse.Namespace) -> int:
     )
     sys.stdout.write(figures)
     if chosen.page is not None:
-        page = replicas.renewed(chosen.page.read_text(encoding="utf-8"), figures)
+        page = pages.renew(chosen.page.read_text("utf-8"), {"replicas": figures})
         chosen.page.write_text(page, encoding="utf-8")
     return 0
 

@@ -18,6 +18,7 @@ from proxy.conversation.tools import Tool, ToolCall
 from proxy.guardrails.close_out import CloseOut, find_cause
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.transcript import list_completed_calls
+from temper_evals.report.markdown import markdown_table
 from temper_evals.statistics import upper_bound
 
 _HEADINGS = ("category", "right turns", "asked", "share", "below (95 %)", "other turns", "asked")
@@ -64,14 +65,14 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
 
 
 def markdown(found: dict[str, EndCounts]) -> str:
-    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
+    rows: list[tuple[object, ...]] = []
     for category, counts in found.items():
         right, other = counts.turns[True], counts.turns[False]
         asked, bound = counts.asked[True], upper_bound(counts.asked[True], right)
         share = f"{100 * asked / max(1, right):.2f} %"
-        cells = (category, right, asked, share, f"{100 * bound:.2f} %", other, counts.asked[False])
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines) + "\n"
+        rest = (f"{100 * bound:.2f} %", other, counts.asked[False])
+        rows.append((category, right, asked, share, *rest))
+    return markdown_table(_HEADINGS, rows)
 
 
 def _message(said: JsonObject) -> Message:

@@ -18,9 +18,9 @@ from proxy.context.replay import Rules, Tiered
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
+from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.transcript import has_failed
 
 GOAL_MS, GOAL_MESSAGES, GOAL_GROWTH = 10.0, 2_000, 2.5
 WORDS = ["the", "old", "file", "has", "a", "line", "with", "some", "more", "text", "about", "it"]

@@ -6,6 +6,7 @@ from statistics import mean
 
 from benchmarks.token_counts import share
 from proxy.conversation.json import JsonObject
+from temper_evals.report.markdown import markdown_table
 
 CACHED_GOAL, BREAKS_GOAL, LEAD_GOAL, ERROR_GOAL, ADDED_GOAL = 0.9, 4, 0.25, 0.02, 15.0
 FIRST_FACTS_GOAL, MEAN_FACTS_GOAL = 0.85, 0.4  # of those planted
@@ -146,9 +147,7 @@ _HEADS = (
 
 def table(runs: Sequence[Run]) -> str:
     """Write the figures of all runs as a Markdown table."""
-    lines = ["| " + " | ".join(_HEADS) + " |", "|---" * len(_HEADS) + "|"]
-    lines += ["| " + " | ".join(_cells(run)) + " |" for run in runs]
-    return "\n".join(lines) + "\n"
+    return markdown_table(_HEADS, map(_cells, runs))
 
 
 def _cells(run: Run) -> tuple[str, ...]:

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from benchmarks.load.candidates import REPOSITORY, Launch
 from benchmarks.load.client import Target
-from benchmarks.load.processes import free_port, pinned
+from benchmarks.load.processes import pinned
 from benchmarks.load.replies import Behaviour
-from benchmarks.load.subjects import Subject, launched, mock_backend
+from benchmarks.load.subjects import Subject, mock_backend, serve_temper
 from benchmarks.load.workloads import Workload
 
 OFF, AGAIN, ON, WATCHED = "off", "off, again", "on, nobody watches", "on, one watches"
@@ -59,7 +58,7 @@ def _started(url: str, folder: Path, chosen: argparse.Namespace) -> "Rounds":
     """Start all servers anew and measure them."""
     with contextlib.ExitStack() as stack:
         subjects = {
-            name: stack.enter_context(serve_temper(url, folder / f"{name}.log", is_on=name == ON))
+            name: stack.enter_context(serve(url, folder / f"{name}.log", is_on=name == ON))
             for name in (OFF, AGAIN, ON)
         }
         subjects[WATCHED] = subjects[ON]
@@ -104,12 +103,10 @@ def _line(starts: Sequence[Rounds], name: str) -> str:
     )
 
 
-def serve_temper(url: str, log: Path, *, is_on: bool) -> contextlib.AbstractContextManager[Subject]:
-    port = free_port()
-    serve = ("-m", "proxy", "serve", "--backend-url", url, "--port", str(port))
+def serve(url: str, log: Path, *, is_on: bool) -> contextlib.AbstractContextManager[Subject]:
+    """Run Temper with the dashboard, or without."""
     environment = {"TEMPER_UI__ENABLED": str(is_on).lower(), "PYTHONHASHSEED": "0"}
-    launch = Launch((sys.executable, *serve), environment=environment, folder=REPOSITORY)
-    return launched(launch, port, log, core=1)
+    return serve_temper(url, log, environment)
 
 
 async def _measured(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from benchmarks.dashboard import ask_each, serve_temper
+from benchmarks.dashboard import ask_each, serve
 from benchmarks.load.subjects import Subject, mock_backend
 
 _WARM = 500  # requests
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with (
         tempfile.TemporaryDirectory() as name,
         mock_backend(Path(name)) as url,
-        serve_temper(url, Path(name) / "temper.log", is_on=True) as subject,
+        serve(url, Path(name) / "temper.log", is_on=True) as subject,
     ):
         return asyncio.run(_watch(subject, requests))
 

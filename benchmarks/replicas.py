@@ -18,7 +18,7 @@ import socket
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,16 +26,16 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.load.candidates import REPOSITORY, Launch
+from benchmarks.load.candidates import REPOSITORY
 from benchmarks.load.generator import Effort, send
-from benchmarks.load.processes import free_port
 from benchmarks.load.replies import Behaviour
-from benchmarks.load.subjects import Subject, launched, mock_backend
+from benchmarks.load.subjects import mock_backend, serve_temper
 from benchmarks.load.workloads import Workload
 from proxy.processes.launch import LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
+from temper_evals.report.markdown import markdown_table
 
 SLOTS, FLOOD, NEWCOMERS = 2, 12, 4
 _MOST_ROUNDS = 20  # that a newcomer is waited for: the engine's own queue may starve it
@@ -45,7 +45,6 @@ _LAST = ("nice", "-n", "19")
 _FREEZE_SECONDS, _KEYED = 6, 400
 _LONG_MS = 50.0  # of a call that takes a few
 _SCRIPTS = {"default": ("and so on", " and on\0")}
-_MARK = re.compile(r"(<!-- figures: replicas -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 _PATIENCE = 300.0
 
 
@@ -95,9 +94,9 @@ def measure_throughput(store: str, rounds: int, seconds: float) -> Throughput:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         backend = stack.enter_context(mock_backend(folder))
-        one = stack.enter_context(_temper(backend, folder, "plain", {}))
+        one = stack.enter_context(serve_temper(backend, folder / "plain.log"))
         shared = {"TEMPER_STATE__URL": store}
-        other = stack.enter_context(_temper(backend, folder, "shared", shared))
+        other = stack.enter_context(serve_temper(backend, folder / "shared.log", shared))
         found: list[tuple[float, float]] = []
         for number in range(rounds + 1):
             order = (one, other) if number % 2 else (other, one)
@@ -117,7 +116,7 @@ def measure_outage(store: str) -> Outage:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         backend = stack.enter_context(mock_backend(folder))
         shared = {"TEMPER_STATE__URL": store}
-        temper = stack.enter_context(_temper(backend, folder, "shared", shared))
+        temper = stack.enter_context(serve_temper(backend, folder / "shared.log", shared))
         before = asyncio.run(send(temper.target, workload, Effort(requests=_KEYED)))
         _freeze(store)
         batches = [
@@ -137,23 +136,20 @@ def markdown(
     turns: Sequence[Turns], throughput: Throughput | None, outage: Outage | None = None
 ) -> str:
     """Return the figures as they stand in the guide."""
-    lines = [
-        f"| {SLOTS} slots, flooded by {FLOOD} at once | rounds until a newcomer's answer |"
-        " at most | longest queue in the engine | at most |",
-        "|---|---|---|---|---|",
-        *(_row(one) for one in turns),
-    ]
+    flooded = f"{SLOTS} slots, flooded by {FLOOD} at once"
+    waited = ("rounds until a newcomer's answer", "at most")
+    queued = ("longest queue in the engine", "at most")
+    lines = [markdown_table((flooded, *waited, *queued), map(_row, turns))]
     if throughput is not None:
         rates = [statistics.median(side) for side in zip(*throughput.rounds, strict=True)]
-        lines += [
-            "",
+        lines.append(
             f"Ordinary requests with `state.url` set: {throughput.ratio:.3f} of the throughput"
             f" without ({rates[1]:,.0f} and {rates[0]:,.0f} requests/s; median of the ratios of"
-            f" {len(throughput.rounds)} rounds in turns, {_spread(throughput)}).",
-        ]
+            f" {len(throughput.rounds)} rounds in turns, {_spread(throughput)}).\n"
+        )
     if outage is not None:
-        lines += ["", _told_outage(outage)]
-    return "\n".join(lines) + "\n"
+        lines.append(f"{_told_outage(outage)}\n")
+    return "\n".join(lines)
 
 
 def _told_outage(outage: Outage) -> str:
@@ -169,23 +165,16 @@ def _told_outage(outage: Outage) -> str:
     )
 
 
-def renewed(page: str, figures: str) -> str:
-    """Return a page with these figures at its mark; raises ValueError if it has none."""
-    if not _MARK.search(page):
-        raise ValueError("there is no mark <!-- figures: replicas -->")
-    return _MARK.sub(lambda found: f"{found[1]}\n{figures}\n{found[2]}", page)
-
-
-def _row(turns: Turns) -> str:
+def _row(turns: Turns) -> tuple[object, ...]:
     waits = ", ".join(_told(wait) for wait in turns.waits)
     if not turns.replicas:
-        return f"| no Temper | {waits} | - | {turns.longest_queue} | - |"
+        return "no Temper", waits, "-", turns.longest_queue, "-"
     name = f"{turns.replicas} Temper{'s' * (turns.replicas > 1)}"
     shared = f", `backend.replicas = {turns.replicas}`" if turns.is_shared else ""
     let_in = max(1, SLOTS // turns.replicas) if turns.is_shared else SLOTS
     most = max(0, turns.replicas * let_in - SLOTS)
     rounds = 2 * turns.replicas if not turns.is_shared else 3
-    return f"| {name}{shared} | {waits} | {rounds} | {turns.longest_queue} | {most} |"
+    return f"{name}{shared}", waits, rounds, turns.longest_queue, most
 
 
 def _told(wait: float) -> str:
@@ -203,17 +192,6 @@ def _freeze(store: str) -> None:
     with socket.create_connection((parts.hostname or "", parts.port or 6379)) as connection:
         connection.sendall(b"CLIENT PAUSE %d\r\n" % (1000 * _FREEZE_SECONDS))
         connection.recv(64)
-
-
-@contextlib.contextmanager
-def _temper(
-    backend: str, folder: Path, name: str, environment: dict[str, str]
-) -> Generator[Subject]:
-    port = free_port()
-    command = (sys.executable, "-m", "proxy", "serve", "--backend-url", backend)
-    launch = Launch((*command, "--port", str(port), "--json"), environment, REPOSITORY)
-    with launched(launch, port, folder / f"{name}.log", core=1) as subject:
-        yield subject
 
 
 async def _all_turns() -> list[Turns]:

@@ -44,7 +44,7 @@ def rescue(raw: str, tools: Sequence[JsonObject] | None) -> Rescued:
 def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[str]) -> Rescued:
     """Read a reply with the syntaxes of these names before the others."""
     offered = tuple(_tool(tool) for tool in tools or ())
-    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(first)))
+    reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(tuple(first))))
     reader.read(TextDelta(raw))
     _, reply = reader.finish("stop")
     calls = [found for call in reply.calls if (found := _checked(call, offered))]

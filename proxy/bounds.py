@@ -33,6 +33,7 @@ OPENINGS = 500  # of what may be calls and is none: behind them is noise
 READ_IN_VAIN = 1 * KIB  # characters that count as one of them
 
 # schema
+SCHEMA_BYTES = 1 * MIB  # a larger one checks nothing
 CHECKS = 2_000_000  # of one value
 COPIES = 200_000  # of parts of a value, for its errors
 
@@ -42,8 +43,11 @@ VALUES = 50_000  # of one of these
 ITEMS = 1_000  # of a list in a result: what one page has of tools, or a call of parts
 TOOLS = 2_000
 PAGES = 100
+UNASKED = 10_000  # messages that nobody asked for, each KiB counting as one: 2 s of work
+UNASKED_A_SECOND = 200  # as many of them are forgiven
 
 # store
+STORED_ITEMS = 10_000  # of a request whose answer is stored; each costs time when it ends
 RESPONSE_BYTES = 4 * MIB  # of one response; a larger one would delay the others
 
 # file

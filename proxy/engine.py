@@ -4,20 +4,18 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-from proxy.backends.client import Backend, Headers, ReplyEvents
+from proxy.backends.client import ChatBackend, Headers, ReplyEvents
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.inference.turn import Turn
-
-__all__ = ["Attempt", "Headers", "converse"]
 
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 
 async def converse(
     turn: Turn,
-    backend: Backend,
+    backend: ChatBackend,
     headers: Headers,
     attempt: Attempt = nullcontext,
     *,

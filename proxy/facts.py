@@ -305,24 +305,24 @@ def explain_end(attempts: int, defect: str, objection: str) -> str:
 
 def attempts(facts: Iterable[Fact]) -> int:
     """Count the generations that were asked for."""
-    return sum(isinstance(fact, Asked) for fact in facts)
+    return [*map(type, facts)].count(Asked)
 
 
-class Try(msgspec.Struct, frozen=True, gc=False):
+class JudgedAttempt(msgspec.Struct, frozen=True, gc=False):
     """One generation as it was judged; `defect` is None where nothing was wrong with it."""
 
     kind: str
     defect: str | None = None
 
 
-def tries(facts: Iterable[Fact]) -> tuple[Try, ...]:
+def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     """Return each generation that was asked for, with what was wrong with it."""
-    found: list[Try] = []
+    found: list[JudgedAttempt] = []
     for fact in facts:
         if isinstance(fact, Asked):
-            found.append(Try(fact.kind))
+            found.append(JudgedAttempt(fact.kind))
         elif isinstance(fact, RejectedReply) and found:
-            found[-1] = Try(found[-1].kind, fact.defect)
+            found[-1] = JudgedAttempt(found[-1].kind, fact.defect)
     return tuple(found)
 
 
@@ -332,9 +332,9 @@ def outcome(facts: Iterable[Fact]) -> ReplyOutcome:
     kinds: list[type[Fact]] = [*map(type, happened)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
-    rounds = {fact.round for fact in happened if isinstance(fact, ToolRan)}
-    again = kinds.count(Asked) - 1 - len(rounds)
+    again = kinds.count(Asked) - 1
     if again > 0:  # a question behind the answer counts if calls came of it
+        again -= len({fact.round for fact in happened if isinstance(fact, ToolRan)})
         checks = [fact for fact in happened if isinstance(fact, ClosedOut)]
         again -= happened.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
     if again > 0:

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def read_toml(path: Path | Traversable) -> dict[str, object]:
         raise InvalidConfiguration(str(path), "is nested too deeply") from error
     except ValueError as error:
         raise InvalidConfiguration(str(path), f"is not valid TOML: {error}") from error
+
+
+def list_shipped(folder: str, package: Traversable | None = None) -> list[Traversable]:
+    """Return our TOML files in a folder of `config`, by name; a package has the folder in it."""
+    package = package or resources.files("proxy")
+    installed = package / folder
+    found = installed if installed.is_dir() else package / ".." / "config" / folder
+    files = (file for file in found.iterdir() if file.name.endswith(".toml"))
+    return sorted(files, key=lambda file: file.name)
 
 
 def _unusable(path: Path | Traversable, setting: str, problem: str) -> InvalidConfiguration:

@@ -40,7 +40,7 @@ def keep_private(file: int) -> None:
             os.fchmod(file, 0o600)
 
 
-def hear_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
+def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
     """Have the running event loop call `act` with the number of each such signal."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
@@ -49,8 +49,8 @@ def hear_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
         signal.signal(number, lambda number, _frame: loop.call_soon_threadsafe(act, number))
 
 
-def ignore_signal(number: signal.Signals) -> None:
-    """Take back what `hear_signal` did."""
+def reset_signal(number: signal.Signals) -> None:
+    """Undo `handle_signal`."""
     if sys.platform != "win32":
         asyncio.get_running_loop().remove_signal_handler(number)
     else:
@@ -58,21 +58,21 @@ def ignore_signal(number: signal.Signals) -> None:
 
 
 @contextmanager
-def heard_signals(
+def handle_signals(
     numbers: Sequence[signal.Signals], act: Callable[[int], object]
 ) -> Generator[None, None, None]:
     """Call `act` with the number of each of these signals while the block runs in an event loop."""
     for number in numbers:
-        hear_signal(number, act)
+        handle_signal(number, act)
     try:
         yield
     finally:
         for number in numbers:
-            ignore_signal(number)
+            reset_signal(number)
 
 
 @contextmanager
-def heard_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
+def handle_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
     """Call `hear` with what is typed, as it is typed, while the block runs in an event loop."""
     loop = asyncio.get_running_loop()
     if sys.platform == "win32":
@@ -123,7 +123,7 @@ def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
         ctypes.windll.kernel32.TerminateJobObject(ctypes.c_void_p(_jobs[pid]), 1)
 
 
-def dies_with_us(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
+def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
     """Return how to start a program so that it dies with us; see `hold_tree` for Windows.
 
     `wrapper` is the file of `proxy.processes.parent_death`; a program that is one file has it as a
@@ -152,7 +152,7 @@ def hold_tree(pid: int) -> Callable[[], object]:
         kernel.AssignProcessToJobObject(job, process)
         kernel.CloseHandle(process)
         _jobs[pid] = job.value or 0
-    return lambda: _let_go(pid)  # elsewhere `dies_with_us` has seen to it
+    return lambda: _let_go(pid)  # elsewhere `tie_to_parent` has seen to it
 
 
 def _let_go(pid: int) -> None:

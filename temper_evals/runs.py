@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import httpx
 
 from proxy.conversation import json
+from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.guardrails.transcript import has_failed
 from temper_evals.arms import Arm
 from temper_evals.loop import AgentLoop, Ending, ScenarioRun
 from temper_evals.model_setups import ModelSetup

@@ -17,7 +17,7 @@ from proxy.errors import InvalidConfiguration
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Part
 from proxy.observability.recording import RecordedExchange, RecordedPolicy, read_recording
-from proxy.observability.replay import Replayed
+from proxy.observability.replay import ReplayResult
 from proxy.observability.replay import replay as judge_again
 from proxy.observability.sentences import cut, escape
 from proxy.profiles.files import load_profiles
@@ -45,7 +45,7 @@ class RuleEffect:
 
     rule: Rule
     count: int = 0
-    changed: list[Replayed] = field(default_factory=list)
+    changed: list[ReplayResult] = field(default_factory=list)
 
     def sentences(self) -> Iterator[str]:
         """Say it in lines that are safe to show on a terminal."""
@@ -98,7 +98,7 @@ def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
 def _try_rule(
     effect: RuleEffect,
     exchanges: Sequence[RecordedExchange],
-    judge: Callable[[RecordedExchange, Rule], Replayed],
+    judge: Callable[[RecordedExchange, Rule], ReplayResult],
 ) -> None:
     for one in exchanges:
         policy = effect.rule.change(one.policy)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import inspect
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from sse_starlette.sse import AppStatus
 from tests.examples import load_profile
 from tests.fakes.steady_loop import SteadyPolicy
 from tests.leaks import left_open, open_sockets
+from tests.patience import patient
 
 load_profile()
 asyncio.set_event_loop_policy(SteadyPolicy())
@@ -77,6 +79,39 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     named = (Path(argument.partition("::")[0]).resolve() for argument in config.args)
     return None if any(one.is_relative_to(collection_path) for one in named) else True
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run as Temper does."""
+    return "asyncio"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> None:
+    """Run every asynchronous test by anyio's plugin, without a mark."""
+    if collector.istestfunction(obj, name) and inspect.iscoroutinefunction(inner_test(obj)):
+        pytest.mark.anyio(obj)
+
+
+def inner_test(obj: object) -> object:
+    """Return the test that Hypothesis gives its examples to, or the test itself."""
+    return getattr(getattr(obj, "hypothesis", None), "inner_test", obj)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Wait for no asynchronous test for ever."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = patient(pyfuncitem.obj)
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def stream(request: pytest.FixtureRequest) -> bool:
+    """Whether the client asks for a stream."""
+    return bool(request.param)
 
 
 _SURROUNDINGS = (

@@ -14,9 +14,7 @@ class Header:
 
 HEADERS = (
     Header(
-        "in",
-        "x-temper-text-policy",
-        "`auto`, `accept`, `respond` or `require` for this request",
+        "in", "x-temper-text-policy", "`auto`, `accept`, `respond` or `require` for this request"
     ),
     Header(
         "in",

@@ -5,9 +5,26 @@ is measured goes by a clock of the test's own, or by the order in which things h
 """
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Coroutine
+from typing import ParamSpec
+
+P = ParamSpec("P")
 
 PATIENCE_SECONDS = 300.0
+
+
+def patient(
+    test: Callable[P, Coroutine[None, None, None]],
+) -> Callable[P, Coroutine[None, None, None]]:
+    """End a test that waits for what never comes."""
+
+    @functools.wraps(test)
+    async def end_in_time(*args: P.args, **kwargs: P.kwargs) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await test(*args, **kwargs)
+
+    return end_in_time
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from temper_evals.arms import DIRECT, TEMPER, TUNED
 from temper_evals.evaluation import choice_of
 from temper_evals.records import PROTOCOL, RunRecord, read_protocol, read_runs
 from temper_evals.reply_bed import ReplyCounts, count_replies, load_replies
+from temper_evals.report.markdown import markdown_table
 from temper_evals.report.table import HEADINGS, percent, points, rows
 from temper_evals.report.terminal import reply_cells
 from temper_evals.results import ArmResult, ceilings_of, compare_runs, results_of
@@ -106,11 +107,6 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
     )
 
 
-def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"
-
-
 def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
     told: list[str] = []
     for name, runs in parts.items():
@@ -144,7 +140,7 @@ def _replies(folder: Path) -> str:
         "possible answers that changed since, and count as wrong for everybody. Guardrails and "
         f"nudges `{own.get('guardrails')}`.\n\n"
     )
-    return text + _lines(("arm", "category", *columns), cells) + _reply_goals(every)
+    return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
 
 
 def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
@@ -154,7 +150,7 @@ def _reply_goals(counts: Mapping[tuple[str, str, str], ReplyCounts]) -> str:
         if arm == TEMPER
         for promise in reply_goals(category, one)
     ]
-    return "\n" + _lines(_COLUMNS, _cells(found))
+    return "\n" + markdown_table(_COLUMNS, _cells(found))
 
 
 def _tuned(folder: Path) -> dict[str, list[str]]:
@@ -171,20 +167,20 @@ def _beside_forge(evidence: Evidence) -> str:
         "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
         "proxy and wrong with it.\n\n"
     )
-    return text + _lines(ROW_HEADINGS, cells) if cells else ""
+    return text + markdown_table(ROW_HEADINGS, cells) if cells else ""
 
 
 def _goals(evidence: Evidence) -> str:
     found = goals(evidence)
     text = "\n## Goals and results\n\n" + _ORIGIN
-    return text + _lines(_COLUMNS, _cells(found)) if found else ""
+    return text + markdown_table(_COLUMNS, _cells(found)) if found else ""
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
     """Show what tuning has decided, with random numbers that no other part has."""
     cells = [(bed, one) for bed, told in verdicts.items() for one in told]
     text = "\n## What `temper tune` decided\n\n"
-    return text + _lines(("bed", "verdict"), cells) if cells else ""
+    return text + markdown_table(("bed", "verdict"), cells) if cells else ""
 
 
 def _ceilings(evidence: Evidence) -> str:
@@ -199,7 +195,7 @@ def _ceilings(evidence: Evidence) -> str:
         "prevent. *Detectable* is what is right\nwithout help, and what is wrong with an error "
         "that shows in a reply by itself. Asking behind an end can\ngo beyond the second.\n\n"
     )
-    return text + _lines(("bed", "perfect", "detectable"), cells) if cells else ""
+    return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
 
 
 _COLUMNS = ("endpoint", "threshold", "measured", "")
@@ -214,11 +210,11 @@ def _promises(found: Sequence[Promise]) -> str:
         "\n## Promises of the first edition\n\nThe thresholds are older than the rates of today's "
         "simulated model, and as they were; of traps more are\nneeded than then.\n\n"
     )
-    return text + _lines(_COLUMNS, _cells(found))
+    return text + markdown_table(_COLUMNS, _cells(found))
 
 
 def _table(title: str, results: Sequence[ArmResult]) -> str:
-    return f"\n## {title}\n\n{_lines(HEADINGS, rows(results))}" if results else ""
+    return f"\n## {title}\n\n{markdown_table(HEADINGS, rows(results))}" if results else ""
 
 
 def _families(evidence: Evidence) -> str:
@@ -232,7 +228,7 @@ def _families(evidence: Evidence) -> str:
     cells = [
         (one.bed, one.arm, *(_share(one.families.get(name)) for name in families)) for one in shown
     ]
-    return f"\n## By family\n\n{_lines(('bed', 'arm', *families), cells)}" if shown else ""
+    return f"\n## By family\n\n{markdown_table(('bed', 'arm', *families), cells)}" if shown else ""
 
 
 def _share(counted: tuple[int, int] | None) -> str:
@@ -260,7 +256,7 @@ def _held_out(evidence: Evidence) -> str:
         "are by a second author who has not read how Temper repairs, and were used only for this\n"
         "page. The other columns have all other families.\n\n"
     )
-    return text + _lines(headings, cells)
+    return text + markdown_table(headings, cells)
 
 
 def _short(one: ArmResult) -> tuple[str, ...]:
@@ -289,7 +285,7 @@ def _left_out(evidence: Evidence) -> str:
     ]
     headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
     text = "\n## What each part is worth\n\n"
-    return text + _lines(headings, cells)
+    return text + markdown_table(headings, cells)
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
@@ -302,7 +298,7 @@ def _answer_tool(folder: Path, evidence: Evidence) -> str:
         "needless call is assumed (0.4 for `p-small`), so it is swept.\nFive seeds of the quick "
         f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
     )
-    return text + _lines(HEADINGS, rows(found))
+    return text + markdown_table(HEADINGS, rows(found))
 
 
 def _code_of(folder: Path, part: str) -> str:
@@ -324,7 +320,9 @@ def _grid(folder: Path, evidence: Evidence) -> str:
         "of what is published, and each\nreaction that is swept by itself. One seed of the quick "
         f"tasks, {pairs} pairs a cell. {_code_of(folder, 'grid')}\n\n"
     )
-    return text + _lines(("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells))
+    return text + markdown_table(
+        ("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells)
+    )
 
 
 def _harms(parts: Mapping[str, Sequence[RunRecord]]) -> str:

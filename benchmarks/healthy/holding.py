@@ -22,7 +22,8 @@ from proxy.conversation.replies import (
 )
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 
 
 @cache

@@ -1,14 +1,12 @@
 """What happened to healthy replies, as Markdown: what was added to them, what was changed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from benchmarks.healthy.replies import KINDS, RESPONDING
 from benchmarks.healthy.tally import POLICIES, WAYS, counted_name, timed_name
 from benchmarks.load.candidates import TEMPER
 from benchmarks.load.results import Results
-
-Writer: TypeAlias = Callable[[Results], str]
+from temper_evals.report.markdown import markdown_table
 
 SCENARIO = "healthy"
 _COLUMNS = {
@@ -28,7 +26,7 @@ _REMARKS = (
 
 def timings(results: Results) -> str:
     """Write what Temper added to each kind of reply, and how many generations it took."""
-    lines = [_origin(results), "", *_head(["", *_COLUMNS, "generations", "changed"])]
+    rows: list[list[str]] = []
     for kind in KINDS:
         for way in WAYS:
             name = kind if way == "streamed" else f"{kind}, not streamed"
@@ -36,17 +34,16 @@ def timings(results: Results) -> str:
                 "{} / {}".format(*(_ms(results, kind, way, one) for one in pair))
                 for pair in _COLUMNS.values()
             ]
-            lines.append(_row([name, *map(_joined, added), *_counts(results, kind, way)]))
-    return "\n".join(lines) + "\n"
+            rows.append([name, *map(_joined, added), *_counts(results, kind, way)])
+    table = markdown_table(["", *_COLUMNS, "generations", "changed"], rows)
+    return f"{_origin(results)}\n\n{table}"
 
 
 def harm(results: Results) -> str:
     """Write how many healthy replies were changed, and how many asked for again, per policy."""
-    lines = [_origin(results), "", *_head(["", *(f"`{policy}`" for policy in POLICIES)])]
-    for kind in KINDS:
-        cells = [_harmed(results, policy, kind) for policy in POLICIES]
-        lines.append(_row([kind, *cells]))
-    return "\n".join([*lines, "", *_REMARKS]) + "\n"
+    rows = [[kind, *(_harmed(results, policy, kind) for policy in POLICIES)] for kind in KINDS]
+    table = markdown_table(["", *(f"`{policy}`" for policy in POLICIES)], rows)
+    return "\n".join([_origin(results), "", table, *_REMARKS]) + "\n"
 
 
 def _harmed(results: Results, policy: str, kind: str) -> str:
@@ -86,11 +83,3 @@ def _figure(results: Results, name: str) -> float | None:
 def _origin(results: Results) -> str:
     size = " (`--quick`)" if results.is_quick else ""
     return f"Measured on {results.date}{size}: {results.machine}."
-
-
-def _head(cells: Sequence[str]) -> Iterable[str]:
-    return _row(cells), "|" + " --- |" * len(cells)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -1,17 +1,13 @@
 """Results as Markdown: the candidates side by side, the goals, the machine.
 
-A page that shows them has a mark where they begin, `<!-- figures: all -->` or `<!-- figures: brief
--->`, and `<!-- end of figures -->` behind them; `renewed` replaces what stands between. What became
-of healthy replies stands at marks of its own, `healthy` and `harm`. A mark of which the results say
-nothing keeps what it has.
+A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). What became of
+healthy replies stands at marks of its own, `healthy` and `harm`.
 """
-
-import re
-from collections.abc import Iterable, Iterator, Sequence
 
 from benchmarks.healthy import table as healthy
 from benchmarks.load.goals import GOALS, Goal
 from benchmarks.load.results import Results
+from temper_evals.report.markdown import markdown_table
 
 # What is shown of each scenario: the figure, and what it is called.
 ROWS: dict[str, dict[str, str]] = {
@@ -102,8 +98,6 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "large": ("p50",),
 }
 
-_MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
-
 _REMARKS = {
     "bare": "is no proxy to use but a floor: a FastAPI route in front of aiohttp that reads the "
     "JSON and writes it again; the version is that of aiohttp",
@@ -115,69 +109,53 @@ _REMARKS = {
 def markdown(results: Results) -> str:
     """Write everything that a reader needs to judge the results."""
     parts = (_origin(results), _comparison(results), _goals(results), _notes(results))
-    return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
+    return "\n".join(filter(None, parts))
 
 
 def brief(results: Results) -> str:
     """Write the rows that say most, and where they are from."""
     rows = {name: {one: ROWS[name][one] for one in figures} for name, figures in BRIEF.items()}
-    parts = (_origin(results), _comparison(results, rows))
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return f"{_origin(results)}\n{_comparison(results, rows)}"
 
 
-def renewed(page: str, results: Results) -> str:
-    """Return a page with these results at its marks; raises ValueError if it has none for them."""
-    writers = _writers(results)
-    if not any(kind in writers for _, kind, _ in _MARKED.findall(page)):
-        expected = " or ".join(f"<!-- figures: {kind} -->" for kind in writers)
-        raise ValueError(f"there is no mark {expected}")
-
-    def written(found: re.Match[str]) -> str:
-        write = writers.get(found[2])
-        return found[0] if write is None else f"{found[1]}\n{write(results)}{found[3]}"
-
-    return _MARKED.sub(written, page)
-
-
-def _writers(results: Results) -> dict[str, healthy.Writer]:
-    """Return what can be written of results: the name of the mark, and the function."""
-    writers: dict[str, healthy.Writer] = {}
+def figures_of(results: Results) -> dict[str, str]:
+    """Return what can be written of results, by the names of its marks on pages."""
+    figures: dict[str, str] = {}
     if results.rounds.keys() != {healthy.SCENARIO}:
-        writers |= {"all": markdown, "brief": brief}
+        figures |= {"all": markdown(results), "brief": brief(results)}
     if healthy.SCENARIO in results.rounds:
-        writers |= {"healthy": healthy.timings, "harm": healthy.harm}
-    return writers
+        figures |= {"healthy": healthy.timings(results), "harm": healthy.harm(results)}
+    return figures
 
 
-def _origin(results: Results) -> Iterator[str]:
+def _origin(results: Results) -> str:
     rounds = max(
         (len(one) for found in results.rounds.values() for one in found.values()), default=0
     )
     size = "short ones (`--quick`)" if results.is_quick else "full ones"
     kind = f"medians of {rounds} rounds, {size}"
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    yield f"Measured on {results.date}: {results.machine}; {kind}."
-    if versions:
-        yield f"Compared with {versions}."
+    compared = f"Compared with {versions}.\n" if versions else ""
+    return f"Measured on {results.date}: {results.machine}; {kind}.\n{compared}"
 
 
-def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> Iterator[str]:
-    candidates = results.candidates()
-    yield from _head(["", *candidates])
+def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> str:
+    candidates, table = results.candidates(), list[list[str]]()
     for scenario, rows in shown.items():
         for figure, label in rows.items() if scenario in results.rounds else ():
             values = [results.figure(scenario, one, figure) for one in candidates]
             if any(value is not None for value in values):
-                yield _row([label, *map(_number, values)])
+                table.append([label, *map(_number, values)])
+    return markdown_table(["", *candidates], table)
 
 
-def _goals(results: Results) -> Iterator[str]:
-    goals = [goal for goal in GOALS if goal.scenario in results.rounds]
-    if not goals:
-        return
-    yield from _head(["scenario", "", "goal", "measured", "met"])
-    for goal in goals:
-        yield _row([f"`{goal.scenario}`", goal.what, _bound(goal), *_verdict(goal, results)])
+def _goals(results: Results) -> str:
+    rows = [
+        (f"`{goal.scenario}`", goal.what, _bound(goal), *_verdict(goal, results))
+        for goal in GOALS
+        if goal.scenario in results.rounds
+    ]
+    return markdown_table(("scenario", "", "goal", "measured", "met"), rows) if rows else ""
 
 
 def _verdict(goal: Goal, results: Results) -> tuple[str, str]:
@@ -191,23 +169,13 @@ def _bound(goal: Goal) -> str:
     return f"{'>=' if goal.is_least else '<='} {_number(goal.bound)}{goal.unit}"
 
 
-def _notes(results: Results) -> Iterator[str]:
-    for name, note in _REMARKS.items():
-        if name in results.candidates():
-            yield f"- {name}: {note}"
-    for name, reason in results.absent.items():
-        yield f"- {name}: {reason}"
+def _notes(results: Results) -> str:
+    measured = results.candidates()
+    notes = [f"{name}: {note}" for name, note in _REMARKS.items() if name in measured]
+    notes += [f"{name}: {reason}" for name, reason in results.absent.items()]
     for scenario, found in results.problems.items():
-        for name, problems in found.items():
-            yield f"- {name} in `{scenario}`: {problems[0]}"
-
-
-def _head(cells: Sequence[str]) -> Iterable[str]:
-    return _row(cells), "|" + " --- |" * len(cells)
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+        notes += [f"{name} in `{scenario}`: {problems[0]}" for name, problems in found.items()]
+    return "".join(f"- {note}\n" for note in notes)
 
 
 def _number(value: float | None) -> str:

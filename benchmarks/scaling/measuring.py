@@ -23,6 +23,7 @@ from benchmarks.load.subjects import launched, mock_backend
 from benchmarks.load.workloads import Workload
 from benchmarks.scaling import departures
 from benchmarks.scaling.cluster import REPOSITORY, Cluster, Ingress, cluster
+from temper_evals.report.markdown import markdown_table
 
 PLAIN = "plain"
 NAMES: Mapping[str, str] = {
@@ -118,7 +119,6 @@ def _medians(found: list[Figures]) -> Figures:
     return {name: median(one[name] for one in found) for name in found[0]}
 
 
-_BEGIN, _END = "<!-- scaling -->", "<!-- end of scaling -->"
 _ROWS = (
     ("requests_per_second", "calls, 16 at once: requests/s", "{:,.0f}"),
     ("p50", "one call alone: p50, ms", "{:.1f}"),
@@ -139,16 +139,15 @@ _NOTHING = "-"
 
 def table(found: Mapping[str, Figures]) -> str:
     """Show what was measured as Markdown, and what of it was a goal."""
-    lines = [f"|  | {' | '.join(NAMES.values())} |", f"|---|{'---|' * len(NAMES)}"]
+    rows: list[tuple[str, ...]] = []
     for figure, title, form in _ROWS:
         figures = (found[name].get(figure) for name in NAMES)
-        shown = (_NOTHING if one is None else form.format(one) for one in figures)
-        lines.append(f"| {title} | {' | '.join(shown)} |")
-    lines += ["", "| goal | | measured | met |", "|---|---|---|---|", *_goals(found)]
-    return "\n".join(lines)
+        rows.append((title, *(_NOTHING if one is None else form.format(one) for one in figures)))
+    measured = markdown_table(("", *NAMES.values()), rows)
+    return f"{measured}\n{markdown_table(('goal', '', 'measured', 'met'), _goals(found))}"
 
 
-def _goals(found: Mapping[str, Figures]) -> Iterator[str]:
+def _goals(found: Mapping[str, Figures]) -> Iterator[tuple[str, ...]]:
     plain, python, haproxy = (found[name] for name in NAMES)
     rate, first, delay = "requests_per_second", "first_byte_1", "delay_8"
     for goal, least, value in (
@@ -171,14 +170,5 @@ def _goals(found: Mapping[str, Figures]) -> Iterator[str]:
         yield _goal(goal, f"<= {most:g} {unit}", value, is_met=value <= most)
 
 
-def _goal(goal: str, limit: str, value: float, *, is_met: bool) -> str:
-    return f"| {goal} | {limit} | {value:.2f} | {'yes' if is_met else '**no**'} |"
-
-
-def renewed(page: str, shown: str) -> str:
-    """Put what was measured where a page has the place for it; raises ValueError."""
-    before, begin, rest = page.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not (begin and end):
-        raise ValueError(f"there is no {_BEGIN} ... {_END}")
-    return f"{before}{begin}\n\n{shown}\n\n{end}{after}"
+def _goal(goal: str, limit: str, value: float, *, is_met: bool) -> tuple[str, ...]:
+    return goal, limit, f"{value:.2f}", "yes" if is_met else "**no**"

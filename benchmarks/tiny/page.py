@@ -10,6 +10,7 @@ from proxy.conversation.json import JsonObject
 from proxy.serving.tuned import guardrails_digest
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_protocol, read_runs
+from temper_evals.report.markdown import markdown_table
 from temper_evals.report.table import markdown
 from temper_evals.results import ArmResult, results_of
 from temper_evals.runs import ArmProgress
@@ -132,7 +133,7 @@ def _untalking() -> str:
         (one["bed"], one["arm"], f"{one['right']}/{one['runs']}", one["helped"], one["harmed"])
         for one in json.loads(UNTALKING.read_text(encoding="utf-8"))
     ]
-    return _UNTALKING_HEAD + _lines(_UNTALKING_COLUMNS, [[*map(str, row)] for row in rows])
+    return _UNTALKING_HEAD + markdown_table(_UNTALKING_COLUMNS, rows)
 
 
 def keep_untalking(folder: Path) -> None:
@@ -160,11 +161,11 @@ def larger() -> str:
     return "".join(
         (
             _LARGER_HEAD.format(**{name: figures[name] for name in _LARGER_TOLD}),
-            _lines(("what", ""), _larger_facts(figures["training"])),
-            "\n" + _lines(headings, rows),
-            "\n" + _lines(("what was counted", "runs"), found),
+            markdown_table(("what", ""), _larger_facts(figures["training"])),
+            "\n" + markdown_table(headings, rows),
+            "\n" + markdown_table(("what was counted", "runs"), found),
             f"\nWhat the rule of `temper tune` decides of these runs, by `temper`:\n\n{tuned}\n",
-            _lines(("family", *(f"`{one['arm']}`" for one in arms)), families),
+            markdown_table(("family", *(f"`{one['arm']}`" for one in arms)), families),
             _LARGER_TAIL,
         )
     )
@@ -231,7 +232,7 @@ def _facts(facts: JsonObject) -> str:
         ),
         *(_agreement(name, one) for name, one in checked.items() if isinstance(one, dict)),
     ]
-    return _lines(("what", ""), cells)
+    return markdown_table(("what", ""), cells)
 
 
 def _agreement(name: str, found: JsonObject) -> tuple[str, str]:
@@ -268,7 +269,7 @@ def _promises(results: Sequence[ArmResult]) -> str:
         found >= 0.98 * native,
     )
     cells = [(*row, "met" if good else "missed") for row, good in zip(kept, met, strict=True)]
-    table = _lines(("arm", "threshold", "measured", ""), cells)
+    table = markdown_table(("arm", "threshold", "measured", ""), cells)
     return f"\n## What was promised, and what came\n\n{table}"
 
 
@@ -282,7 +283,7 @@ def _families(results: Sequence[ArmResult]) -> str:
         (one.bed, one.arm, *(f"{one.families[name][0]}/{one.families[name][1]}" for name in names))
         for one in results
     ]
-    return f"\n## By family\n\n{_lines(('bed', 'arm', *names), cells)}"
+    return f"\n## By family\n\n{markdown_table(('bed', 'arm', *names), cells)}"
 
 
 def _ladder() -> str:
@@ -298,10 +299,5 @@ def _ladder() -> str:
         for bed, count in tokens.items()
     ]
     told = "Right runs of the quick tasks, kept in `benchmarks/tiny/ladder.json`."
-    table = _lines(("moment", "tokens", *arms), cells)
+    table = markdown_table(("moment", "tokens", *arms), cells)
     return f"\n## While it was trained\n\n{told}\n\n{table}"
-
-
-def _lines(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in cells)]) + "\n"

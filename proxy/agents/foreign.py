@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from proxy import errors
 from proxy.backends.capabilities import directives, is_unreadable
-from proxy.backends.llama_server import acceptable
 from proxy.backends.llama_server import directives as llama_server_directives
+from proxy.backends.llama_server import simplify_tools
 from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json, replies
@@ -32,7 +32,8 @@ from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.retry import MOST_ATTEMPTS
-from proxy.inference.preparation import Policy, RequestPlan, begin, fit, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides, introduce
@@ -63,7 +64,7 @@ class SdkRequests:
     def request(self, question: Question) -> JsonObject:
         """Write a question as the arguments of an SDK's call."""
         if self.engine == LLAMA_SERVER:
-            question = acceptable(question)
+            question = simplify_tools(question)
             extra = llama_server_directives(question)
         else:
             extra = directives(question)
@@ -285,7 +286,7 @@ class Guardrails:
         if self.window is not None:
             context = ContextPolicy()
             window = context.window(self.window, self._book.doubt)
-            fitted = fit(plan, context.compaction(self._book, window))
+            fitted = plan.fit(context.compaction(self._book, window))
         turn = begin(plan, lambda: f"call_{uuid4().hex[:24]}", lambda: True, fitted)
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 

@@ -17,18 +17,18 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
 from proxy.agents.own_parts import Client, ClientBackend, OwnCompaction, Shorten
+from proxy.backends.client import Headers
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.front import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.front import ChatAnswering
-from proxy.engine import Headers
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget
-from proxy.serving.assembly import policy_of, service_options_of, workflows_of
+from proxy.serving.assembly import policy_of, service_options_of
 from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.serving.services import load_wait
@@ -112,7 +112,7 @@ class OpenModel:
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
-        parsed = self.preparation.address(Decoded(request, ChatAnswering(request, _STAMP)))
+        parsed = self.preparation.address(Decoded(request, chat_answering(request, _STAMP)))
         with parsed.service.lease() as claim:
             if claim is not None:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):
@@ -206,7 +206,7 @@ class Model:
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )
-        preparation = RequestPreparation(services, policy, workflows_of(settings))
+        preparation = RequestPreparation(services, policy, settings.workflows)
         return OpenModel(settings, preparation, tracing, asyncio.get_running_loop())
 
     async def __aexit__(self, *_error: object) -> None:

@@ -25,7 +25,7 @@ from proxy.agents.results import (
     Usage,
     usage_of,
 )
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -40,9 +40,9 @@ from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
-from proxy.engine import Headers, converse
+from proxy.engine import converse
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
-from proxy.facts import Asked, Compacted, Fact, RejectedReply, tries
+from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
 from proxy.runner import carry_out
@@ -119,7 +119,7 @@ class ModelTurns(RunTurns):
 class Overheard(BackendWrapper):
     """A backend of which the last reply is kept as it came."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ChatBackend) -> None:
         super().__init__(backend)
         self._reply = ReplyInProgress()
 
@@ -406,7 +406,7 @@ class Running(Generic[Output]):
             (*run.facts, *turns.facts),
             defect,
             objection="" if self._failure is None else self._failure.objection,
-            attempts=len(tries(turns.turns[-1].facts)) if turns.turns else 0,
+            attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
             reply="" if turns.heard is None else turns.heard.raw,
             required=run.terms.workflow.required_steps,
             completed=self._find_completed(),

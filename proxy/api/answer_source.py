@@ -16,7 +16,7 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import refuse
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.client import Backend, ReplyEvents
+from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -38,7 +38,7 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 
-_SEEN = (TextDelta, ToolCallStarted, ToolCalled)
+_SEEN = frozenset((TextDelta, ToolCallStarted, ToolCalled))
 
 Shorter: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
@@ -50,7 +50,7 @@ class SlotTerms(msgspec.Struct, frozen=True):
     `shorter` makes a turn with a shorter prompt after an overflow, or returns None.
     """
 
-    backend: Backend
+    backend: ChatBackend
     slot: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     window: int | None = None
     room: int = 0
@@ -62,34 +62,6 @@ class SlotTerms(msgspec.Struct, frozen=True):
         if not self.room:
             return 0.0
         return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted)) / self.room
-
-
-class ShownEvents:
-    """Records in `live` what the client is sent; `window` is the backend's, in tokens."""
-
-    def __init__(self, live: LiveRequest, window: int | None) -> None:
-        self.has_content = False
-        self.facts: tuple[Fact, ...] = ()
-        self._live = live
-        self._window = window
-
-    def note(self, batch: Sequence[ReplyEvent]) -> None:
-        if not self.has_content and any(isinstance(event, _SEEN) for event in batch):
-            self.has_content = True
-            self._live.note_first_token()
-        if batch and not isinstance(batch[-1], TextDelta):
-            for event in batch[-2:]:  # the usage and the end are the last
-                self._note_end(event)
-
-    def _note_end(self, event: ReplyEvent) -> None:
-        if isinstance(event, UsageReported):
-            self._live.usage = event
-            total, window = event.usage.get("total_tokens"), self._window
-            self.facts = (WindowFilled(window),) if window is not None and total == window else ()
-        elif isinstance(event, ReplyFinished):
-            self._live.finish_reason = event.reason
-        elif isinstance(event, PromptProgress):
-            self._live.note_progress(event)
 
 
 @dataclass(eq=False)
@@ -109,7 +81,8 @@ class AnswerSource(ABC):
     recorder: ExchangeRecorder | None = None
 
     def __post_init__(self) -> None:
-        self._shown = ShownEvents(self.live, self.terms.window)
+        self._has_shown_content = False
+        self._window_facts: tuple[Fact, ...] = ()
         self.live.facts_so_far = lambda: self.facts
 
     @property
@@ -174,8 +147,30 @@ class AnswerSource(ABC):
         if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
             return ()
         rest = self.turn.cut_off()
-        self._shown.note(rest)
+        self._note_shown(rest)
         return rest
+
+    def _note_shown(self, batch: Sequence[ReplyEvent]) -> None:
+        """Record what the client is sent."""
+        if not self._has_shown_content and not _SEEN.isdisjoint(map(type, batch)):
+            self._has_shown_content = True
+            self.live.note_first_token()
+        if batch and not isinstance(batch[-1], TextDelta):
+            for event in batch[-2:]:  # the usage and the end are the last
+                self._note_end(event)
+
+    def _note_end(self, event: ReplyEvent) -> None:
+        match event:
+            case UsageReported(usage):
+                self.live.usage, window = event, self.terms.window
+                is_full = usage.get("total_tokens") == window
+                self._window_facts = (WindowFilled(window),) if window and is_full else ()
+            case ReplyFinished(reason):
+                self.live.finish_reason = reason
+            case PromptProgress():
+                self.live.note_progress(event)
+            case _:
+                pass
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
@@ -211,7 +206,7 @@ class SingleTurn(AnswerSource):
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        return (*self.turn.facts, *self._shown.facts)
+        return (*self.turn.facts, *self._window_facts)
 
     @property
     def is_done(self) -> bool:
@@ -231,14 +226,14 @@ class SingleTurn(AnswerSource):
                     )
                     try:
                         async for batch in batches:
-                            self._shown.note(batch)
+                            self._note_shown(batch)
                             yield batch
                     finally:
                         await batches.aclose()
                     is_over = True
                 except ContextOverflow as overflow:
                     # a streaming client that has seen content cannot be sent another answer
-                    is_too_late = self._shown.has_content and stream is not None
+                    is_too_late = self._has_shown_content and stream is not None
                     if is_too_late or not await self._shorten(overflow):
                         raise
 
@@ -254,7 +249,7 @@ class SingleTurn(AnswerSource):
             except EnoughHeardError:
                 return False  # it is for the loop to stop the model
             if shown:
-                self._shown.note(shown)
+                self._note_shown(shown)
                 stream.show(shown)
             return True
 

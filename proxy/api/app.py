@@ -15,17 +15,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
+from proxy.api.documents import PDF_MARK
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.feed_events import About
-from proxy.api.fronts import FrontRoute, Fronts, all_fronts
+from proxy.api.fronts import CHAT, FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
-from proxy.api.request_reader import PASSED_ON, BodyLimits, RequestReader
+from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
 from proxy.api.routes.chat import Chat, TokenCount
 from proxy.api.routes.monitoring import METRICS_PATH, health_router, metrics_router
-from proxy.api.routes.passthrough import Relay
+from proxy.api.routes.passthrough import PASSED_ON, Relay
 from proxy.api.routes.resources import models_router, responses_router
 from proxy.api.routes.ui import (
     ROOT_PATH,
@@ -39,7 +40,7 @@ from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Problem
 from proxy.errors import TemperError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import RetryBudget
 from proxy.observability.observers import Observers
 from proxy.serving.admission import Priority
@@ -113,8 +114,7 @@ def create_app(
     app.include_router(models_router(services, fronts))
     app.include_router(responses_router(fronts.store))
     app.include_router(health_router(services))
-    if observers.meter is not None:
-        app.include_router(metrics_router(services, observers, observers.meter, tools))
+    app.include_router(metrics_router(services, observers, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
     describe_posts(app, fronts, PASSED_ON)
     app.router.routes.append(Mount("/api", _late_ollama_router(services, serving, endpoints)))
@@ -194,19 +194,15 @@ def _endpoints(
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
-    def reader_for(route: FrontRoute) -> RequestReader:
-        own = replace(reader, body=replace(reader.body, any_type=route.any_type))
-        return own if route.file is None else replace(own, references=REFERENCES)
-
     def chat(route: FrontRoute) -> Endpoint:
-        front, own = route.front, reader_for(route)
+        front, own = route.front, _reader_for(route, reader)
         chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
         sharing = fronts.share(front, timeouts.keep_alive) if fronts.share is not None else None
         keeping = keep_answers(route, chatting)
         return Idempotency(keeping, own.body, front.is_complete, sharing=sharing)
 
     def count(route: FrontRoute) -> Endpoint:
-        return TokenCount(route.front, reader_for(route), preparation, tools)
+        return TokenCount(route.front, _reader_for(route, reader), preparation, tools)
 
     for route in fronts:
         endpoints |= dict.fromkeys(route.paths, cache(partial(chat, route)))
@@ -226,11 +222,19 @@ def _endpoints(
     return endpoints
 
 
+def _reader_for(route: FrontRoute, reader: RequestReader) -> RequestReader:
+    kept = () if route.written_store is None else REFERENCES
+    marks = () if route.front is CHAT else (PDF_MARK, *kept)  # a chat's go upstream as they are
+    return replace(
+        reader, body=replace(reader.body, takes_any_type=route.takes_any_type), marks=marks
+    )
+
+
 def _late_vectors(relay: Relay) -> Endpoint:
     """Make the endpoint of a path at which clients of Ollama ask for vectors."""
     from proxy.api.routes.ollama import Vectors
 
-    own = replace(relay.reader, body=replace(relay.reader.body, any_type=True))
+    own = replace(relay.reader, body=replace(relay.reader.body, takes_any_type=True))
     return Vectors(
         relay.path, own, relay.preparation, relay.timeouts, relay.process_count, relay.observers
     )

@@ -10,7 +10,7 @@ from proxy.api.request_reader import BodyLimits
 from proxy.api.streaming import StreamTimeouts
 from proxy.errors import InvalidConfiguration
 from proxy.serving.admission import Priority
-from proxy.serving.assembly import policy_of, service_options_of, workflows_of
+from proxy.serving.assembly import policy_of, service_options_of
 from proxy.settings import Settings, is_loopback
 from proxy.settings.sections import Server as ServerSettings
 
@@ -24,7 +24,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
     return ServerOptions(
         **{one.name: getattr(services, one.name) for one in fields(services)},
         policy=policy_of(settings),
-        workflows=workflows_of(settings),
+        workflows=settings.workflows,
         priorities={name: Priority(word) for name, word in server.priorities.items()},
         timeouts=StreamTimeouts(
             keep_alive=server.keep_alive_seconds,

@@ -3,10 +3,10 @@
 import hashlib
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from proxy.conversation import json
+from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_object, as_text
 from proxy.errors import InvalidRequest
@@ -14,7 +14,7 @@ from proxy.processes.pdf_text import read_pdf
 
 PDF_MARK = b"JVBERi"  # "%PDF" in base 64
 _DEEPEST = 12
-_MOST_KEPT = 32
+_MOST_BYTES = 2**15  # of digests, as they are counted there: about 32 documents
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class DocumentTexts:
     Clients send the whole conversation each time.
     """
 
-    _kept: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
+    _kept: KeptByDocument[str] = field(default_factory=lambda: KeptByDocument(most=_MOST_BYTES))
 
     def expand(self, body: bytes) -> bytes:
         """Return a body without PDFs; raises `InvalidRequest` that names the one it cannot read."""
@@ -66,15 +66,13 @@ class DocumentTexts:
 
     def _read(self, encoded: str, path: str) -> str:
         key = hashlib.blake2b(encoded.encode(), digest_size=16).digest()
-        text = self._kept.pop(key, None)
-        if text is None:
-            try:
-                text = read_pdf(b64decode(encoded)).marked
-            except NotBase64:
-                raise InvalidRequest("Expected base 64.", path) from None
-            except InvalidRequest as refusal:
-                raise InvalidRequest(refusal.problem, path) from None
-        self._kept[key] = text
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
+        if (text := self._kept.find(key)) is not None:
+            return text
+        try:
+            text = read_pdf(b64decode(encoded)).marked
+        except NotBase64:
+            raise InvalidRequest("Expected base 64.", path) from None
+        except InvalidRequest as refusal:
+            raise InvalidRequest(refusal.problem, path) from None
+        self._kept.keep(key, text)
         return text

@@ -5,7 +5,7 @@ The front end of the requested path writes the body.
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from starlette.responses import Response
@@ -18,11 +18,16 @@ from proxy.conversation.json import JsonValue
 from proxy.dialects.front import ErrorReply, Front, Problem
 from proxy.errors import TemperError
 
-_RETRY_SECONDS = "5"
 _LONGEST_TYPO = 60  # characters that are compared with the paths there are
 _EXAMINE = "Is its address right? `temper doctor` examines it."
-_NO_RETRY = {"x-should-retry": "false"}
+_INTERNAL = "Internal error; see the server's log."
 _SERVER_STATUSES_KEPT = (501, 503, 504)
+
+_CLIENT, _SERVER, _DENIED = "invalid_request_error", "server_error", "permission_error"
+_CLOSING = MappingProxyType({"connection": "close"})
+_BEARER = MappingProxyType({"www-authenticate": "Bearer"})
+_LATER = MappingProxyType({"retry-after": "5"})
+_NEVER = MappingProxyType({"x-should-retry": "false"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,58 +36,56 @@ class _Terms:
 
     status: int
     code: str | None = None
-    kind: str = "invalid_request_error"
+    kind: str = _CLIENT
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-_CLOSING = MappingProxyType({"connection": "close"})
-_BEARER = MappingProxyType({"www-authenticate": "Bearer"})
-_CLIENTS_FAULTS: Mapping[type[errors.InvalidRequest], _Terms] = {
+# of each error the nearest of its classes counts
+_TERMS: Mapping[type, _Terms] = {
+    TemperError: _Terms(500, kind=_SERVER),
+    errors.InvalidRequest: _Terms(400),
     errors.ContextOverflow: _Terms(400, "context_length_exceeded"),
     errors.UnknownModel: _Terms(404, "model_not_found"),
     errors.RequestTooLarge: _Terms(413, "request_too_large", "request_too_large"),
     errors.RequestTimedOut: _Terms(408, "request_timeout", headers=_CLOSING),
     errors.NotJson: _Terms(415, "unsupported_media_type"),
-    errors.HostNotAllowed: _Terms(403, "host_not_allowed", "permission_error"),
-    errors.ForeignOrigin: _Terms(403, "foreign_origin", "permission_error"),
-    errors.NotTheOperator: _Terms(403, "ui_not_allowed", "permission_error"),
+    errors.HostNotAllowed: _Terms(403, "host_not_allowed", _DENIED),
+    errors.ForeignOrigin: _Terms(403, "foreign_origin", _DENIED),
+    errors.NotTheOperator: _Terms(403, "ui_not_allowed", _DENIED),
     errors.NotAuthorized: _Terms(401, "invalid_api_key", "authentication_error", _BEARER),
     errors.PreviousResponseUnknown: _Terms(400, "previous_response_not_found"),
-    errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", "permission_error"),
+    errors.ToolsNotAllowed: _Terms(403, "tools_not_allowed", _DENIED),
     errors.KeyReused: _Terms(422, "idempotency_key_reused"),
     errors.QueueFull: _Terms(429, "queue_full", "rate_limit_error"),
-}
-
-_MISSING: Mapping[type[TemperError], str] = {
-    errors.ToolServerUnavailable: "tool_server_unavailable",
-    errors.StateUnavailable: "state_unavailable",
-    errors.ServerStopped: "server_stopping",
+    errors.GuardrailsExhausted: _Terms(502, "tool_call_unrepairable", _SERVER, _NEVER),
+    errors.CallBrokeOff: _Terms(502, "call_broke_off", _SERVER, _NEVER),
+    errors.RequestCancelled: _Terms(503, "request_cancelled", _SERVER, _NEVER),
+    errors.ProcessFailed: _Terms(503, "backend_unavailable", _SERVER, _LATER),
+    errors.ToolServerUnavailable: _Terms(503, "tool_server_unavailable", _SERVER, _LATER),
+    errors.StateUnavailable: _Terms(503, "state_unavailable", _SERVER, _LATER),
+    errors.ServerStopped: _Terms(503, "server_stopping", _SERVER, _LATER),
+    errors.BackendFailed: _Terms(502, "backend_protocol_error", _SERVER),
+    errors.BackendUnavailable: _Terms(502, "backend_unavailable", _SERVER),
+    errors.BackendTimedOut: _Terms(504, "backend_timeout", _SERVER),
 }
 
 
 def describe(error: TemperError) -> Problem:
     """Translate an error; an unexpected one becomes an internal error without details."""
+    if isinstance(error, errors.BackendRefused):
+        return _pass_on(error)
+    kind = next(one for one in type(error).__mro__ if one in _TERMS)
+    terms, message = _TERMS[kind], _INTERNAL if kind is TemperError else str(error)
+    problem = Problem(terms.status, terms.kind, message, terms.code, headers=terms.headers)
     match error:
         case errors.InvalidRequest():
-            return _client_problem(error)
-        case errors.BackendFailed():
-            return _backend_problem(error)
-        case errors.GuardrailsExhausted():
-            is_open = isinstance(error, errors.CallBrokeOff)
-            code = "call_broke_off" if is_open else "tool_call_unrepairable"
-            return Problem(502, "server_error", str(error), code, headers=_NO_RETRY)
-        case errors.RequestCancelled():
-            code = "request_cancelled"
-            return Problem(503, "server_error", str(error), code, headers=_NO_RETRY)
-        case (
-            errors.ProcessFailed()
-            | errors.ToolServerUnavailable()
-            | errors.StateUnavailable()
-            | errors.ServerStopped()
-        ):
-            return _unavailable(str(error), _MISSING.get(type(error), "backend_unavailable"))
+            return _blame(error, problem, names_field=kind is not errors.InvalidRequest)
+        case errors.BackendUnavailable():
+            return _word_absence(error, problem)
+        case errors.BackendSpokeNonsense(is_endless=False):
+            return replace(problem, message=f"{error} {_EXAMINE}")  # the address may be wrong
         case _:
-            return Problem(500, "server_error", "Internal error; see the server's log.")
+            return problem
 
 
 def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
@@ -139,52 +142,34 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
     return Problem(405, "invalid_request_error", message, "method_not_allowed", headers=allow)
 
 
-def _client_problem(error: errors.InvalidRequest) -> Problem:
-    terms = _CLIENTS_FAULTS.get(type(error))
-    message = error.problem if terms is not None else str(error)
-    terms = terms or _Terms(400)
-    headers, details = dict(terms.headers), dict[str, JsonValue]()
-    if isinstance(error, errors.ContextOverflow):
-        details = {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.window}
-        details |= {} if error.read is None else {"n_read": error.read}
-    elif isinstance(error, errors.QueueFull):
-        headers["retry-after"] = str(error.retry_after)
-    return Problem(
-        terms.status, terms.kind, message, terms.code, error.param, headers, details=details
-    )
-
-
-def _backend_problem(error: errors.BackendFailed) -> Problem:
+def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
+    """Name the field to blame, beside a message that `names_field` or else before it."""
+    problem = replace(problem, param=error.param)
+    if names_field:
+        problem = replace(problem, message=error.problem)
     match error:
-        case errors.BackendUnavailable(loading=True):
-            return _unavailable("Loading model", "model_loading")
-        case (
-            errors.BackendUnavailable(is_managed=True)
-            | errors.BackendUnavailable(retry_after=int())
-        ):
-            # after how many seconds to retry, if that can help
-            later = error.retry_after
-            headers = _NO_RETRY if later is None else {"retry-after": str(later)}
-            return Problem(503, "server_error", str(error), "backend_unavailable", headers=headers)
-        case errors.BackendTimedOut():
-            return Problem(504, "server_error", str(error), "backend_timeout")
-        case errors.BackendRefused():
-            return _refusal(error)
-        case errors.BackendUnavailable():
-            message = f"{error} {_EXAMINE}" if error.is_unreached else str(error)
-            return Problem(502, "server_error", message, "backend_unavailable")
+        case errors.ContextOverflow(prompt_tokens=prompt, window=window, read=read):
+            details: dict[str, JsonValue] = {"n_prompt_tokens": prompt, "n_ctx": window}
+            return replace(problem, details=details | ({} if read is None else {"n_read": read}))
+        case errors.QueueFull():
+            return replace(problem, headers={"retry-after": str(error.retry_after)})
         case _:
-            # where nothing has spoken as a backend does, the address may be wrong
-            is_strange = isinstance(error, errors.BackendSpokeNonsense) and not error.is_endless
-            message = f"{error} {_EXAMINE}" if is_strange else str(error)
-            return Problem(502, "server_error", message, "backend_protocol_error")
+            return problem
 
 
-def _unavailable(message: str, code: str) -> Problem:
-    return Problem(503, "server_error", message, code, headers={"retry-after": _RETRY_SECONDS})
+def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem:
+    """Say of a backend that is not there whether, and when, to try again."""
+    later = error.retry_after
+    if error.loading:
+        code, message = "model_loading", "Loading model"
+        return replace(problem, status=503, code=code, message=message, headers=_LATER)
+    if error.is_managed or later is not None:
+        headers = _NEVER if later is None else {"retry-after": str(later)}
+        return replace(problem, status=503, headers=headers)
+    return replace(problem, message=f"{error} {_EXAMINE}") if error.is_unreached else problem
 
 
-def _refusal(error: errors.BackendRefused) -> Problem:
+def _pass_on(error: errors.BackendRefused) -> Problem:
     """Pass a backend's own error on: its status where it speaks to the client, else 502."""
     # a header's bytes come as text, and beyond ASCII there is no way back
     is_usable = error.retry_after and error.retry_after.isascii()

@@ -36,14 +36,14 @@ class WrittenStore(ResponseStore, Protocol):
 class FrontRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
-    What lies `below` a folder is answered in its words as well. It takes bodies of `any_type` from
-    whoever is no browser. It is made on its first request, because most clients speak one language
-    and each language costs start time and memory.
+    What lies `below` a folder is answered in its words as well. With `takes_any_type` bodies need
+    not be declared as JSON, unless a browser sends them. It is made on its first request, because
+    most clients speak one language and each language costs start time and memory.
 
     At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models. Where a `file`, or a store that
-    replicas share, keeps answers, they end when they have been written there; `is_shared` tells
-    whether replicas share them now.
+    `header` that only they send; their `catalogue` lists models. Answers that are kept in a
+    `written_store`, a file or one that replicas share, end when they have been written there;
+    `is_shared` tells whether replicas share them now.
     """
 
     make: Callable[[], Front]
@@ -51,10 +51,10 @@ class FrontRoute:
     count_path: str = ""
     header: str = ""
     catalogue: Catalogue | None = None
-    file: WrittenStore | None = None
+    written_store: WrittenStore | None = None
     is_shared: Callable[[], bool] | None = None
     below: str = ""
-    any_type: bool = False
+    takes_any_type: bool = False
 
     @cached_property
     def front(self) -> Front:
@@ -122,13 +122,17 @@ def all_fronts(
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
-    file = None if isinstance(store, MemoryStore) else store
+    written = None if isinstance(store, MemoryStore) else store
     return Fronts(
         FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
         FrontRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
-        FrontRoute(responses, ("/v1/responses",), inputs, file=file, is_shared=is_shared),
-        FrontRoute(partial(ollama, is_text=True), ("/api/generate",), any_type=True),
-        FrontRoute(partial(ollama, is_text=False), ("/api/chat",), below="/api/", any_type=True),
+        FrontRoute(
+            responses, ("/v1/responses",), inputs, written_store=written, is_shared=is_shared
+        ),
+        FrontRoute(partial(ollama, is_text=True), ("/api/generate",), takes_any_type=True),
+        FrontRoute(
+            partial(ollama, is_text=False), ("/api/chat",), below="/api/", takes_any_type=True
+        ),
         store=store,
         share=share,
     )

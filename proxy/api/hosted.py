@@ -27,7 +27,7 @@ from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerPlace
-from proxy.processes.managed import Managed, Supervised
+from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.late_tools import LateTools
 from proxy.serving.opening import open_services
@@ -97,10 +97,10 @@ async def open_app(
                         configure_logging(logs.format, logs.level, replica=replica)
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
-                        renewed = tools.under(loaded.serving)
+                        renewed = tools.apply(loaded.serving)
                         opened.app = create_app(again, terms, observers, fronts, tools=renewed)
 
-                app = create_app(services, options, observers, fronts, tools=tools.under(settings))
+                app = create_app(services, options, observers, fronts, tools=tools.apply(settings))
                 opened = OpenedApp(app, services, renew)
                 yield opened
 
@@ -169,7 +169,7 @@ class Hosted:
         Raises `BackendUnavailable`, or a `ProcessFailed` kind of error, for one that cannot be.
         """
         for backend in self._list_managed():
-            await backend.until_ready()
+            await backend.wait_until_granted()
 
     async def close(self) -> None:
         """Close everything; the server around it ends running requests."""
@@ -182,9 +182,9 @@ class Hosted:
         """Why a model of ours will not come back, "" while none is lost."""
         return next((one.problem for one in self._list_managed() if one.is_down), "")
 
-    def _list_managed(self) -> list[Managed]:
+    def _list_managed(self) -> list[ManagedBackend]:
         backends = (service.backend for service in self._opened.result().services)
-        return [backend for backend in backends if isinstance(backend, Managed)]
+        return [backend for backend in backends if isinstance(backend, ManagedBackend)]
 
     async def _follow(self, receive: Receive, send: Send) -> None:
         await receive()

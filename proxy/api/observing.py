@@ -63,7 +63,7 @@ async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
             yield
     finally:
         publishing.cancel()
-        shared.publish(board.counts())
+        shared.publish(board.history.counts())
 
 
 async def _publish(shared: SharedCounts, board: Board) -> None:
@@ -72,7 +72,7 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
         await asyncio.sleep(_PUBLISH_SECONDS)
         if board.number != told:
             told = board.number
-            shared.publish(board.counts())
+            shared.publish(board.history.counts())
 
 
 def _open_tracing(url: str, opened: ExitStack, replica: str | None) -> Sink:

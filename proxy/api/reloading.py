@@ -16,11 +16,10 @@ from typing import TypeAlias
 from proxy.api.app import ServerOptions
 from proxy.api.assembly import server_options_of
 from proxy.errors import InvalidConfiguration
-from proxy.serving.late_tools import examine_tools
 from proxy.serving.opening import overrides_for
 from proxy.serving.services import Service, Services
 from proxy.settings import Settings
-from proxy.systems import heard_signals
+from proxy.systems import handle_signals
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,10 @@ class LoadedConfiguration:
             new = self.read()
             serving, waiting = merge_settings(self.serving, self.asked, new)
             server_options_of(serving)
-            examine_tools(serving)
+            if serving.mcp:
+                from proxy.serving.tool_hosting import specs_of
+
+                specs_of(serving)  # whether they could be connected to
         except InvalidConfiguration as error:
             logger.error("the configuration stays as it was: the new one is wrong: %s", error)
             return False
@@ -114,7 +116,7 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
         else:
             act()
 
-    with heard_signals((signal.SIGHUP,), on_hang_up):
+    with handle_signals((signal.SIGHUP,), on_hang_up):
         yield
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -11,11 +10,7 @@ from starlette.types import Receive, Scope
 
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
-from proxy.api.documents import PDF_MARK
-from proxy.backends.client import PassthroughRequest
-from proxy.conversation import json
 from proxy.dialects.front import Sender
-from proxy.dialects.raw_json import kind, read_object
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
@@ -24,11 +19,6 @@ from proxy.observability.trace_context import state_of, trace_of
 from proxy.serving.request_preparation import takes_long
 
 Decoded = TypeVar("Decoded")
-
-# passthrough paths: the field that the model reads, and whether the answer can be a stream
-PASSED_ON = MappingProxyType(
-    {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
-)
 
 # one of these is in every POST that a page has a browser send elsewhere
 _BROWSERS = frozenset({"origin", "referer", "sec-fetch-site", "sec-fetch-mode"})
@@ -41,12 +31,12 @@ _TRAVELLING = ("authorization", "traceparent")
 class BodyLimits:
     """The largest body in bytes, and how many seconds it may take to arrive.
 
-    With `any_type` it need not be declared as JSON, as curl does not, unless a browser sends it.
+    With `takes_any_type` it need not be declared as JSON, as by curl, unless a browser sends it.
     """
 
     size: int = bounds.BODY_BYTES
     seconds: float = 30.0
-    any_type: bool = False
+    takes_any_type: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +44,12 @@ class RequestReader:
     """Reads requests; `body` bounds what a client may send.
 
     With `forwards_authorization` the client's key is sent to the backend. A body that contains one
-    of `references` needs disk access to decode.
+    of `marks` takes long to decode: it refers to what is on disk, or holds a document.
     """
 
     body: BodyLimits
     forwards_authorization: bool = False
-    references: tuple[bytes, ...] = ()
+    marks: tuple[bytes, ...] = ()
 
     async def read(
         self, connection: ClientConnection, decode: Callable[[bytes], Decoded]
@@ -70,8 +60,7 @@ class RequestReader:
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        marks = (PDF_MARK, *self.references)
-        is_slow = takes_long(body) or any(each in body for each in marks)
+        is_slow = takes_long(body) or any(map(body.__contains__, self.marks))
         return await asyncio.to_thread(decode, body) if is_slow else decode(body)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
@@ -97,7 +86,7 @@ async def read_body(
     """
     headers = headers_of(scope)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_trusted = limits.any_type and _BROWSERS.isdisjoint(headers)
+    is_trusted = limits.takes_any_type and _BROWSERS.isdisjoint(headers)
     if not (is_trusted or media_type == "application/json" or media_type.endswith("+json")):
         raise NotJson
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -127,19 +116,6 @@ async def _whole(receive: Receive, limit: int) -> bytes:
             raise RequestTooLarge(limit)
         is_open = message.get("more_body", False)
     return b"".join(pieces)
-
-
-def decode_passage(path: str, body: bytes) -> PassthroughRequest:
-    """Read only the model and the kind of answer; raises InvalidRequest."""
-    read = read_object(body)
-    model, stream = read.get("model"), read.get("stream")
-    if model is not None and not isinstance(model, str):
-        raise InvalidRequest(f"Expected a string, got {kind(model)}.", "model")
-    text_field, may_stream = PASSED_ON[path]
-    fields = json.split_object(body)
-    return PassthroughRequest(
-        path, text_field, model or "", fields, stream=may_stream and stream is True
-    )
 
 
 def sender_of(scope: Scope) -> Sender:

@@ -77,18 +77,18 @@ def examine_keeping(settings: Settings) -> None:
 
 def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
     """Delay the end of an answer until its route has stored it, if it stores responses."""
-    if route.file is not None:
-        endpoint = wait_for_writing(endpoint, route.file)
+    if route.written_store is not None:
+        endpoint = wait_for_writing(endpoint, route.written_store)
     return endpoint if route.is_shared is None else tell_when_alone(endpoint, route.is_shared)
 
 
-def wait_for_writing(endpoint: Endpoint, file: WrittenStore) -> Endpoint:
-    """End an answer when its response has been written to the `file`."""
+def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
+    """End an answer when its response has been written to the `store`."""
 
     async def answer(connection: ClientConnection) -> None:
         async def send(message: Message) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body", False):
-                await file.flush()
+                await store.flush()
             await connection.send(message)
 
         await serve(endpoint, connection.behind(send=send))

@@ -24,7 +24,7 @@ from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
 from proxy.settings.sections import Server as ServerSettings
-from proxy.systems import heard_signals
+from proxy.systems import handle_signals
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -199,7 +199,7 @@ async def serving(
         await server.ready.wait()
         # not before: a uvicorn that is told to end while it starts leaves its sockets open
         heeding.enter_context(
-            heard_signals(signals, lambda number: server.handle_exit(number, None))
+            handle_signals(signals, lambda number: server.handle_exit(number, None))
         )
         yield task
     finally:

@@ -88,7 +88,7 @@ class SharedAnswers:
         async def settle() -> None:
             nonlocal settled
             try:
-                settled = await client.waits_for(settling)
+                settled = await client.wait_for(settling)
             except (KeyReused, StateUnavailable) as error:
                 settled = error
 
@@ -137,7 +137,7 @@ class WaitingClient:
     _has_begun: bool = False
     _has_failed: bool = False
 
-    async def waits_for(self, work: "asyncio.Future[Result]") -> Result:
+    async def wait_for(self, work: "asyncio.Future[Result]") -> Result:
         """Wait for shielded work; a stream gets signs of life meanwhile."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
             with suppress(msgspec.DecodeError):  # it will be refused

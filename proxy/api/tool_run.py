@@ -136,7 +136,7 @@ class ToolRun(AnswerSource):
                 async for batch in batches:
                     narrated, self._narrated = self._narrated, []
                     shown = [*narrated, *self._fresh_rounds(), *self._with_rounds(batch)]
-                    self._shown.note(shown)
+                    self._note_shown(shown)
                     yield shown
         finally:
             if self.recorder is not None:
@@ -171,4 +171,4 @@ class ToolRun(AnswerSource):
         """What happened to all turns, and to calls; only the last prompt counts as the context."""
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
-        return (*facts, *self.turn.facts, *self._run.facts, *self._ran, *self._shown.facts)
+        return (*facts, *self.turn.facts, *self._run.facts, *self._ran, *self._window_facts)

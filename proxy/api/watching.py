@@ -16,11 +16,11 @@ from proxy import bounds
 from proxy.api import feed_events
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.observability.board import Board
-from proxy.observability.history import BUCKETS, STEP, CountsBySpan
+from proxy.observability.history import BUCKETS, STEP, CountsBySpan, totals_of
 from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Service, Services
 from proxy.serving.tuned import describe_tuned
 
@@ -83,7 +83,7 @@ class Watching:
             step=STEP,
             models=self.cards(),
             totals=self.totals(),
-            points=board.points(BUCKETS),
+            points=board.history.points(board.clock(), BUCKETS),
             requests=board.latest(_FIRST_ROWS),
             tool_servers=self.tool_cards(),
             confirmations=self.pending(),
@@ -134,7 +134,8 @@ class Watching:
         self._seen[service.title] = found
 
     def totals(self) -> CountsBySpan:
-        return self.board.totals(self.shared.others() if self.shared is not None else ())
+        others = self.shared.others() if self.shared is not None else ()
+        return totals_of((self.board.history.counts(), *others), self.board.clock())
 
     def cards(self) -> tuple[feed_events.ModelCard, ...]:
         return tuple(map(self._card, self.services))
@@ -146,14 +147,14 @@ class Watching:
         return self.tools.confirmations.pending if self.tools is not None else ()
 
     @property
-    def asked(self) -> int:
+    def confirmation_changes(self) -> int:
         """The number of the last change of what waits for a person."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
         line = service.admission.line
-        managed = backend if isinstance(backend, Managed) else None
+        managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
             problem = service.fleet.problem(service.name)
@@ -198,7 +199,7 @@ class Watcher:
             "models": state.models,
             "tool_servers": state.tool_servers,
             "totals": (state.number, state.totals),
-            "confirmations": self._watching.asked,
+            "confirmations": self._watching.confirmation_changes,
         }
         self._due = now + _TOTALS_SECONDS
         self._state_due = now + _STATE_SECONDS
@@ -214,7 +215,7 @@ class Watcher:
             if changes.rows
             else []
         )
-        return b"".join((*events, *self._questions(), *self._sums()))
+        return b"".join((*events, *self._confirmations(), *self._totals()))
 
     def _is_new(self, name: str, value: object) -> bool:
         """Whether the page did not know this; from now on it does."""
@@ -224,20 +225,20 @@ class Watcher:
     def _resync(self) -> bytes:
         """Return the whole state, if the last one is not too recent."""
         if self._watching.board.clock() < self._state_due:
-            return b"".join(self._questions())
+            return b"".join(self._confirmations())
         state = self._watching.state()
         self._take(state)
         return _event("state", state)
 
-    def _questions(self) -> Generator[bytes, None, None]:
+    def _confirmations(self) -> Generator[bytes, None, None]:
         """Return what waits for a person, if that has changed: people should not wait for it."""
         watching = self._watching
-        if self._is_new("confirmations", watching.asked):
+        if self._is_new("confirmations", watching.confirmation_changes):
             yield _event(
                 "confirmations", feed_events.Pending(watching.board.number, watching.pending())
             )
 
-    def _sums(self) -> Generator[bytes, None, None]:
+    def _totals(self) -> Generator[bytes, None, None]:
         """Return what is told once a second, if it has changed."""
         watching, board = self._watching, self._watching.board
         now = board.clock()
@@ -249,9 +250,8 @@ class Watcher:
         if self._is_new("tool_servers", servers := watching.tool_cards()):
             yield _event("tool_servers", feed_events.ToolCards(board.number, servers))
         if self._is_new("totals", (board.number, totals := watching.totals())):
-            yield _event(
-                "totals", feed_events.Sums(board.number, now, totals, board.points(_LATEST))
-            )
+            points = board.history.points(now, _LATEST)
+            yield _event("totals", feed_events.Sums(board.number, now, totals, points))
 
 
 def _event(name: str, value: msgspec.Struct) -> bytes:

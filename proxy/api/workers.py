@@ -40,7 +40,7 @@ from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from proxy.serving.managed_server import server_name, settle_window
 from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
-from proxy.systems import HAS_WORKERS, heard_signals
+from proxy.systems import HAS_WORKERS, handle_signals
 
 # the end of a pipe through which workers are told of the server that they share
 News: TypeAlias = "Connection[ServerStatus, ServerStatus]"
@@ -116,7 +116,7 @@ class _Crew:
 
     async def work(self) -> None:
         """Keep the workers going until a signal comes, and then end them."""
-        heeding = heard_signals(SIGNALS, lambda _number: self._is_over.set())
+        heeding = handle_signals(SIGNALS, lambda _number: self._is_over.set())
         try:
             with heeding:
                 async with asyncio.TaskGroup() as group:

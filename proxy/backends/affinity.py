@@ -45,7 +45,7 @@ def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
 
 
 def _beginning(request: Request) -> Iterator[bytes]:
-    """Yield what all turns of a conversation have in common.
+    """Yield the parts that all turns of a conversation share.
 
     Only the text of messages counts, because clients move cache marks from turn to turn.
     """

@@ -4,6 +4,8 @@ It was never tested with the real API. The API has no grammar, so a constrained 
 call instead. It counts prompts, but not texts.
 """
 
+from collections.abc import Sequence
+
 from proxy import errors
 from proxy.backends import http_backend
 from proxy.backends.capabilities import Lacks
@@ -16,23 +18,11 @@ from proxy.conversation.requests import Question
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
-from proxy.dialects.lenient_json import as_object, as_positive
+from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
 OVERLOADED = 529
 _USUAL_PAUSE = 5  # seconds, where it does not say how long
-
-
-def meaning(backend: str, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
-    if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
-        seconds = refusal.retry_after.strip()
-        pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
-        return errors.BackendUnavailable(backend, "is overloaded", retry_after=pause)
-    return as_error(backend, refusal)
-
-
-def is_unknown_model(refusal: errors.BackendRefused) -> bool:
-    return refusal.status == 404 and refusal.kind == "not_found_error"
 
 
 ADDRESS = "https://api.anthropic.com"
@@ -62,16 +52,22 @@ class Anthropic(http_backend.HttpBackend):
         return decode_error(body)
 
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
-        return meaning(self.name, refusal)
+        if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
+            seconds = refusal.retry_after.strip()
+            pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
+            return errors.BackendUnavailable(self.name, "is overloaded", retry_after=pause)
+        return as_error(self.name, refusal)
 
     async def recover(
         self, attempt: http_backend.OutgoingQuestion, error: errors.BackendFailed
     ) -> http_backend.OutgoingQuestion:
-        if isinstance(error, errors.BackendRefused) and is_unknown_model(error):
-            limits = await self._limits(attempt.question.request.model)
-            known = tuple(model.id for model in self._listed or ())
-            raise errors.UnknownModel(limits.model, known) from error
-        raise error
+        if not isinstance(error, errors.BackendRefused):
+            raise error
+        if (error.status, error.kind) != (404, "not_found_error"):
+            raise error
+        limits = await self._limits(attempt.question.request.model)
+        known = tuple(model.id for model in self._listed or ())
+        raise errors.UnknownModel(limits.model, known) from error
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         try:
@@ -89,13 +85,13 @@ class Anthropic(http_backend.HttpBackend):
             served = await self.models()
         except errors.BackendFailed:
             return Description((model,), is_provisional=True, takes_tools=True)
-        found = next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))
-        sight = as_object(as_object(found.details.get("capabilities")).get("image_input"))
+        found = _find(model, served)
+        sees = member(found.details, "capabilities", "image_input", "supported") is True
         return Description(
             (found.id,),
             window=as_positive(found.details.get("max_input_tokens")),
             takes_tools=True,
-            senses=("vision",) if sight.get("supported") is True else (),
+            senses=("vision",) if sees else (),
             engine="Anthropic",
             lacks=self.name_lacks(model, is_only=False),
         )
@@ -107,11 +103,13 @@ class Anthropic(http_backend.HttpBackend):
                 await self.models()
             except errors.BackendFailed:
                 self._listed = ()  # until somebody lists them
-        found = next(
-            iter(http_backend.meant_by(model, self._listed or ())), BackendModel(model, {})
-        )
+        found = _find(model, self._listed or ())
         if not (name := model or found.id):
             raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
         details = found.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, as_positive(longest), as_positive(window))
+
+
+def _find(model: str, served: Sequence[BackendModel]) -> BackendModel:
+    return next(iter(http_backend.meant_by(model, served)), BackendModel(model, {}))

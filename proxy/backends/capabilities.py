@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.backends.refusals import MOST_CHARACTERS, wordings
+from proxy.backends.refusals import MOST_CHARACTERS, says_any, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -31,7 +31,7 @@ from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.schema import call_schema, simplify, simplify_for_grammar
-from proxy.inference.prepared import ANSWER_FORM, PromptFormat
+from proxy.inference.plan import ANSWER_FORM, PromptFormat
 
 logger = logging.getLogger(__name__)
 
@@ -110,9 +110,12 @@ _BLAMED = {
     # vLLM with the tokenizers of Mistral: "chat_template is not supported"
     Capability.TEMPLATE_VARIABLES: ("chat_template",),
 }
-_LIMITS = {
+# the field that is left out, and the one that takes its place, if there is one
+_OMITTED = {
     Capability.COMPLETION_LIMIT: ("max_completion_tokens", "max_tokens"),
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
+    Capability.STREAM_USAGE: ("stream_options", ""),
+    Capability.PARALLEL_CHOICE: ("parallel_tool_calls", ""),
 }
 # how engines say that they do not know a field: OpenAI, pydantic (vLLM, Mistral), Go (LocalAI)
 _UNKNOWN = (
@@ -120,31 +123,16 @@ _UNKNOWN = (
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
 _EFFORTS = re.compile(r"reasoning[ _]effort|think value", re.IGNORECASE)
-_UNREADABLE = re.compile(
-    r"does not match the expected .*format"  # llama-server's parser, LM Studio
-    r"|Failed to parse input"  # older ones
-    r"|invalid tool call arguments"  # Ollama's reading of what that parser found
-    r"|error parsing tool call|XML syntax error on line|^invalid character '"  # its own parsers
-    r"|HarmonyError|unexpected tokens remaining in message header"  # vLLM's for gpt-oss
-)
-_PICTURES = re.compile(
-    r"image(?:_url| input|s)? (?:is|are) not supported"
-    r"|is not a multimodal model",  # vLLM
-    re.IGNORECASE,
-)
 
 
 def is_unreadable(refusal: BackendRefused) -> bool:
-    """Return whether the engine's own parser could not read what the model wrote: it is lost.
-
-    There is no code for it. Build 11669 of llama-server says {"error":{"code":500,"message":"The
-    model produced output that does not match the expected peg-native format",...}}.
-    """
-    return refusal.status == 500 and _UNREADABLE.search(refusal.message) is not None
+    """Return whether the engine's own parser could not read what the model wrote: it is lost."""
+    # there is no code for it
+    return refusal.status == 500 and says_any(wordings().unreadable, refusal.message)
 
 
-def takes_no_pictures(refusal: BackendRefused) -> bool:
-    return _PICTURES.search(refusal.message) is not None
+def refuses_pictures(refusal: BackendRefused) -> bool:
+    return says_any(wordings().blind, refusal.message)
 
 
 def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capability, str]]:
@@ -160,7 +148,7 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
     if _EFFORTS.search(message) and (offered := _efforts_offered(message, question.request)):
         yield Capability.EFFORT_WORDS, offered
     for known in wordings().refusals:
-        if re.search("|".join(known.wordings), message, re.IGNORECASE):
+        if says_any(known.wordings, message):
             yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:
@@ -181,11 +169,7 @@ def without(question: Question, lacks: Lacks) -> Question:
     """Put a question without what an engine refuses."""
     if not lacks:
         return question
-    omits = question.omits | {names[0] for limit, names in _LIMITS.items() if limit in lacks}
-    if Capability.STREAM_USAGE in lacks:
-        omits |= {"stream_options"}
-    if Capability.PARALLEL_CHOICE in lacks:
-        omits |= {"parallel_tool_calls"}
+    omits = question.omits | {_OMITTED[missing][0] for missing in _OMITTED if missing in lacks}
     question = replace(question, omits=omits, messages=_messages(question.messages, lacks))
     for capability, change in _CHANGES.items():
         if capability in lacks:
@@ -246,7 +230,7 @@ def _with_simple_form(request: Request) -> Request:
     return replace(request, fields={**request.fields, ANSWER_FORM: written})
 
 
-def in_words(question: Question, lacks: Lacks) -> Question:
+def describe_tools(question: Question, lacks: Lacks) -> Question:
     """Describe the tools in the prompt, in the most common syntax."""
     has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
     if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
@@ -276,7 +260,7 @@ _CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
     Capability.REPLY_PARSER: lambda question, _: replace(question, parsing=Parsing.OURS),
     Capability.RICH_SCHEMAS: _with_simple_schemas,
-    Capability.TOOLS: in_words,
+    Capability.TOOLS: describe_tools,
 }
 
 
@@ -332,16 +316,16 @@ def _as_strict(tool: Tool) -> JsonObject:
 
 
 def _limits(question: Question, lacks: Lacks) -> JsonObject:
-    """Give the limit of the answer the name that the engine knows."""
+    """Send the limit of the answer under the name that the engine knows."""
     return {
         known: question.request.max_tokens
-        for limit, (sent, known) in _LIMITS.items()
-        if limit in lacks and sent in question.request.fields
+        for limit, (sent, known) in _OMITTED.items()
+        if known and limit in lacks and sent in question.request.fields
     }
 
 
 def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
-    """Tell what was said of thoughts, in what the engine knows of the words for it."""
+    """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
     told = thinking_fields(question.request)
     return {name: value for name, value in told.items() if name not in unknown}
@@ -395,7 +379,7 @@ class Learnt:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)
 
-    def heed_build(self, build: str) -> None:
+    def note_build(self, build: str) -> None:
         """Forget what another build has refused; "" where nobody knows the build."""
         if build and self.build and build != self.build:
             self._models.clear()

@@ -27,6 +27,10 @@ class Health(Enum):
     UNREACHABLE = "unreachable"
 
 
+def best_health(states: Iterable[Health]) -> Health:
+    return min(states, key=[*Health].index, default=Health.UNREACHABLE)
+
+
 @dataclass(frozen=True, slots=True)
 class BackendModel:
     """A model that a backend serves; `details` is the backend's own entry for it."""
@@ -94,8 +98,8 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
         return json.join_object({**self.fields})
 
 
-class Backend(Protocol):
-    """An engine that runs a model.
+class ChatBackend(Protocol):
+    """What a turn needs of a backend.
 
     Every method raises only `BackendFailed` and `InvalidRequest` kinds of errors. Closing an
     iterator cancels the work upstream at once, or where the engine notices.
@@ -114,7 +118,11 @@ class Backend(Protocol):
         that `sink` takes is in no batch; without a sink the caller sees the whole reply.
         """
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
+
+class Backend(ChatBackend, Protocol):
+    """An engine that runs a model."""
+
+    def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
         """Forward a request with `headers`, and stream whole lines of its answer."""
 
     async def count(self, question: Question, headers: Headers) -> int | None:
@@ -138,37 +146,14 @@ Put: TypeAlias = Callable[[Backend], AsyncGenerator[Part, None]]
 
 
 class BackendWrapper:
-    """Delegates everything to another backend; subclasses override methods."""
+    """Asks another backend under its name; subclasses say how."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: ChatBackend) -> None:
         self._backend = backend
 
     @property
     def name(self) -> str:
         return self._backend.name
-
-    def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
-        return self._backend.ask(question, headers, sink)
-
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
-        return self._backend.relay(passage, headers)
-
-    async def count(self, question: Question, headers: Headers) -> int | None:
-        return await self._backend.count(question, headers)
-
-    async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
-        return await self._backend.count_texts(texts, headers)
-
-    async def models(self) -> tuple[BackendModel, ...]:
-        return await self._backend.models()
-
-    async def describe(self, model: str) -> Description:
-        return await self._backend.describe(model)
-
-    async def health(self) -> Health:
-        return await self._backend.health()
 
 
 class LateBackend(ABC):
@@ -187,8 +172,8 @@ class LateBackend(ABC):
     ) -> ReplyEvents:
         return self._stream(lambda backend: backend.ask(question, headers, sink))
 
-    def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
-        return self._stream(lambda backend: backend.relay(passage, headers))
+    def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
+        return self._stream(lambda backend: backend.relay(request, headers))
 
     async def count(self, question: Question, headers: Headers) -> int | None:
         backend = await self._present()

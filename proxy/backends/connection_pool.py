@@ -138,6 +138,8 @@ class ConnectionPool:
                 addresses = await addresses_of(place.host, place.port)
                 return await first_connected(addresses, self._connect, Connection.close)
         except TimeoutError as error:
+            if loop.time() >= deadline:
+                raise
             raise NotReached("no connection in time") from error
         except (OSError, UnicodeError) as error:  # a name may be too long for a name
             raise NotReached(str(error)) from error
@@ -256,7 +258,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _more(self, deadline: float) -> None:
-        """Wait until something has come; what broke before is told when all else was received."""
+        """Wait for more data; an earlier failure is raised once everything else was received."""
         if self._failure is not None:
             raise self._failure
         self._deadline = deadline
@@ -270,12 +272,12 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def _set_timer(self) -> None:
-        """Look at the deadline when it is due, and at the peer in between."""
+        """Check the deadline when it is due, and the peer in between."""
         self._due = min(self._deadline, self._loop.time() + self._lost_seconds)
         self._timer = self._loop.call_at(self._due, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """End the waiting that takes too long; a deadline that was put off costs nothing before."""
+        """End a wait that takes too long; to extend a deadline costs nothing until then."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
@@ -329,7 +331,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _sink_takes_it(self) -> bool:
-        """Bring what has come past the reader, who waits for it, if the sink takes it."""
+        """Offer what has come to the sink while a reader waits; reports whether it took it."""
         chunks, waiter = self._chunks, self._waiter
         if self._sink is None or waiter is None or waiter.done():
             return False
@@ -343,7 +345,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: a body without a length ends so, everything else is broken."""
+        """End the answer: a body without a length ends like this, anything else was cut off."""
         self._transport = None
         has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
         is_end = exc is None and self._has_head and not has_length
@@ -468,6 +470,6 @@ async def first_connected(
 
 
 def _drop_unused(ended: asyncio.Task[Connected], drop: Callable[[Connected], None]) -> None:
-    """Drop what an attempt that was cancelled had connected just before."""
+    """Drop a connection that was opened just before its attempt was cancelled."""
     if not ended.cancelled() and ended.exception() is None:
         drop(ended.result())

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy import bounds
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_whole, parse_object
-from proxy.errors import BackendFailed
+from proxy.errors import BackendFailed, BackendTimedOut
 
 COUNT = "/v1/chat/completions/input_tokens"
 COUNT_MESSAGES = "/v1/messages/count_tokens"
@@ -66,7 +67,7 @@ class TokenCounter:
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same, asked of an engine whose `/tokenize` takes a chat, as vLLM's does."""
+        """Return the same from an engine whose `/tokenize` takes a chat, as vLLM's does."""
         return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
@@ -133,22 +134,18 @@ class TokenCounter:
         """Return the object that comes back, an empty one where there is none."""
         if self._is_missing(path) or self._is_silent:
             return {}
-        limit = DOCUMENT_LIMIT + _BYTES_PER_TOKEN * len(body)
+        limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
+        within = self._patience.answer
         try:
-            async with (
-                asyncio.timeout(self._patience.answer),
-                self._connection.post(path, body, headers) as answer,
-            ):
-                status = answer.status
-                document = await answer.read(limit)
-        except TimeoutError:
+            answer = await self._connection.fetch(path, body, headers, within=within, limit=limit)
+        except BackendTimedOut:
             self._silent_until = _now() + self._patience.silent
             return {}
         except BackendFailed:
             return {}
-        if status in _MISSING:
+        if answer.status in _MISSING:
             self._missing_until[path] = _now() + self._patience.missing
-        return (parse_object(document) or {}) if 200 <= status < 300 else {}
+        return (parse_object(answer.body) or {}) if 200 <= answer.status < 300 else {}
 
     @property
     def _is_silent(self) -> bool:

@@ -41,9 +41,11 @@ class FoundServer:
     kind: EngineKind
 
 
-async def kind_at(connection: BackendClient, patience: float | None = None) -> EngineKind | None:
+async def detect_kind(
+    connection: BackendClient, patience: float | None = None
+) -> EngineKind | None:
     """Return what answers within `patience` seconds, None if unknown; raises BackendFailed."""
-    listed = await connection.get(MODELS, patience=patience)
+    listed = await connection.fetch(MODELS, within=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == "llama.cpp":
         return "llama-server"
@@ -78,7 +80,7 @@ async def _look_at(
 ) -> FoundServer | None:
     connection = connect(url)
     try:
-        kind = await kind_at(connection, patience)
+        kind = await detect_kind(connection, patience)
     except BackendFailed:
         return None
     finally:
@@ -123,7 +125,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
 
 async def _ask_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
-        document = await connection.get(path, patience=patience)
+        document = await connection.fetch(path, within=patience)
     except BackendFailed:
         return {}
     return (parse_object(document.body) or {}) if document.status == 200 else {}
@@ -171,7 +173,7 @@ class DetectedBackend(LateBackend):
         return await (await self._find_adapter()).models()
 
     async def describe(self, model: str) -> Description:
-        """Tell what it knows of a model, after a look at what answers now; never raises."""
+        """Describe a model, after looking at what answers now; never raises."""
         try:
             adapter = await self._look()
         except BackendFailed:
@@ -197,7 +199,7 @@ class DetectedBackend(LateBackend):
             return self._adapter_for("openai")
 
     async def _look(self) -> Backend:
-        found = await kind_at(self._connection, _PATIENCE)
+        found = await detect_kind(self._connection, _PATIENCE)
         kind = found or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
             if found is None:

@@ -27,7 +27,7 @@ from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
 
 MODELS = "/v1/models"
-HEALTH_PATIENCE = 2.0
+HEALTH_SECONDS = 2.0
 
 _MOST_REFUSALS = 3  # that are acted on for one request
 
@@ -35,8 +35,8 @@ _LAST = (replies.ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
 
 Piece = TypeVar("Piece")
-Cut = TypeVar("Cut", covariant=True)
-Told = TypeVar("Told", contravariant=True)
+Piece_co = TypeVar("Piece_co", covariant=True)
+Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
 class OutgoingQuestion(msgspec.Struct):
@@ -78,18 +78,18 @@ class ReplyDecoder(Protocol):
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 
-class Decoder(Protocol[Cut]):
+class Decoder(Protocol[Piece_co]):
     """Cuts the bytes of a body into pieces; raises ValueError for what cannot be cut."""
 
-    def feed(self, data: bytes, /) -> Iterable[Cut]: ...
+    def feed(self, data: bytes, /) -> Iterable[Piece_co]: ...
 
-    def finish(self) -> Iterable[Cut]: ...
+    def finish(self) -> Iterable[Piece_co]: ...
 
 
-class Reader(Protocol[Told]):
+class Reader(Protocol[Piece_contra]):
     """Tells what the pieces of one reply say; raises ValueError for what is no whole reply."""
 
-    def feed(self, piece: Told, /) -> list[ReplyPart]: ...
+    def feed(self, piece: Piece_contra, /) -> list[ReplyPart]: ...
 
     def finish(self) -> list[ReplyPart]: ...
 
@@ -115,7 +115,7 @@ class PieceReading(Generic[Piece]):
         """Leave all of it to `feed`."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
-        """Append what pieces say; reports whether an error has ended them."""
+        """Append the parts of some pieces; reports whether an error ended the reply."""
         for piece in pieces:
             for part in self._reader.feed(piece):
                 parts.append(part)
@@ -125,6 +125,7 @@ class PieceReading(Generic[Piece]):
         return False
 
 
+_SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
 _LONG = 16_384  # characters of one event; more takes so long to read that others would notice
@@ -170,9 +171,9 @@ class HttpBackend(ABC):
     def new_reading(self) -> ReplyDecoder:
         """Begin to read a reply."""
 
-    def readdress(self, passage: client.PassthroughRequest) -> client.PassthroughRequest:
-        """Name the model in a request that is passed on as the engine calls it."""
-        return passage
+    def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
+        """Address a request that is passed on to the model as the engine names it."""
+        return request
 
     async def recover(
         self, attempt: OutgoingQuestion, error: errors.BackendFailed
@@ -191,7 +192,9 @@ class HttpBackend(ABC):
         self, question: Question, headers: client.Headers, sink: replies.EventSink | None = None
     ) -> client.ReplyEvents:
         lacks = self.lacks(question.request.model)
-        attempt: OutgoingQuestion | replies.ReplyUnreadable = await self._put(question, lacks)
+        attempt: OutgoingQuestion | replies.ReplyUnreadable = await self._prepare_without(
+            question, lacks
+        )
         while not isinstance(attempt, replies.ReplyUnreadable):
             try:
                 async with self._connection.post(
@@ -202,9 +205,9 @@ class HttpBackend(ABC):
                     end, may_be_long = None, False
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        attempt.has_begun = attempt.has_begun or _says_something(events)
+                        attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
                         if may_be_long and events:
-                            async for few in _gradually(events):
+                            async for few in _split_long(events):
                                 yield few
                         elif events:
                             yield events
@@ -213,16 +216,18 @@ class HttpBackend(ABC):
                         yield await _last(answer, end)
                     return
             except errors.BackendFailed as error:
-                changed = await self._without_refused(question, attempt, error)
+                changed = await self._adapt(question, attempt, error)
                 attempt = changed or await self.recover(attempt, error)
         yield (attempt,)
 
-    async def _put(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
+    async def _prepare_without(
+        self, question: Question, lacks: capabilities.Lacks
+    ) -> OutgoingQuestion:
         attempt = await self.prepare(capabilities.without(question, lacks), lacks)
         attempt.lacks = lacks
         return attempt
 
-    async def _without_refused(
+    async def _adapt(
         self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
     ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
@@ -232,7 +237,7 @@ class HttpBackend(ABC):
         if not isinstance(error, errors.BackendRefused):
             return None
         place = first_picture(question.messages)
-        if place is not None and capabilities.takes_no_pictures(error):
+        if place is not None and capabilities.refuses_pictures(error):
             raise errors.InvalidRequest(error.message, place) from error
         is_lost = capabilities.is_unreadable(error)
         parsers = [(one, "") for one in self.parsers]
@@ -240,7 +245,7 @@ class HttpBackend(ABC):
         for missing, known in blamed:
             if missing in attempt.lacks:
                 continue
-            again = await self._put(question, {**attempt.lacks, missing: known})
+            again = await self._prepare_without(question, {**attempt.lacks, missing: known})
             if again.body != attempt.body:
                 self.learnt.add(question.request.model, missing, known)
                 question.refusals.acted += 1
@@ -256,23 +261,23 @@ class HttpBackend(ABC):
             raise self.read_refusal(await answer.whole())
         reading = self.new_reading()
         if sink is not None:
-            answer.set_sink(partial(_hand_on, reading, sink))
+            answer.set_sink(partial(_offer_to_sink, reading, sink))
         return reading
 
     async def relay(
-        self, passage: client.PassthroughRequest, headers: client.Headers
+        self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
         """Stream whole lines, unchanged but for what is confidential in errors."""
-        passage = self.readdress(passage)
+        request = self.readdress(request)
         confidential = self._connection.confidential
         sending = self._connection.post(
-            passage.path, passage.body(), headers, method=passage.method
+            request.path, request.body(), headers, method=request.method
         )
         async with sending as answer:
             if not _is_success(answer.status):
                 refusal = self.read_refusal(await answer.whole())
                 if isinstance(refusal, errors.ContextOverflow):
-                    refusal.param = passage.text_field
+                    refusal.param = request.text_field
                 raise refusal
             rest: list[bytes] = []
             while piece := await answer.next_chunk():
@@ -345,13 +350,13 @@ class HttpBackend(ABC):
     async def probe(self, path: str) -> int | None:
         """Return the status with which a small document comes, None if none comes soon."""
         try:
-            return (await self._connection.get(path, patience=HEALTH_PATIENCE)).status
+            return (await self._connection.fetch(path, within=HEALTH_SECONDS)).status
         except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
         """Return a small JSON object of the engine's own."""
-        return self.object_in(await self._connection.get(path))
+        return self.object_in(await self._connection.fetch(path))
 
     async def read_text(self, path: str, member: str) -> str:
         """Return a text in a small document, "" where there is none; never raises."""
@@ -362,15 +367,8 @@ class HttpBackend(ABC):
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
         """Post a small object of its own; returns the one that answers `within` seconds."""
-        try:
-            async with (
-                asyncio.timeout(within),
-                self._connection.post(path, json.dump(body), {}) as answer,
-            ):
-                document = await answer.whole()
-        except TimeoutError as error:
-            raise errors.BackendTimedOut(self.name, "was silent for too long") from error
-        return self.object_in(document)
+        written = json.dump(body)
+        return self.object_in(await self._connection.fetch(path, written, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
         """Read a small JSON object; raises what a refusal means, and for anything else."""
@@ -410,7 +408,7 @@ class HttpBackend(ABC):
             if isinstance(last, replies.ReplyFinished):
                 end = last
             else:
-                error = self._connection.confidential.out_of_error(last.error)
+                error = self._connection.confidential.redact_error(last.error)
                 end = self.meaning(read_streamed_refusal(error))
             if end is not last or not answer.is_whole:
                 parts.pop()
@@ -434,19 +432,13 @@ async def _last(
     return (end,)
 
 
-def _hand_on(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
+def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
     """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
     events = reading.read_for_sink(chunk)
     return sink(events) if events else False
 
 
-def _says_something(events: Sequence[replies.ReplyEvent]) -> bool:
-    return not all(
-        isinstance(event, replies.ReplyStarted | replies.PromptProgress) for event in events
-    )
-
-
-async def _gradually(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
+async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
     """Cut events so that others are served between them, where they are many or very long."""
     if len(events) <= _MANY and not any(map(_is_long, events)):
         yield events
@@ -468,7 +460,7 @@ def _is_long(event: replies.ReplyEvent) -> bool:
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
     """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
-    return confidential.out_of(lines) if may_quote else lines
+    return confidential.redact(lines) if may_quote else lines
 
 
 def models_in(

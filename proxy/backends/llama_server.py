@@ -95,7 +95,7 @@ class LlamaServer(OpenAICompatible):
 
     async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         now = asyncio.get_running_loop().time() if self._load_wait else 0.0
-        body = self.body_of(acceptable(question), lacks)
+        body = self.body_of(simplify_tools(question), lacks)
         return OutgoingQuestion(CHAT, body, question, began_at=now)
 
     async def recover(
@@ -118,17 +118,17 @@ class LlamaServer(OpenAICompatible):
         return False
 
     async def relay(
-        self, passage: client.PassthroughRequest, headers: client.Headers
+        self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
         deadline = asyncio.get_running_loop().time() + self._load_wait
         while True:
             try:
-                async with aclosing(super().relay(passage, headers)) as pieces:
+                async with aclosing(super().relay(request, headers)) as pieces:
                     async for piece in pieces:
                         yield piece
             except errors.BackendRefused as refusal:
                 if refusal.status == 500 and _TOO_LARGE in refusal.message:
-                    raise errors.InvalidRequest(refusal.message, passage.text_field) from refusal
+                    raise errors.InvalidRequest(refusal.message, request.text_field) from refusal
                 raise
             except errors.BackendUnavailable as error:
                 if not await self._has_loaded(error, deadline):
@@ -140,7 +140,7 @@ class LlamaServer(OpenAICompatible):
         if not self._counter.can_count:
             return None
         lacks = self.lacks(question.request.model)
-        body = self.body_of(acceptable(without(question, lacks)), lacks)
+        body = self.body_of(simplify_tools(without(question, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 
     async def count_texts(
@@ -177,7 +177,7 @@ class LlamaServer(OpenAICompatible):
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
         named = [found.get("model_alias"), found.get("model_path")]
-        self.learnt.heed_build(f"{found.get('build_info')} {found.get('model_path')}")
+        self.learnt.note_build(f"{found.get('build_info')} {found.get('model_path')}")
         senses = as_object(found.get("modalities"))
         of_one_slot = as_object(found.get("default_generation_settings"))
         return client.Description(
@@ -194,7 +194,7 @@ class LlamaServer(OpenAICompatible):
         )
 
 
-def acceptable(question: Question) -> Question:
+def simplify_tools(question: Question) -> Question:
     """Simplify what the server refuses."""
     tools = tuple(map(simplify, question.tools))
     return question if tools == question.tools else structs.replace(question, tools=tools)

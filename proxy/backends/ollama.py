@@ -5,12 +5,13 @@ remove the calls. If the text is needed, Temper describes the tools in the promp
 """
 
 import logging
+import re
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from proxy import errors
-from proxy.backends.capabilities import Lacks, in_words
+from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
 from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
@@ -24,18 +25,13 @@ from proxy.dialects.ollama_chat.decode import LineReader, decode_error
 from proxy.dialects.ollama_chat.encode import encode_question, first_picture
 from proxy.dialects.ollama_chat.fields import ModelSettings
 
-
-def lacks_thinking(refusal: errors.BackendRefused) -> bool:
-    """Return whether the model cannot think, or not as much as was asked for."""
-    wordings = ("does not support thinking", "think value")
-    return refusal.status == 400 and any(one in refusal.message for one in wordings)
-
-
 logger = logging.getLogger(__name__)
 
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
+# of a model that cannot think, or not as much as was asked for
+_LACKS_THINKING = re.compile(r"does not support thinking|think value")
 _CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
 _CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
 _SMALL = 8192  # tokens; the first request of most agents is longer
@@ -71,7 +67,7 @@ class Ollama(HttpBackend):
         await self._models.unload()
 
     async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        name = self._meant(question.request.model)
+        name = self._resolve_model(question.request.model)
         shown = await self._models.show(name)
         _check_pictures(question, name, shown)
         settings = ModelSettings(
@@ -83,7 +79,7 @@ class Ollama(HttpBackend):
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
-        asked = in_words(question, lacks) if _needs_words(question, shown) else question
+        asked = describe_tools(question, lacks) if _needs_words(question, shown) else question
         # while a model writes a call, Ollama sends nothing at all
         return OutgoingQuestion(CHAT, encode_question(asked, settings), question, may_pause=True)
 
@@ -98,7 +94,7 @@ class Ollama(HttpBackend):
     ) -> OutgoingQuestion:
         if not isinstance(error, errors.BackendRefused):
             raise error
-        name = self._meant(attempt.question.request.model)
+        name = self._resolve_model(attempt.question.request.model)
         is_cut = _CUT_PROMPT in error.message
         if is_cut and await self._models.widen(name, len(attempt.body) // _CHARACTERS):
             wider = await self.prepare(attempt.question, attempt.lacks)
@@ -106,12 +102,12 @@ class Ollama(HttpBackend):
             return wider
         raise await self._cause(error, attempt.question, name) from error
 
-    def readdress(self, passage: PassthroughRequest) -> PassthroughRequest:
-        if not passage.text_field:
-            return passage
+    def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
+        if not request.text_field:
+            return request
         # or it goes to Ollama's own OpenAI endpoint, which has what this needs
-        model = json.dump(self._meant(passage.model))
-        return replace(passage, fields={**passage.fields, "model": model})
+        model = json.dump(self._resolve_model(request.model))
+        return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
         """List the models that were pulled, or the only one that is used."""
@@ -136,7 +132,7 @@ class Ollama(HttpBackend):
                 (name,), window=window, is_provisional=True, identity=identity, engine="Ollama"
             )
         self._warn(name, window)
-        self.learnt.heed_build(await self.read_text(VERSION, "version"))
+        self.learnt.note_build(await self.read_text(VERSION, "version"))
         others = [one for one in self.learnt.models() if complete_name(one) == complete_name(name)]
         return Description(
             shown.names,
@@ -156,7 +152,7 @@ class Ollama(HttpBackend):
     def _name(self, model: str) -> str:
         return model if self._overrides.model is None else self._overrides.model
 
-    def _meant(self, model: str) -> str:
+    def _resolve_model(self, model: str) -> str:
         if not (name := self._name(model)):
             raise errors.InvalidRequest(
                 "Name a model that was pulled; 'ollama list' shows them.", "model"
@@ -166,7 +162,7 @@ class Ollama(HttpBackend):
     async def _cause(
         self, refusal: errors.BackendRefused, question: Question, name: str
     ) -> Exception:
-        if lacks_thinking(refusal):
+        if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
             param = next((one for one in _THINKING if one in question.request.fields), None)
             return errors.InvalidRequest(
                 f"{refusal.message}. Leave it out, or take another model.", param

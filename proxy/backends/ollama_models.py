@@ -73,7 +73,7 @@ class OllamaModels:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
-        """Return what is told of a model, None where nothing is; never raises."""
+        """Return what Ollama says of a model, None if nothing; never raises."""
         if afresh or name not in self._shown:
             try:
                 told = await self.server.submit(SHOW, {"model": name}, self.patience)
@@ -84,7 +84,7 @@ class OllamaModels:
         return self._shown[name]
 
     async def window(self, name: str) -> int | None:
-        """Tell how many tokens a question to a model has room for; None if unknown, never raises.
+        """Return the window that a question gets, in tokens; None if unknown, never raises.
 
         What the operator wants comes before what is loaded now: the next question changes that.
         """
@@ -116,7 +116,7 @@ class OllamaModels:
         return self._decided[name]
 
     async def widen(self, name: str, tokens: int) -> bool:
-        """Have a window of so many tokens asked for from now on; reports whether that is more.
+        """Ask for a window of so many tokens from now on; reports whether it is larger.
 
         It grows to what the model was made for, or to what fits. What the operator wants stays as
         it is, and so does a model that somebody else has loaded.
@@ -135,7 +135,7 @@ class OllamaModels:
         return _at_most(self.num_ctx, shown.trained if shown is not None else None)
 
     async def unload(self) -> None:
-        """Have the models unloaded that were not there before; never raises."""
+        """Unload the models that were not loaded before Temper came; never raises."""
         for name in sorted(self._ours):
             with suppress(BackendFailed, ContextOverflow):
                 body: JsonObject = {"model": name, "keep_alive": 0}
@@ -143,7 +143,7 @@ class OllamaModels:
         self._ours.clear()
 
     async def _largest(self, name: str, told: JsonObject) -> int | None:
-        """Find the largest window that fits, if that is wanted: sizes are in the list only."""
+        """Find the largest window that fits, if wanted; only the list of models has sizes."""
         if self.fitting is None or self.num_ctx is not None:
             return None
         try:
@@ -157,7 +157,7 @@ class OllamaModels:
         return None
 
     async def _running(self) -> dict[str, int | None]:
-        """Return the windows of the models that are loaded, None where it is not told."""
+        """Return the windows of the loaded models, None where Ollama does not say."""
         try:
             found = models_in(await self.server.fetch(RUNNING), "models", "name")
         except (BackendFailed, ContextOverflow):

@@ -32,7 +32,7 @@ from proxy.backends.probing import (
     tight_form,
     write_probe,
 )
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import Question
@@ -41,7 +41,7 @@ from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
 from proxy.errors import BackendFailed, BackendRefused
-from proxy.inference.prepared import ANSWER_FORM
+from proxy.inference.plan import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
 
@@ -237,19 +237,14 @@ class AdaptiveEngine(OpenAICompatible):
     async def _probe(self, model: str, name: str) -> bool | None:
         """Return what an answer shows; None where there is none that does."""
         probe = PROBES[name]
+        body = write_probe(probe, self._pinned or model)
         try:
-            async with (
-                asyncio.timeout(_PROBE_SECONDS),
-                self._connection.post(
-                    probe.path, write_probe(probe, self._pinned or model), {}
-                ) as answer,
-            ):
-                status, body = answer.status, await answer.read(DOCUMENT_LIMIT)
-        except (TimeoutError, BackendFailed):
+            answer = await self._connection.fetch(probe.path, body, within=_PROBE_SECONDS)
+        except BackendFailed:
             return None
-        if status >= 500 or status in _NO_ANSWER:
+        if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
-        honoured = status < 300 and probe.shows(documents_in(body))
+        honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learnt.note(model, name, is_honoured=honoured)
         logger.info("%s, %r: %s: %s", self.name, model, probe.says, "yes" if honoured else "no")
         return honoured
@@ -312,7 +307,7 @@ class AdaptiveEngine(OpenAICompatible):
 
     async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
         if self.kind.version:
-            self.learnt.heed_build(await self.read_text(self.kind.version, "version"))
+            self.learnt.note_build(await self.read_text(self.kind.version, "version"))
         known = Description(
             names_among(served, model),
             engine=self.kind.name,

@@ -35,7 +35,7 @@ class Member:
         return self.slots is None or self.running < self.slots
 
 
-def in_order(
+def order_members(
     members: Sequence[Member], key: str, now: float, pinned: Member | None = None
 ) -> list[Member]:
     """List the members to ask for a conversation, the best first.
@@ -82,14 +82,14 @@ class Pool:
     def __init__(
         self,
         members: Sequence[client.Backend],
-        pace: PoolTimeouts | None = None,
+        timeouts: PoolTimeouts | None = None,
         *,
         process_count: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._members = [Member(backend) for backend in members]
-        self._pace = pace or PoolTimeouts()
-        self._sharers = process_count
+        self._timeouts = timeouts or PoolTimeouts()
+        self._process_count = process_count
         self.clock = clock
 
     @property
@@ -98,17 +98,15 @@ class Pool:
 
     def pin(self) -> "PinnedMember":
         """Make a place for one turn: all its questions go to one member."""
-        return PinnedMember(self, self._pace)
+        return PinnedMember(self, self._timeouts)
 
-    async def ask(
+    def ask(
         self, question: Question, headers: client.Headers, sink: EventSink | None = None
     ) -> client.ReplyEvents:
-        async with aclosing(self.pin().ask(question, headers, sink)) as batches:
-            async for batch in batches:
-                yield batch
+        return self.pin().ask(question, headers, sink)
 
-    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
-        return self.pin().relay(passage, headers)
+    def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
+        return self.pin().relay(request, headers)
 
     async def count(self, question: Question, headers: client.Headers) -> int | None:
         member = self.order(_key(question, headers))[0]
@@ -132,14 +130,16 @@ class Pool:
         raise failure
 
     async def describe(self, model: str) -> client.Description:
-        """Tell what the members have in common, all their slots together; never raises."""
-        told = await asyncio.gather(*(member.backend.describe(model) for member in self._members))
-        for member, one in zip(self._members, told, strict=True):
+        """Describe what the members have in common, with all their slots; never raises."""
+        described = await asyncio.gather(
+            *(member.backend.describe(model) for member in self._members)
+        )
+        for member, one in zip(self._members, described, strict=True):
             if one.slots is not None:
-                member.slots = max(1, one.slots // self._sharers)
-        known = [one for one in told if not one.is_provisional]
+                member.slots = max(1, one.slots // self._process_count)
+        known = [one for one in described if not one.is_provisional]
         if not known:
-            return told[0]
+            return described[0]
         slots = [one.slots for one in known if one.slots is not None]
         windows = [one.window for one in known if one.window is not None]
         return replace(
@@ -150,16 +150,15 @@ class Pool:
         )
 
     async def health(self) -> client.Health:
-        felt = (await self.healths()).values()
-        return next(state for state in client.Health if state in felt)
+        return client.best_health((await self.healths()).values())
 
     async def healths(self) -> dict[str, client.Health]:
         """Return each member's state by its name; never raises."""
-        felt = await asyncio.gather(*(member.backend.health() for member in self._members))
-        return {one.backend.name: state for one, state in zip(self._members, felt, strict=True)}
+        states = await asyncio.gather(*(member.backend.health() for member in self._members))
+        return {one.backend.name: state for one, state in zip(self._members, states, strict=True)}
 
     def order(self, key: str, pinned: Member | None = None) -> list[Member]:
-        return in_order(self._members, key, self.clock(), pinned)
+        return order_members(self._members, key, self.clock(), pinned)
 
     @asynccontextmanager
     async def watch_members(self) -> AsyncGenerator["Pool", None]:
@@ -175,11 +174,11 @@ class Pool:
     async def _watch(self, member: Member) -> None:
         while True:
             # replicas must not ask all at the same moment
-            await asyncio.sleep(self._pace.check * random.uniform(0.5, 1.5))  # noqa: S311
+            await asyncio.sleep(self._timeouts.check * random.uniform(0.5, 1.5))  # noqa: S311
             await self.check(member)
 
     async def check(self, member: Member) -> None:
-        """Ask a member for its health, unless its breaker spares it."""
+        """Ask a member for its health, unless its breaker is open."""
         before = member.breaker.state(self.clock())
         if before == "open":
             return
@@ -191,13 +190,12 @@ class Pool:
             _note_failure(member, self.clock())
 
 
-class PinnedMember(client.BackendWrapper):
+class PinnedMember:
     """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
 
-    def __init__(self, pool: Pool, pace: PoolTimeouts) -> None:
-        super().__init__(pool)
+    def __init__(self, pool: Pool, timeouts: PoolTimeouts) -> None:
         self._pool = pool
-        self._pace = pace
+        self._timeouts = timeouts
         self._asked: Member | None = None
         self._answered: Member | None = None
 
@@ -208,20 +206,20 @@ class PinnedMember(client.BackendWrapper):
     def ask(
         self, question: Question, headers: client.Headers, sink: EventSink | None = None
     ) -> client.ReplyEvents:
-        return self._patiently(
+        return self._ask_until_loaded(
             _key(question, headers),
             lambda backend: backend.ask(question, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
             may_fail=question.may_fail,
         )
 
-    def relay(self, passage: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
+    def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         # prompts are told apart by how they begin; what has none is spread
-        beginning = passage.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
+        beginning = request.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
-        return self._patiently(key, lambda backend: backend.relay(passage, headers), bool)
+        return self._ask_until_loaded(key, lambda backend: backend.relay(request, headers), bool)
 
-    async def _patiently(
+    async def _ask_until_loaded(
         self,
         key: str,
         put: client.Put[client.Part],
@@ -231,7 +229,7 @@ class PinnedMember(client.BackendWrapper):
     ) -> AsyncGenerator[client.Part, None]:
         """Ask two members, and again while all load their model; one, once, if it `may_fail`."""
         clock = self._pool.clock
-        patience = clock() + self._pace.load_wait
+        deadline = clock() + self._timeouts.load_wait
         while True:
             asking = self._with_failover(key, put, says_something, may_fail=may_fail)
             try:
@@ -239,9 +237,9 @@ class PinnedMember(client.BackendWrapper):
                     async for part in parts:
                         yield part
             except errors.BackendUnavailable as error:
-                if may_fail or not error.loading or clock() >= patience:
+                if may_fail or not error.loading or clock() >= deadline:
                     raise
-                await asyncio.sleep(self._pace.poll)
+                await asyncio.sleep(self._timeouts.poll)
             else:
                 return
 
@@ -275,7 +273,7 @@ class PinnedMember(client.BackendWrapper):
                 return
 
 
-def pin(backend: client.Backend) -> client.Backend:
+def pin(backend: client.Backend) -> client.ChatBackend:
     """Return the backend for one turn."""
     return backend.pin() if isinstance(backend, Pool) else backend
 
@@ -309,11 +307,11 @@ def _track_request(
 
 
 def _note_failure(member: Member, now: float) -> None:
-    """Count a failure of a member, and say so if it is spared from now on."""
+    """Count a failure of a member; log it if the member is not asked from now on."""
     before = member.breaker.state(now)
     member.breaker.record_failure(now)
     if before == "closed" and not member.breaker.allows(now):
-        logger.warning("%s is spared for a while", member.backend.name)
+        logger.warning("%s is not asked for a while", member.backend.name)
 
 
 def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_list, as_object, as_text, as_whole, parse_object
+from proxy.dialects.lenient_json import as_list, as_text, as_whole, member, parse_object
 
 _CODES = ("zq7", "xk4")  # no model writes them by itself
 _ARGUMENTS: JsonObject = {
@@ -65,54 +65,41 @@ def tight_form(schema: JsonObject) -> JsonObject:
     return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
-def _asking(said: str, **fields: JsonValue) -> JsonObject:
+def _request(said: str, **fields: JsonValue) -> JsonObject:
     messages: list[JsonValue] = [{"role": "user", "content": said}]
     return {"messages": messages, "max_tokens": _MOST_TOKENS, "temperature": 0, **fields}
 
 
-def _message(documents: Sequence[JsonObject]) -> JsonObject:
-    choices = as_list(documents[0].get("choices")) if documents else []
-    return as_object(as_object(choices[0]).get("message")) if choices else {}
+def _choice(documents: Sequence[JsonObject], *path: str | int) -> JsonValue:
+    return member([*documents], 0, "choices", 0, *path)
 
 
-def _find_call(documents: Sequence[JsonObject]) -> JsonObject:
-    calls = as_list(_message(documents).get("tool_calls"))
-    return as_object(as_object(calls[0]).get("function")) if calls else {}
+def _call(documents: Sequence[JsonObject], name: str) -> JsonValue:
+    return _choice(documents, "message", "tool_calls", 0, "function", name)
 
 
 def _calls_pick(documents: Sequence[JsonObject]) -> bool:
-    return _find_call(documents).get("name") == "pick"
+    return _call(documents, "name") == "pick"
 
 
 def _binds_arguments(documents: Sequence[JsonObject]) -> bool:
-    arguments = parse_object(as_text(_find_call(documents).get("arguments"))) or {}
+    arguments = parse_object(as_text(_call(documents, "arguments"))) or {}
     return arguments.get("code") in _CODES
 
 
 def _text(documents: Sequence[JsonObject]) -> str:
-    return as_text(_message(documents).get("content")).strip()
+    return as_text(_choice(documents, "message", "content"))
 
 
 def _has_code(documents: Sequence[JsonObject]) -> bool:
     """Return whether the text is JSON with a code; behind that, blanks may have used it up."""
-    text = _text(documents)
+    text = _text(documents).strip()
     return text.startswith("{") and any(f'"{code}"' in text for code in _CODES)
 
 
 def _has_few_blanks(documents: Sequence[JsonObject]) -> bool:
-    content = as_text(_message(documents).get("content"))
-    return _has_code(documents) and " " * _LONGEST_ROW_OF_BLANKS not in "".join(
-        " " if letter.isspace() else letter for letter in content
-    )
-
-
-def _has_logprobs(documents: Sequence[JsonObject]) -> bool:
-    choices = as_list(documents[0].get("choices")) if documents else []
-    return bool(choices and as_object(choices[0]).get("logprobs"))
-
-
-def _has_usage(documents: Sequence[JsonObject]) -> bool:
-    return any(as_whole(as_object(one.get("usage")).get("prompt_tokens")) for one in documents)
+    text = "".join(" " if letter.isspace() else letter for letter in _text(documents))
+    return _has_code(documents) and " " * _LONGEST_ROW_OF_BLANKS not in text
 
 
 _PICK: list[JsonValue] = [_tool("pick")]
@@ -122,62 +109,66 @@ _NAMED: JsonObject = {"type": "function", "function": {"name": "pick"}}
 PROBES: Mapping[str, Probe] = {
     "required": Probe(
         "tool_choice 'required' brings a call",
-        _asking(_HELLO, tools=_PICK, tool_choice="required"),
+        _request(_HELLO, tools=_PICK, tool_choice="required"),
         _calls_pick,
     ),
     "named": Probe(
         "a named tool_choice brings a call of that tool",
-        _asking("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
+        _request("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
         _calls_pick,
     ),
     "required_arguments": Probe(
         "'required' binds arguments to the tool's schema",
-        _asking(_WRONG_CODE, tools=_PICK, tool_choice="required"),
+        _request(_WRONG_CODE, tools=_PICK, tool_choice="required"),
         _binds_arguments,
     ),
     "strict": Probe(
         "'required' binds arguments of tools that are strict",
-        _asking(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
+        _request(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
         _binds_arguments,
     ),
     "schema_beside_tools": Probe(
         "response_format binds text beside tools",
-        _asking(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
+        _request(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
         _has_code,
     ),
     "schema": Probe(
-        "response_format binds text", _asking(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
+        "response_format binds text", _request(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
     ),
     "white_space": Probe(
         "a schema leaves no room for endless blanks",
-        _asking(_HELLO, response_format=_form(_ARGUMENTS)),
+        _request(_HELLO, response_format=_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     STRUCTURAL_TAG: Probe(
         "a structural tag does so too, and bounds white space",
-        _asking(_HELLO, **tight_form(_ARGUMENTS)),
+        _request(_HELLO, **tight_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(
         "a grammar binds text (grammar or structured_outputs.grammar)",
-        _asking(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
-        lambda documents: _text(documents) in _CODES,
+        _request(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
+        lambda documents: _text(documents).strip() in _CODES,
     ),
-    "logprobs": Probe("logprobs come", _asking(_HELLO, logprobs=True, max_tokens=2), _has_logprobs),
+    "logprobs": Probe(
+        "logprobs come",
+        _request(_HELLO, logprobs=True, max_tokens=2),
+        lambda documents: bool(_choice(documents, "logprobs")),
+    ),
     "n": Probe(
         "n answers come",
-        _asking(_HELLO, n=2, temperature=1, max_tokens=2),
-        lambda documents: bool(documents) and len(as_list(documents[0].get("choices"))) == 2,
+        _request(_HELLO, n=2, temperature=1, max_tokens=2),
+        lambda documents: len(as_list(member([*documents], 0, "choices"))) == 2,
     ),
     "usage": Probe(
         "streams end with their usage",
-        _asking(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
-        _has_usage,
+        _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
+        lambda documents: any(as_whole(member(one, "usage", "prompt_tokens")) for one in documents),
     ),
     "counting": Probe(
         "/tokenize counts a chat",
-        _asking(_HELLO),
-        lambda documents: bool(documents) and bool(as_whole(documents[0].get("count"))),
+        _request(_HELLO),
+        lambda documents: bool(as_whole(member([*documents], 0, "count"))),
         "/tokenize",
     ),
 }

@@ -29,15 +29,15 @@ class Confidential:
         forms = {form for one in known for form in (one.encode(), json.dump(one)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
 
-    def out_of(self, said: bytes) -> bytes:
-        """Take the values out of what was said; not for replies, where a word may be one too."""
+    def redact(self, said: bytes) -> bytes:
+        """Remove the values from a message; not from replies, where one may be a plain word."""
         for form in self._forms:
             said = said.replace(form, REDACTED)
         return said
 
-    def out_of_error(self, error: JsonObject) -> JsonObject:
+    def redact_error(self, error: JsonObject) -> JsonObject:
         return {
-            name: self.out_of(told.encode()).decode() if isinstance(told, str) else told
+            name: self.redact(told.encode()).decode() if isinstance(told, str) else told
             for name, told in error.items()
         }
 
@@ -61,6 +61,8 @@ class Wordings(msgspec.Struct, frozen=True):
 
     overflows: tuple[str, ...]
     prompts: tuple[str, ...]
+    unreadable: tuple[str, ...]
+    blind: tuple[str, ...]
     refusals: tuple[BlamingWordings, ...]
 
 
@@ -71,8 +73,13 @@ def wordings() -> Wordings:
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
 
+def says_any(known: Iterable[str], message: str) -> bool:
+    """Return whether a message has one of the wordings."""
+    return re.search("|".join(known), message[:MOST_CHARACTERS], re.IGNORECASE) is not None
+
+
 def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:
-    """Yield the numbers in what a text has of the wordings."""
+    """Yield the numbers in each wording that a text contains."""
     for wording in known:
         pattern = wording.replace("{window}", _WINDOW).replace("{prompt}", _PROMPT)
         if found := re.search(pattern, text, re.IGNORECASE):
@@ -117,7 +124,7 @@ class Refusal:
 
 
 def read_streamed_refusal(error: JsonObject) -> Refusal:
-    """Make a refusal of an error that came after the status: its code stands in for it."""
+    """Make a refusal of an error inside a stream; its code stands in for the status."""
     code = error.get("code")
     is_status = isinstance(code, int) and 400 <= code <= 599
     return Refusal(code if isinstance(code, int) and is_status else 500, error)
@@ -143,7 +150,7 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
 
 
 def _overflow(refusal: Refusal, message: str) -> Lengths | None:
-    """Tell by how much a prompt was too long, if that is what the refusal is about."""
+    """Return how long a prompt that was too long is, if the refusal is about that."""
     error = refusal.error
     said = overflow_in(message)
     if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
@@ -155,6 +162,6 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
 
 
 def _readable(message: str) -> str:
-    """Take out what only the programmers of a JSON library understand: llama.cpp passes it on."""
+    """Remove what only developers of a JSON library understand; llama.cpp passes it on."""
     plain = _EXCEPTION.sub("", message)
     return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message

@@ -1,24 +1,33 @@
 """One backend's HTTP client: allowed headers, timeouts and size limits.
 
-Only this module turns failures of the HTTP library into `BackendFailed`. It knows neither questions
-nor answers.
+Only this module turns failures of connections into `BackendFailed`. It knows neither questions nor
+answers.
 """
 
 import asyncio
 import re
-import ssl
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeAlias
+from types import MappingProxyType
 
 import httpx
 
 from proxy import bounds, errors
-from proxy.backends import connection_pool
 from proxy.backends.affinity import PREFIX_HEADER
+from proxy.backends.connection_pool import (
+    LOST_SECONDS,
+    BrokenOff,
+    Connection,
+    ConnectionPool,
+    ConnectionPoolError,
+    Endpoint,
+    NotHttp,
+    NotReached,
+    PeerLost,
+)
 from proxy.backends.refusals import Confidential
 
 # A client's header outside this list could change what the backend does: llama-server lets a
@@ -28,25 +37,14 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-STREAM_LIMIT, DOCUMENT_LIMIT = bounds.STREAM_BYTES, bounds.DOCUMENT_BYTES
 LINGER = 0.1
 
-_INSECURE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_FAILURES = (
-    connection_pool.ConnectionPoolError,
-    OSError,
-    httpx.HTTPError,
-    httpx.InvalidURL,
-    httpx.StreamError,
-)
+_FAILURES = (ConnectionPoolError, OSError)
 _SETTING = "backend.url"
 _ENCODING = b"content-encoding"
 _PLAIN = ("", "identity")
-
-Outgoing: TypeAlias = tuple[str, str, Mapping[str, str], bytes]
-"""A request: its method, path, headers and body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Timeouts:
     first_byte: float = 600.0
     idle: float = 120.0
     lookup: float = 10.0
-    lost: float = connection_pool.LOST_SECONDS
+    lost: float = LOST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,124 +73,101 @@ class WholeResponse:
     server: str = ""
 
 
-@contextmanager
-def translate_errors(backend: str, *, mid_reply: bool = False) -> Iterator[None]:
-    """Turn every error of the HTTP library into the `BackendFailed` it means."""
-    try:
-        yield
-    except _FAILURES as error:
-        raise _meaning(backend, error, mid_reply=mid_reply) from error
-
-
-def _meaning(backend: str, error: Exception, *, mid_reply: bool) -> errors.BackendFailed:
+def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.BackendFailed:
+    """Return what a failure of a connection means."""
     match error:
-        case (
-            connection_pool.NotReached()
-            | httpx.ConnectError()
-            | httpx.ConnectTimeout()
-            | httpx.ProxyError()
-            | httpx.UnsupportedProtocol()
-            | httpx.InvalidURL()
-        ):
+        case NotReached():
             return errors.BackendUnavailable(
                 backend, f"cannot be reached ({error})", is_unreached=True
             )
-        case connection_pool.BrokenOff(is_unread=True):
+        case BrokenOff(is_unread=True):
             return errors.BackendUnavailable(backend, "broke off the connection", is_unreached=True)
-        case TimeoutError() | httpx.TimeoutException():
+        case TimeoutError():
             return errors.BackendTimedOut(backend, "was silent for too long")
-        case connection_pool.NotHttp() if not mid_reply:
+        case NotHttp() if not mid_reply:
             return errors.BackendSpokeNonsense(backend, "does not speak HTTP", error.sample)
-        case httpx.DecodingError() | httpx.TooManyRedirects():
-            said = str(error).encode("utf-8", "replace")
-            return errors.BackendSpokeNonsense(backend, "sent a body that cannot be decoded", said)
+        case PeerLost():
+            return errors.BackendUnavailable(backend, "has gone from the network")
         case _:
-            is_lost = isinstance(error, connection_pool.PeerLost)
-            problem = "has gone from the network" if is_lost else "broke off the connection"
-            return errors.BackendUnavailable(backend, problem)
-
-
-class _HttpxExchange:
-    """A response of httpx, read like a `Connection`."""
-
-    is_over = False
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.status = response.status_code
-        self.close = response.aclose
-        self._response = response
-        # what httpx unpacks might have no end
-        is_plain = self.header(_ENCODING) in _PLAIN
-        self._stream = response.aiter_bytes() if is_plain else response.aiter_raw()
-
-    def header(self, name: bytes) -> str:
-        return str(self._response.headers.get(name.decode(), ""))
-
-    async def receive(self, deadline: float) -> bytes:
-        async with asyncio.timeout_at(deadline):
-            return await anext(self._stream, b"")
-
-    def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Go on as before: nothing comes while nobody receives."""
+            return errors.BackendUnavailable(backend, "broke off the connection")
 
 
 class BackendResponse:
     """A backend's response to a request; leaving its context cancels what is still to come.
 
-    What is confidential is taken out of violations, which may quote what the backend was sent.
+    Its first byte has to come within `first_byte` seconds, and each later one within `idle` more;
+    without an `idle` all of it within the former. What is confidential is taken out of violations,
+    which may quote what the backend was sent.
     """
 
     # a generator that is a context would cost more
 
     def __init__(
-        self, client: "BackendClient", request: Outgoing, *, first_byte: float, idle: float
+        self,
+        client: "BackendClient",
+        head: bytes,
+        body: bytes,
+        *,
+        first_byte: float,
+        idle: float | None,
     ) -> None:
         self._client = client
-        self._request = request
+        self._head, self._body = head, body
         self._received = 0
         self._idle = idle
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + first_byte
-        self._arriving: connection_pool.Connection | _HttpxExchange
+        self._connection: Connection
 
     async def __aenter__(self) -> "BackendResponse":
+        client = self._client
         try:
-            self._arriving = await self._client.open(self._request, self._deadline)
-        except errors.BackendSpokeNonsense as error:
-            self._redact(error)
-            raise
+            self._connection = await client.pool.send(self._head, self._body, self._deadline)
+        except _FAILURES as error:
+            failure = translate(client.name, error, mid_reply=False)
+            if isinstance(failure, errors.BackendSpokeNonsense):
+                self._redact(failure)
+            raise failure from error
+        # only what is read whole may come compressed: a document or an error
+        is_whole = self._idle is None or self.status >= HTTPStatus.BAD_REQUEST
+        if not is_whole and self._connection.header(_ENCODING) not in _PLAIN:
+            client.pool.release(self._connection)
+            raise errors.BackendSpokeNonsense(
+                client.name, "sent a compressed body nobody asked for"
+            )
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        await self._client.release(self._arriving)
+        self._client.pool.release(self._connection)
         if isinstance(error, errors.BackendSpokeNonsense):
             self._redact(error)
 
     def _redact(self, error: errors.BackendSpokeNonsense) -> None:
-        error.sample = self._client.confidential.out_of(error.sample)
+        error.sample = self._client.confidential.redact(error.sample)
 
     @property
     def status(self) -> int:
-        return self._arriving.status
+        return self._connection.status
 
     @property
     def retry_after(self) -> str:
-        return self._arriving.header(b"retry-after")
+        return self._connection.header(b"retry-after")
 
     @property
     def is_whole(self) -> bool:
-        return self._arriving.is_over
+        return self._connection.is_over
 
     async def next_chunk(self) -> bytes:
         """Return more of the body as it arrives; empty at its end."""
         try:
-            chunk = await self._arriving.receive(self._deadline)
+            chunk = await self._connection.receive(self._deadline)
         except _FAILURES as error:
-            raise _meaning(self._client.name, error, mid_reply=True) from error
-        self._deadline = self._clock() + self._idle
+            raise translate(self._client.name, error, mid_reply=True) from error
+        if self._idle is not None:
+            self._deadline = self._clock() + self._idle
         self._received += len(chunk)
-        if self._received > STREAM_LIMIT:
-            problem = f"sent a reply without an end: more than {STREAM_LIMIT} bytes"
+        if self._received > bounds.STREAM_BYTES:
+            problem = f"sent a reply without an end: more than {bounds.STREAM_BYTES} bytes"
             raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
 
@@ -201,33 +176,29 @@ class BackendResponse:
 
         def take(chunk: bytes) -> bool:
             received = self._received + len(chunk)
-            if received > STREAM_LIMIT or not sink(chunk):
+            if received > bounds.STREAM_BYTES or not sink(chunk):
                 return False
             self._received = received
             return True
 
-        self._arriving.set_sink(take, self._idle)
+        self._connection.set_sink(take, self._idle or 0.0)
 
-    async def read(self, limit: int) -> bytes:
-        """Return the first `limit` bytes of the body."""
-        body = bytearray()
-        while len(body) < limit and (chunk := await self.next_chunk()):
-            body += chunk
-        return bytes(body[:limit])
-
-    async def whole(self) -> WholeResponse:
-        """Return all of it, a small document: at most `DOCUMENT_LIMIT` bytes."""
-        body = await self.read(DOCUMENT_LIMIT)
-        arriving = self._arriving
-        if arriving.header(_ENCODING) not in _PLAIN:
+    async def whole(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
+        """Return all of it, a small document: at most `limit` bytes."""
+        received = bytearray()
+        while len(received) < limit and (chunk := await self.next_chunk()):
+            received += chunk
+        body = bytes(received[:limit])
+        if self._connection.header(_ENCODING) not in _PLAIN:
             try:
-                # gzip or deflate, whichever it is
-                body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, DOCUMENT_LIMIT)
+                gzip_or_deflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+                body = gzip_or_deflate.decompress(body, limit)
             except zlib.error:
                 body = b""
         if self.status >= HTTPStatus.BAD_REQUEST:
-            body = self._client.confidential.out_of(body)
-        return WholeResponse(self.status, body, self.retry_after, arriving.header(b"server"))
+            body = self._client.confidential.redact(body)
+        server = self._connection.header(b"server")
+        return WholeResponse(self.status, body, self.retry_after, server)
 
     async def linger(self) -> None:
         """Wait shortly for the end of a body that is not needed any more.
@@ -245,8 +216,8 @@ class BackendClient:
 
     `api_key` is sent as a bearer token; without one the client's Authorization is sent. A backend
     that takes its key in another header, `key_header`, never gets a client's key. The
-    operator's `headers` are sent with every request. Questions have a pool of
-    connections of their own, documents go through httpx; a `transport` of httpx takes both.
+    operator's `headers` are sent with every request. A `pool` other than its own may stand for the
+    network.
     """
 
     def __init__(
@@ -256,7 +227,7 @@ class BackendClient:
         *,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        pool: ConnectionPool | None = None,
         key_header: str = AUTHORIZATION,
     ) -> None:
         if _UNSENDABLE.search(api_key):
@@ -274,29 +245,16 @@ class BackendClient:
         security = httpx.create_ssl_context() if self.name.startswith("https:") else None
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._standing = {**_OWN_HEADERS, **own}
-        connect = self._timeouts.connect
-        self._client = httpx.AsyncClient(
-            headers=self._standing,
-            # Everything behind the connect has deadlines of its own, see `BackendResponse`.
-            timeout=httpx.Timeout(None, connect=connect),
-            follow_redirects=False,
-            trust_env=False,  # the environment's proxies are not for backends
-            transport=transport or _transport(security, self._timeouts.lost),
-        )
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
         self._netloc = address.netloc.decode()
-        self._pool: connection_pool.ConnectionPool | None = None
-        if transport is None:
-            port = address.port or (80 if security is None else 443)
-            host = address.raw_host.decode().strip("[]")
-            endpoint = connection_pool.Endpoint(host, port, security)
-            self._pool = connection_pool.ConnectionPool(endpoint, connect, self._timeouts.lost)
+        port = address.port or (80 if security is None else 443)
+        endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
+        limits = self._timeouts
+        self.pool = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 
     async def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        await self._client.aclose()
+        self.pool.close()
 
     def post(
         self,
@@ -314,82 +272,38 @@ class BackendClient:
         own = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte
         idle = first_byte if may_pause else self._timeouts.idle
-        return BackendResponse(self, (method, path, own, body), first_byte=first_byte, idle=idle)
+        head = self._head(method, path, own, len(body))
+        return BackendResponse(self, head, body, first_byte=first_byte, idle=idle)
 
-    async def get(self, path: str, *, patience: float | None = None) -> WholeResponse:
-        """Fetch a small document, all of it within `patience` seconds."""
-        within = self._timeouts.lookup if patience is None else patience
-        deadline = asyncio.get_running_loop().time() + within
-        request = ("GET", path, self._allow_headers({}), b"")
-        async with BackendResponse(self, request, first_byte=within, idle=within) as answer:
-            with translate_errors(self.name):
-                async with asyncio.timeout_at(deadline):
-                    return await answer.whole()
-
-    async def open(
-        self, request: Outgoing, deadline: float
-    ) -> connection_pool.Connection | _HttpxExchange:
-        """Send a request and wait for its answer, which has to be released when it was read."""
-        method, path, headers, body = request
-        line: connection_pool.Connection | _HttpxExchange
-        if self._pool is None or method != "POST":
-            line = _HttpxExchange(await self._send(request, deadline))
-        else:
-            try:
-                line = await self._pool.send(self._head(path, headers, len(body)), body, deadline)
-            except _FAILURES as error:
-                raise _meaning(self.name, error, mid_reply=False) from error
-        # only what is read whole may come compressed: a document or an error
-        is_whole = method == "GET" or line.status >= HTTPStatus.BAD_REQUEST
-        if line.header(_ENCODING) not in _PLAIN and not is_whole:
-            await self.release(line)
-            raise errors.BackendSpokeNonsense(self.name, "sent a compressed body nobody asked for")
-        return line
-
-    async def release(self, arriving: connection_pool.Connection | _HttpxExchange) -> None:
-        """Release an answer; the unread rest is cancelled."""
-        if isinstance(arriving, _HttpxExchange):
-            await arriving.close()
-        elif self._pool is not None:
-            self._pool.release(arriving)
+    async def fetch(
+        self,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        within: float | None = None,
+        limit: int = bounds.DOCUMENT_BYTES,
+    ) -> WholeResponse:
+        """Fetch a small document, all of it `within` so many seconds; a JSON `body` is posted."""
+        own = self._allow_headers(headers)
+        if body:
+            own["content-type"] = "application/json"
+        head = self._head("POST" if body else "GET", path, own, len(body))
+        first_byte = self._timeouts.lookup if within is None else within
+        async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
+            return await answer.whole(limit)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
-    def _head(self, path: str, headers: Mapping[str, str], length: int) -> bytes:
+    def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""
-        lines = [f"{name}: {value}\r\n" for name, value in {**self._standing, **headers}.items()]
-        return (
-            f"POST {self._target}{path} HTTP/1.1\r\n"
-            f"host: {self._netloc}\r\n"
-            "connection: keep-alive\r\n"
-            f"{''.join(lines)}content-length: {length}\r\n\r\n"
-        ).encode("latin-1", "replace")
-
-    async def _send(self, request: Outgoing, deadline: float) -> httpx.Response:
-        method, path, headers, body = request
-        # Header values came in as latin-1 and leave as latin-1; httpx would insist on ASCII.
-        encoded = [
-            (name.encode("latin-1"), value.encode("latin-1", "replace"))
-            for name, value in headers.items()
-        ]
-        url = self.name + path
-        written = self._client.build_request(method, url, content=body, headers=encoded)
-        with translate_errors(self.name):
-            async with asyncio.timeout_at(deadline):
-                try:
-                    return await self._client.send(written, stream=True)
-                except (httpx.RemoteProtocolError, httpx.ReadError):
-                    # a kept connection that the backend had closed meanwhile
-                    return await self._client.send(written, stream=True)
-
-
-def _transport(security: ssl.SSLContext | None, lost: float) -> httpx.AsyncHTTPTransport:
-    return httpx.AsyncHTTPTransport(
-        verify=security or _INSECURE,
-        limits=httpx.Limits(keepalive_expiry=connection_pool.KEEP_ALIVE),
-        socket_options=connection_pool.acknowledged_within(lost),
-    )
+        sent = {"host": self._netloc, "connection": "keep-alive", **self._standing, **headers}
+        if length:
+            sent["content-length"] = f"{length}"
+        lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
+        head = f"{method} {self._target}{path} HTTP/1.1\r\n{lines}\r\n"
+        return head.encode("latin-1", "replace")
 
 
 def root_of(url: str) -> str:

@@ -44,7 +44,7 @@ from proxy.observability.sentences import cut, escape, summarize
 from proxy.serving.opening import find_backend
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
-from proxy.systems import block_on_terminal, hear_signal
+from proxy.systems import block_on_terminal, handle_signal
 from proxy.tool_rounds.executor import ToolFinished, ToolStarted
 from proxy.tool_rounds.terms import Stop
 from proxy.tool_rounds.transcript import Conversation
@@ -109,7 +109,7 @@ def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
 
 
 @dataclass(slots=True)
-class Screen:
+class ChatWriter:
     """Writes what is said: answers as they come, and all that is about them in dim lines."""
 
     line_is_open: bool = False
@@ -170,14 +170,14 @@ class Chat:
 
     def __init__(self, read: Callable[[str], Awaitable[str]], *, tells_thoughts: bool) -> None:
         self._read = read
-        self._screen = Screen(tells_thoughts=tells_thoughts)
+        self._writer = ChatWriter(tells_thoughts=tells_thoughts)
         self._conversation = Conversation()
         self._asked: tuple[int, str] | None = None  # where the last question stands, and what it is
         self._stream: RunStream[str] | None = None
 
     async def talk(self, agent: Agent) -> None:
         """Answer what a person says until they have said enough."""
-        self._screen.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D ends.")
+        self._writer.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D ends.")
         while True:
             try:
                 line = (await self._read("> ")).strip()
@@ -193,7 +193,7 @@ class Chat:
                 elif line:
                     await self.answer(line, agent)
             except (BackendFailed, InvalidRequest) as error:  # the next question may go well
-                self._screen.fail(str(error))
+                self._writer.fail(str(error))
 
     async def answer(self, question: str, agent: Agent) -> bool:
         """Show the answer to a question; reports whether there is one.
@@ -206,19 +206,19 @@ class Chat:
         try:
             async with running as self._stream:
                 async for event in self._stream:
-                    self._screen.show(event)
+                    self._writer.show(event)
                 result = self._stream.result
         finally:
             self._stream = None
-            self._screen.end_line()
+            self._writer.end_line()
         if repaired := summarize(result.facts):
-            self._screen.note(repaired)
+            self._writer.note(repaired)
         try:
             result.raise_for_stop()
         except RunCancelled:
-            self._screen.note("stopped")
+            self._writer.note("stopped")
         except RunStopped as error:
-            self._screen.fail(str(error))
+            self._writer.fail(str(error))
         return result.stop is Stop.ANSWERED
 
     def interrupt(self) -> bool:
@@ -235,7 +235,7 @@ class Chat:
         return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
 
     async def _approve(self, call: ToolCall) -> bool:
-        self._screen.end_line()
+        self._writer.end_line()
         try:
             answer = await self._read(f"  call {call.name}({brief_arguments(call)})? [y/N] ")
         except (EOFError, KeyboardInterrupt):
@@ -246,22 +246,22 @@ class Chat:
         match line:
             case "/tools":
                 for spec in _list_specs(agent):
-                    self._screen.note(spec)
+                    self._writer.note(spec)
             case "/retry" if self._asked is not None:
                 at, question = self._asked
                 self._conversation = self._conversation.fork(at)
                 await self.answer(question, agent)
             case "/retry":
-                self._screen.fail("nothing was asked yet")
+                self._writer.fail("nothing was asked yet")
             case "/new":
                 self._conversation, self._asked = Conversation(), None
-                self._screen.note("a new conversation")
+                self._writer.note("a new conversation")
             case "/help":
                 for command, what in COMMANDS.items():
-                    self._screen.note(f"{command:8} {what}")
+                    self._writer.note(f"{command:8} {what}")
             case _:
                 near = get_close_matches(line, COMMANDS, 1) or ["/help"]
-                self._screen.fail(f"there is no command {escape(line)}; did you mean {near[0]}?")
+                self._writer.fail(f"there is no command {escape(line)}; did you mean {near[0]}?")
 
 
 def _specs(agent: Agent) -> Iterator[Tool]:
@@ -379,4 +379,4 @@ def hear_interrupts(talk: Chat) -> None:
             task.cancel()
 
     if signal.SIGINT in ending_signals():
-        hear_signal(signal.SIGINT, hear)
+        handle_signal(signal.SIGINT, hear)

@@ -26,7 +26,7 @@ from proxy.settings import Settings
 if TYPE_CHECKING:
     from proxy.api.reloading import ReadSettings
     from proxy.api.server import PublicAddress
-    from proxy.doctor.target import Examined, Target
+    from proxy.doctor.target import CheckResult, Target
     from proxy.processes.model_caches import CachedModel
 
 logger = logging.getLogger(__name__)
@@ -132,13 +132,13 @@ def examine_servers(
 
     tried = TriedModels(cache_folder())
 
-    def keep(target: "Target", found: "Sequence[Examined]") -> None:
+    def keep(target: "Target", found: "Sequence[CheckResult]") -> None:
         tried.remember(report.build_tried_model(target, found, version()))
 
     async def work() -> bool:
         examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
-        examined: list[Examined] = []
+        examined: list[CheckResult] = []
         examining = examine(examined_settings, client=CLIENTS.get(client or ""), keep=keep)
         async with contextlib.aclosing(examining) as findings:
             async for one in findings:
@@ -230,7 +230,7 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
 
     own = BackendClient(address.url)
     with contextlib.suppress(BackendFailed):  # Temper ends already
-        readiness = await own.get("/readyz", patience=30.0)
+        readiness = await own.fetch("/readyz", within=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
             logger.warning(_BACKEND_PROBLEM, address.backend, state)

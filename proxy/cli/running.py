@@ -15,7 +15,7 @@ from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
 from proxy.observability.logs import configure_logging
 from proxy.settings import Settings, load_settings
-from proxy.systems import heard_signals
+from proxy.systems import handle_signals
 
 Flags: TypeAlias = dict[str, dict[str, object]]
 
@@ -46,7 +46,7 @@ async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
             raise KeyboardInterrupt
         task.cancel()
 
-    with heard_signals(ending_signals(), hear):
+    with handle_signals(ending_signals(), hear):
         return await work
 
 

@@ -64,7 +64,7 @@ class Screen:
         )
 
     def _take(self, state: InitialState) -> None:
-        """Take over a state: it has the newest rows and all that live, so what is over stays."""
+        """Take over a state; it has the newest and all running rows, so finished ones stay."""
         is_same = state.instance == self._state.instance
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
         self._rows = over | {row.id: row for row in reversed(state.requests)}
@@ -72,7 +72,7 @@ class Screen:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest; what lives has changed last and stays."""
+        """Forget the oldest rows; running ones changed last, so they stay."""
         while len(self._rows) > _MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 

@@ -16,7 +16,7 @@ from proxy.api.feed_events import Batch, Cards, InitialState, Pending, Sums, Too
 from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
-from proxy.systems import heard_keys
+from proxy.systems import handle_keys
 
 _SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
 _KINDS: dict[str, type[Change]] = {
@@ -77,7 +77,7 @@ async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, li
 
 
 async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
-    """Stream what the feed tells, and None whenever it has broken off; it is looked for again."""
+    """Stream the changes, and None whenever the feed broke off and is looked for again."""
     has_begun = False
     while True:
         try:
@@ -145,5 +145,5 @@ def _keys(end: Callable[[], None]) -> Generator[None, None, None]:
         if typed.lower().startswith(b"q"):
             end()
 
-    with heard_keys(hear):
+    with handle_keys(hear):
         yield

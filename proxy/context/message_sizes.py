@@ -6,7 +6,8 @@ tables, and by less than a tenth per piece. A message is measured once, whicheve
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterable
-from typing import NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from proxy.context.rough_tokens import count_gradually, count_rough_tokens
 from proxy.conversation import json
@@ -18,6 +19,7 @@ MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
+_source_of = attrgetter("source")
 
 
 class RoughSize(NamedTuple):
@@ -59,10 +61,6 @@ def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
     return RoughSize(words, thoughts, MEDIUM * media)
 
 
-def rough_size_of_tools(tools: tuple[Tool, ...]) -> int:
-    return sum(count_rough_tokens(tool.source.decode(errors="replace")) for tool in tools)
-
-
 def _thoughts(message: Message) -> str:
     is_thinker = message.role == "assistant"
     if not is_thinker or not any(sign in message.source for sign in _THOUGHT_SIGNS):
@@ -79,13 +77,33 @@ _LONG = 65_536  # bytes, which take a few milliseconds
 CAPACITY = 16_384  # messages, 184 bytes for each: the histories of a hundred long sessions
 
 
+class Latest(Generic[Key, Kept]):
+    """The values that were used last, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Key, Kept] = OrderedDict()
+
+    def find(self, key: Key) -> Kept | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, key: Key, value: Kept) -> Kept:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return value
+
+
 class MessageSizes:
     """Remembers the weights of the latest messages, and of the latest sets of tools."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._messages: OrderedDict[int, RoughSize] = OrderedDict()
-        self._tools: OrderedDict[int, int] = OrderedDict()
+        self._messages: Latest[int, RoughSize] = Latest(capacity)
+        self._tools: Latest[int, int] = Latest(capacity)
 
     def weigh(self, message: Message) -> RoughSize:
         return self.weigh_all((message,))[0]
@@ -94,38 +112,23 @@ class MessageSizes:
         sizes: list[RoughSize] = []
         for message in messages:
             key = hash(message.source)
-            known = self._messages.get(key)
-            if known is None:
-                known = weight(message)
-                remember(self._messages, key, known, self._capacity)
-            else:
-                self._messages.move_to_end(key)
-            sizes.append(known)
+            sizes.append(self._messages.find(key) or self._messages.keep(key, weight(message)))
         return sizes
 
     def weigh_gradually(self, messages: Iterable[Message]) -> Generator[None, None, None]:
         """Weigh the long messages among these, and yield wherever somebody else may run."""
         for message in messages:
-            if len(message.source) > _LONG and (key := hash(message.source)) not in self._messages:
-                weighed = yield from weigh_gradually(message)
-                remember(self._messages, key, weighed, self._capacity)
+            key = hash(message.source)
+            if len(message.source) > _LONG and self._messages.find(key) is None:
+                self._messages.keep(key, (yield from weigh_gradually(message)))
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:
         key = key_of_tools(tools)
-        known = self._tools.get(key)
-        if known is None:
-            known = rough_size_of_tools(tools)
-        remember(self._tools, key, known, self._capacity)
-        return known
-
-
-def remember(kept: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> None:
-    """Keep a value as the latest, at the expense of the oldest if there are more than `most`."""
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > most:
-        kept.popitem(last=False)
+        if (known := self._tools.find(key)) is not None:
+            return known
+        sources = (tool.source.decode(errors="replace") for tool in tools)
+        return self._tools.keep(key, sum(map(count_rough_tokens, sources)))
 
 
 def key_of_tools(tools: tuple[Tool, ...]) -> int:
-    return hash(tuple([tool.source for tool in tools]))
+    return hash(tuple(map(_source_of, tools)))

@@ -5,14 +5,14 @@ Limits are in pieces, so that the words do not depend on a model; what they cost
 """
 
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from proxy.context.message_sizes import remember
+from proxy.context.message_sizes import Latest
 from proxy.context.rough_tokens import clip, clip_start, count_rough_tokens, is_within
 from proxy.context.units import Result
 from proxy.conversation import json
@@ -230,8 +230,7 @@ class TextCache:
     """Remembers short messages; keys are hashes, because what they stand for may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._kept: OrderedDict[int, Message] = OrderedDict()
+        self._kept: Latest[int, Message] = Latest(capacity)
 
     def stub(self, result: Result) -> Message:
         message, call = result.message, result.call
@@ -239,10 +238,4 @@ class TextCache:
         return self.get(key, lambda: with_content(message, stub(call, message.text)))
 
     def get(self, key: int, write: Callable[[], Message]) -> Message:
-        known = self._kept.get(key)
-        if known is None:
-            known = write()
-            remember(self._kept, key, known, self._capacity)
-        else:
-            self._kept.move_to_end(key)
-        return known
+        return self._kept.find(key) or self._kept.keep(key, write())

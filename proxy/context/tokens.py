@@ -4,7 +4,6 @@ Counts of messages are of `countable` text; what the template puts around it is 
 Nothing here asks a backend: `unknown` names the messages that are worth asking for.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
@@ -12,7 +11,7 @@ from math import ceil
 import msgspec
 
 from proxy.context.calibration import MARGIN, REQUEST, Constants, CountingDoubt, Growth, Rate
-from proxy.context.message_sizes import MessageSizes, RoughSize, key_of_tools, remember
+from proxy.context.message_sizes import Latest, MessageSizes, RoughSize, key_of_tools
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 
@@ -23,18 +22,17 @@ class KnownPromptTotals:
     """Remembers the totals of the latest prompts; `tools` is the key of their tools."""
 
     def __init__(self, capacity: int = MOST_PROMPTS) -> None:
-        self._capacity = capacity
-        self._totals: OrderedDict[int, int] = OrderedDict()
+        self._totals: Latest[int, int] = Latest(capacity)
         self._latest: tuple[Sequence[Message], int, list[int]] = ((), 0, [0])
 
     def note(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        remember(self._totals, self._keys(messages, tools)[-1], total, self._capacity)
+        self._totals.keep(self._keys(messages, tools)[-1], total)
 
     def longest(self, messages: Sequence[Message], tools: int) -> tuple[int, int] | None:
         """Return how many messages of a prompt are known to have which total; None without any."""
         keys = self._keys(messages, tools)
         for count in range(len(keys) - 1, 0, -1):
-            if (total := self._totals.get(keys[count])) is not None:
+            if (total := self._totals.find(keys[count])) is not None:
                 return count, total
         return None
 
@@ -79,9 +77,8 @@ class TokenBook:
     """
 
     def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
-        self._capacity = capacity
         self._sizes = sizes or MessageSizes()
-        self._learnt: OrderedDict[int, int] = OrderedDict()
+        self._learnt: Latest[int, int] = Latest(capacity)
         self._rate = Rate()
         self._counted = (0, 0)  # pieces and tokens of all that was learnt
         self._constants = Constants()
@@ -153,7 +150,7 @@ class TokenBook:
         return Expected(tokens, ceil(guessed))
 
     def learn(self, message: Message, tokens: int) -> None:
-        remember(self._learnt, hash(message.source), tokens, self._capacity)
+        self._learnt.keep(hash(message.source), tokens)
         size, counted = self._counted
         self._counted = size + self._sizes.weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
@@ -271,11 +268,7 @@ class TokenBook:
         self._totals.note(messages, tools, total)
 
     def _lookup_all(self, messages: Sequence[Message]) -> Sequence[int | None]:
-        return [*map(self._lookup, messages)] if self._learnt else [None] * len(messages)
+        return [*map(self._lookup, messages)] if any(self._counted) else [None] * len(messages)
 
     def _lookup(self, message: Message) -> int | None:
-        key = hash(message.source)
-        learnt = self._learnt.get(key)
-        if learnt is not None:
-            self._learnt.move_to_end(key)
-        return learnt
+        return self._learnt.find(hash(message.source))

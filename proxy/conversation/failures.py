@@ -1,10 +1,16 @@
 """How the result of a tool reports that the tool has failed."""
 
 from proxy.conversation import json
+from proxy.conversation.messages import Message
 from proxy.conversation.reminders import without_reminders
 
 _WORDS = ("error", "[error", "<error", "exception", "traceback", "failed")
 _LONGEST_WORD = max(map(len, _WORDS))
+
+
+def reports_failure(result: Message) -> bool:
+    """Return whether a tool has failed: as its message tells, or else by the words of it."""
+    return has_failed(result.text) if result.failed is None else result.failed
 
 
 def has_failed(result: str) -> bool:

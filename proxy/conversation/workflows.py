@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import ClassVar
+
+# Clients and operators write rules in this form, and are told of a member that there is not.
+FORBID_OTHERS = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
     """Before `tool` may be called, `needs` must have been; with the same `argument`, if given."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
     tool: str
     needs: str
@@ -17,6 +23,8 @@ class Prerequisite:
 @dataclass(frozen=True, slots=True)
 class Workflow:
     """Rules of order: a terminal tool may only be called when every required step was taken."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
     required_steps: tuple[str, ...] = ()
     prerequisites: tuple[Prerequisite, ...] = ()

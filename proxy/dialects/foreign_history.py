@@ -22,8 +22,9 @@ from proxy.conversation import json
 from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
+from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall, ToolChoice, ToolUse
-from proxy.dialects.raw_json import JsonText, Node, concatenate, join_lines, own_text
+from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
@@ -119,30 +120,8 @@ class ForeignHistory:
             self.entries.append(HistoryEntry(role, [*said]))
 
     def extend(self, entries: Iterable[HistoryEntry]) -> None:
-        """Add what another history has; none of it may be of the system."""
+        """Add what others say than the system."""
         self.entries += entries
-
-    def add_user(self, parts: Sequence[Part]) -> None:
-        self.entries.append(HistoryEntry("user", _drop_empty(parts)))
-
-    def add_assistant(
-        self,
-        parts: Sequence[Part],
-        thoughts: Sequence[JsonText] = (),
-        calls: Sequence[HistoryCall] = (),
-    ) -> None:
-        said = _drop_empty(parts), _drop_empty(thoughts), tuple(calls)
-        self.entries.append(HistoryEntry("assistant", *said))
-
-    def add_result(
-        self, call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
-    ) -> None:
-        """Add the result of a tool call; without parts it is an empty text."""
-        said = _drop_empty(parts)
-        if is_error:
-            said = _as_failure(said)
-        entry = HistoryEntry("tool", said, call_id=call_id, failed=True if is_error else None)
-        self.entries.append(entry)
 
     def messages(self) -> tuple[Message, ...]:
         return tuple([entry.message for entry in self.entries])
@@ -163,6 +142,26 @@ class ForeignHistory:
             self._add_to_last([reminder])
         else:
             self.entries.append(HistoryEntry("user", [reminder]))
+
+
+def user_entry(parts: Sequence[Part]) -> HistoryEntry:
+    return HistoryEntry("user", _drop_empty(parts))
+
+
+def assistant_entry(
+    parts: Sequence[Part], thoughts: Sequence[JsonText] = (), calls: Sequence[HistoryCall] = ()
+) -> HistoryEntry:
+    return HistoryEntry("assistant", _drop_empty(parts), _drop_empty(thoughts), tuple(calls))
+
+
+def result_entry(
+    call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
+) -> HistoryEntry:
+    """Return the result of a tool call; without parts it is an empty text."""
+    said = _drop_empty(parts)
+    if not is_error:
+        return HistoryEntry("tool", said, call_id=call_id)
+    return HistoryEntry("tool", _as_failure(said), call_id=call_id, failed=True)
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
@@ -200,6 +199,26 @@ def write_picture(url: bytes) -> Medium:
 def write_arguments(value: Node | None) -> JsonText:
     """Write the input of a call as the text that calls of chat completions have."""
     return own_text("{}" if value is None else value.source.decode())
+
+
+def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict[str, bytes]:
+    """Write the members that all languages ask for alike, in an order that is always the same.
+
+    Those that are `copied` have the same name and meaning in the language of the client.
+    """
+    fields = {"model": sent["model"].source} if "model" in sent else {}
+    fields["messages"] = json.join_array([message.source for message in request.messages])
+    if request.tools:
+        fields["tools"] = json.join_array([tool.source for tool in request.tools])
+        if request.tool_choice is not ToolUse.AUTO:
+            fields["tool_choice"] = write_choice(request.tool_choice)
+        if not request.parallel_tool_calls:
+            fields["parallel_tool_calls"] = b"false"
+    if request.max_tokens is not None:
+        fields["max_tokens"] = json.dump(request.max_tokens)
+    if request.stream:
+        fields["stream"] = b"true"
+    return fields | {name: sent[name].source for name in copied if name in sent}
 
 
 def write_choice(choice: ToolChoice) -> bytes:

@@ -9,15 +9,17 @@ clients expect them. It knows neither HTTP servers nor clocks: fresh ids and the
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import WantedTools
 from proxy.facts import Fact
+
+Identity = TypeVar("Identity")
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
@@ -33,6 +35,10 @@ class IdsAndClock:
 
     now: Callable[[], float]
     token: Callable[[], str]
+
+    def call_id(self, prefix: str = "call_") -> str:
+        """Make the id of a tool call."""
+        return prefix + self.token()
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -155,15 +161,23 @@ class Answering(Protocol):
         """Make the id of a tool call."""
 
 
-class StampedAnswering(Answering, Protocol):
-    """One that makes the ids of calls by its `stamp`, behind its language's prefix."""
+@dataclass(frozen=True, slots=True)
+class IdentifiedAnswering(Generic[Identity]):
+    """One that begins with what the answer says of itself: `identify` takes it from the backend."""
 
-    __slots__ = ()
-    stamp: IdsAndClock
-    call_prefix: ClassVar[str] = "call_"
+    identify: Callable[[ReplyStarted], Identity]
+    stream: Callable[[Identity], StreamEncoder]
+    whole: Callable[[Identity], AnswerBuilder]
+    new_call_id: Callable[[], str]
 
-    def new_call_id(self) -> str:
-        return f"{self.call_prefix}{self.stamp.token()}"
+    def begin(self, first: ReplyEvent | None) -> StreamEncoder:
+        return self.stream(self._identity(first))
+
+    def builder(self, first: ReplyEvent | None) -> AnswerBuilder:
+        return self.whole(self._identity(first))
+
+    def _identity(self, first: ReplyEvent | None) -> Identity:
+        return self.identify(first if isinstance(first, ReplyStarted) else ReplyStarted())
 
 
 class Decoded(msgspec.Struct, frozen=True):

@@ -49,6 +49,18 @@ def as_unix_time(value: JsonValue) -> int:
     return seconds if 0 <= seconds <= _YEAR_9999 else 0
 
 
+def member(value: JsonValue, *path: str | int) -> JsonValue:
+    """Return what lies at a path of keys and positions, None where the path leads nowhere."""
+    for step in path:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
 class TokenCounts(NamedTuple):
     """What a reply has cost: the `prompt` with what was `cached`, the `answer` with `thoughts`."""
 

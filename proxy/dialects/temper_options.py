@@ -1,63 +1,36 @@
-"""What clients say to Temper itself, in every language: the member `temper` of a request.
+"""What clients say to Temper itself, in every language: the member `temper` of a request."""
 
-Operators write the rules of order in the same form.
-"""
-
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictStr
+from pydantic import BaseModel, ConfigDict, StrictBool
 
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
-from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow, contradictions
+from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.wire_schema import check_offered
 from proxy.errors import InvalidRequest
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NeededCall(_Strict):
-    """`tool` may only be called after `needs`, with the same `argument` if one is named."""
-
-    tool: StrictStr
-    needs: StrictStr
-    argument: StrictStr | None = None
-
-
-class WorkflowRules(_Strict):
-    """In which order tools may be called."""
-
-    required_steps: list[StrictStr] = []
-    prerequisites: list[NeededCall] = []
-    terminal_tools: list[StrictStr] = []
-
-
-class TemperOptions(_Strict):
+class TemperOptions(BaseModel):
     """What a client tells Temper and no backend."""
 
-    workflow: WorkflowRules | None = None
+    model_config = ConfigDict(extra="forbid")
+
+    workflow: Workflow | None = None
     tool_rounds: StrictBool | None = None
 
 
 _MEMBER = "temper.workflow"
 
 
-def workflow_of(rules: WorkflowRules) -> Workflow:
-    """Read rules; they may speak of tools that are not offered this time."""
-    return Workflow(
-        tuple(rules.required_steps),
-        tuple(Prerequisite(one.tool, one.needs, one.argument) for one in rules.prerequisites),
-        tuple(rules.terminal_tools),
-    )
-
-
 def workflow_in(
     options: TemperOptions | None, messages: tuple[Message, ...], tools: tuple[Tool, ...]
 ) -> Workflow:
-    """Read a request's own rules; raises `InvalidRequest` where its model cannot keep them."""
+    """Return a request's own rules; raises `InvalidRequest` where its model cannot keep them.
+
+    They may speak of tools that are not offered this time, if these were called before.
+    """
     if options is None or options.workflow is None:
         return NO_RULES
-    rules = workflow_of(options.workflow)
+    rules = options.workflow
     for place, problem in contradictions(rules):
         raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{place}")
     offered = dict.fromkeys(tool.name for tool in tools)

@@ -18,6 +18,7 @@ from proxy.errors import InvalidRequest
 
 _EXPECTED = {
     "bool_type": "true or false",
+    "dataclass_type": "an object",
     "dict_type": "an object",
     "finite_number": "a finite number",
     "float_type": "a number",
@@ -25,6 +26,7 @@ _EXPECTED = {
     "list_type": "an array",
     "model_type": "an object",
     "string_type": "a string",
+    "tuple_type": "an array",
 }
 _LONGEST_QUOTE = 40
 
@@ -94,7 +96,7 @@ def _problem(error: ErrorDetails) -> str:
             expected = f"a number of at least {context['ge']}"
         case "too_short":
             expected = f"at least {context['min_length']} element"
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return "There is no such option."
         case "expected":
             expected = error["msg"]

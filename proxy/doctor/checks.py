@@ -2,7 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -17,7 +25,7 @@ from proxy.api.server import listen
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.doctor import exchanges, server
 from proxy.doctor.clients import Client
-from proxy.doctor.target import Examined, Finding, Target, fail, ok, skip, warn
+from proxy.doctor.target import CheckResult, Finding, Target, fail, ok, skip, warn
 from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
@@ -30,24 +38,16 @@ from proxy.settings import Settings, is_loopback
 from proxy.systems import open_file_limit
 
 
-def descriptors(settings: Settings) -> Finding:
-    """Compare the limit for open files with the streams that may be open at once."""
+def judge_descriptors(limit: int, streams: int) -> Finding:
+    """Return whether so many open files are enough for streams; a negative limit is none."""
     # some of its own, and for each stream the client's socket and the backend's
-    return judge_descriptors(open_file_limit(), 64 + 2 * settings.server.max_waiting)
-
-
-def judge_descriptors(limit: int, needed: int) -> Finding:
-    """Return whether so many open files are enough; a negative limit is none."""
+    needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
         return ok(f"{'any number of' if limit < 0 else limit} open files are allowed")
     return warn(
         f"only {limit} open files are allowed, and full queues need {needed}",
         f"ulimit -n {needed}, or lower server.max_waiting",
     )
-
-
-def memory(_: Settings) -> Finding:
-    return judge_memory(snapshot())
 
 
 def judge_memory(found: Memory) -> Finding:
@@ -75,10 +75,6 @@ def reachability(settings: Settings) -> Finding:
             "stop the Ollama that has it, if it is no Temper; or set server.ollama_port to 0",
         )
     return ok(f"{told}, and on port {port} as an Ollama does")
-
-
-def package_name(_: Settings) -> Finding:
-    return judge_package_name(owners_of("proxy", sys.path))
 
 
 def owners_of(package: str, folders: list[str]) -> Iterator[str]:
@@ -130,7 +126,7 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
 _CHECK_SECONDS = 120.0
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
-Keep: TypeAlias = Callable[[Target, Sequence[Examined]], None]
+Keep: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +138,10 @@ class Check:
     is_vital: bool = False
 
 
-MACHINE = {
-    "package": package_name,
-    "open files": descriptors,
-    "memory": memory,
+MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
+    "package": lambda _: judge_package_name(owners_of("proxy", sys.path)),
+    "open files": lambda own: judge_descriptors(open_file_limit(), own.server.max_waiting),
+    "memory": lambda _: judge_memory(snapshot()),
     "Temper's address": reachability,
 }
 CHECKS: tuple[Check, ...] = (
@@ -170,7 +166,7 @@ async def examine(
     settings: Settings,
     client: Client | None = None,
     keep: Keep = lambda _target, _found: None,
-) -> AsyncGenerator[Examined, None]:
+) -> AsyncGenerator[CheckResult, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
     Several models are examined one after the other, each also for a `client`. `keep` gets all that
@@ -187,7 +183,7 @@ async def examine(
     if settings.mcp:
         checks += (Check("tool servers", tool_servers),)
     for title, look in MACHINE.items():
-        yield Examined(title, look(settings))
+        yield CheckResult(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
         async with aclosing(_examine_server(settle_window(each), checks, keep)) as findings:
             async for found in findings:
@@ -196,16 +192,16 @@ async def examine(
 
 async def _examine_server(
     settings: Settings, checks: tuple[Check, ...], keep: Keep
-) -> AsyncGenerator[Examined, None]:
+) -> AsyncGenerator[CheckResult, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
     try:
         async with open_shared_server(settings, lambda _: None) as own, AsyncExitStack() as stack:
             target = await _open_target(settings, own, stack)
-            everything: list[Examined] = []
+            everything: list[CheckResult] = []
             for check in checks:
                 found = await _run_check(check, target)
                 model = settings.model.alias or target.model
-                everything.append(Examined(check.title, found, model))
+                everything.append(CheckResult(check.title, found, model))
                 yield everything[-1]
                 if check.is_vital and found.status == "fail":
                     return
@@ -213,7 +209,7 @@ async def _examine_server(
     except ProcessFailed as error:
         # the end of a server's own log may say more than our sentence about it
         last = " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
-        yield Examined("start", fail(str(error), last), alias_of(settings.model))
+        yield CheckResult("start", fail(str(error), last), alias_of(settings.model))
 
 
 async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:

@@ -10,7 +10,8 @@ from proxy.backends.capabilities import Capability
 from proxy.backends.probing import PROBES, documents_in, write_probe
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.doctor.target import CHAT, COUNT, Finding, Target, count, fail, member, ok, skip, warn
+from proxy.dialects.lenient_json import member
+from proxy.doctor.target import CHAT, COUNT, Finding, Target, count, fail, ok, skip, warn
 
 REPORT: JsonObject = {
     "name": "report",

@@ -15,9 +15,10 @@ from rich.text import Text
 from proxy.api.observing import secrets_of
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.doctor.target import Examined, Target
+from proxy.doctor.target import CheckResult, Target
 from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
+from proxy.observability.recording import Redaction
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
@@ -30,7 +31,7 @@ _MARKS = {
 _TITLE_WIDTH = 18
 
 
-def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
+def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
     """Write a finding, and below it the remedy; the first one of a model has its name above."""
     found = examined.finding
     text = Text()
@@ -47,7 +48,7 @@ def line(examined: Examined, before: Sequence[Examined] = ()) -> Text:
     return text
 
 
-def summary(examined: Sequence[Examined]) -> str:
+def summary(examined: Sequence[CheckResult]) -> str:
     found = [one.finding.status for one in examined]
     failures, warnings = found.count("fail"), found.count("warn")
     if not failures and not warnings:
@@ -55,12 +56,12 @@ def summary(examined: Sequence[Examined]) -> str:
     return f"{found.count('ok')} checks are fine, {warnings} warn, {failures} fail."
 
 
-def is_well(examined: Sequence[Examined]) -> bool:
+def is_well(examined: Sequence[CheckResult]) -> bool:
     """Return whether nothing failed; a warning is no failure."""
     return all(one.finding.status != "fail" for one in examined)
 
 
-def document(examined: Sequence[Examined]) -> JsonObject:
+def document(examined: Sequence[CheckResult]) -> JsonObject:
     return {
         "ok": is_well(examined),
         "checks": [
@@ -77,16 +78,12 @@ def document(examined: Sequence[Examined]) -> JsonObject:
     }
 
 
-_NAMES = ("api_key", "headers", "key", "token", "secret", "password", "authorization")
-_HIDDEN = "(hidden)"
-
-
-def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -> None:
+def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]) -> None:
     """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
-    told, secrets = json.parse(settings.model_dump_json()), frozenset(secrets_of(settings))
+    redact = Redaction(secrets_of(settings)).redact
     contents: dict[str, JsonValue] = {
-        "findings.json": redact(document(examined), secrets),
-        "settings.json": redact(told, secrets),
+        "findings.json": redact(document(examined)),
+        "settings.json": redact(json.parse(settings.model_dump_json())),
         "environment.json": _environment(),
     }
     try:
@@ -95,24 +92,6 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[Examined]) -
                 archive.writestr(name, json.dump_text(content).replace(str(Path.home()), "~"))
     except OSError as error:
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
-
-
-def redact(value: JsonValue, secrets: frozenset[str] = frozenset()) -> JsonValue:
-    """Hide what a member's name says is secret, and every text that holds a known secret."""
-    match value:
-        case dict():
-            return {
-                name: _HIDDEN
-                if inner and any(word in name.lower() for word in _NAMES)
-                else redact(inner, secrets)
-                for name, inner in value.items()
-            }
-        case list():
-            return [redact(inner, secrets) for inner in value]
-        case str() if any(secret in value for secret in secrets):
-            return _HIDDEN
-        case _:
-            return value
 
 
 def _environment() -> JsonObject:
@@ -133,7 +112,7 @@ NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and kee
 _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
 
 
-def build_tried_model(target: Target, found: Sequence[Examined], temper: str) -> TriedModel:
+def build_tried_model(target: Target, found: Sequence[CheckResult], temper: str) -> TriedModel:
     known = target.known
     measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
     if known.engine:

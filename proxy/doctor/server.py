@@ -3,7 +3,8 @@
 from urllib.parse import urlsplit
 
 from proxy.conversation.json import JsonObject
-from proxy.doctor.target import Finding, Target, fail, member, ok, skip, warn
+from proxy.dialects.lenient_json import member
+from proxy.doctor.target import Finding, Target, fail, ok, skip, warn
 from proxy.settings import is_loopback
 
 _STRANGE_ORIGIN = "https://temper-doctor.invalid"

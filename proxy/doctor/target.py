@@ -6,9 +6,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import httpx
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_whole
+from proxy.dialects.lenient_json import as_text, as_whole, member, parse_object
 from proxy.profiles.known_model import KnownModel
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure
@@ -30,7 +29,7 @@ class Finding(NamedTuple):
     measured: Mapping[str, Figure] = {}
 
 
-class Examined(NamedTuple):
+class CheckResult(NamedTuple):
     """A check of a model (or of this machine, where that is ""), by its title."""
 
     title: str
@@ -68,8 +67,7 @@ class ServerAnswer(NamedTuple):
     @property
     def error_message(self) -> str:
         error = self.document.get("error")
-        told = error.get("message") if isinstance(error, dict) else error
-        return told if isinstance(told, str) else f"status {self.status}"
+        return as_text(member(error, "message") or error) or f"status {self.status}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +107,9 @@ class Target:
         return _read_answer(await self.temper.post(path, json=asked, headers=headers))
 
 
-def member(document: JsonValue, *path: str | int) -> JsonValue:
-    """Return what lies at a path of keys and positions, None where the path leads nowhere."""
-    found = document
-    for step in path:
-        if isinstance(found, dict) and isinstance(step, str):
-            found = found.get(step)
-        elif isinstance(found, list) and isinstance(step, int) and step < len(found):
-            found = found[step]
-        else:
-            return None
-    return found
-
-
 def count(document: JsonValue, *path: str | int) -> int | None:
     return as_whole(member(document, *path))
 
 
 def _read_answer(answer: httpx.Response) -> ServerAnswer:
-    try:
-        document = json.parse(answer.content)
-    except ValueError:
-        document = None
-    known = document if isinstance(document, dict) else {}
-    return ServerAnswer(answer.status_code, known, answer.headers)
+    return ServerAnswer(answer.status_code, parse_object(answer.content) or {}, answer.headers)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
+from proxy.conversation.failures import reports_failure
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall, ToolUse, WrittenCall
@@ -21,7 +22,7 @@ from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
-from proxy.guardrails.transcript import CompletedCall, has_failed, parse_arguments
+from proxy.guardrails.transcript import CompletedCall, parse_arguments
 
 LEAST_TOKENS = 64  # that the client's limit has to leave
 MARK = "_closeout"  # ends the ids of calls that a check brought
@@ -68,7 +69,7 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
     has_ended_before = any(one.role == "assistant" and not one.calls for one in said)
     if setting is CloseOut.OFF or not latest or has_ended_before or not _is_open(offer):
         return None
-    if any(_has_failed(one) and _IS_UNCERTAIN.search(one.text) for one in latest):
+    if any(reports_failure(one) and _IS_UNCERTAIN.search(one.text) for one in latest):
         return None
     always = Cause("always") if setting is CloseOut.ALWAYS else None
     return _find_failure(latest[0], offer.completed) or always
@@ -92,16 +93,12 @@ def _made_in_turn(completed: Sequence[CompletedCall]) -> list[CompletedCall]:
     return [one for one in completed if one.turn == completed[-1].turn]
 
 
-def _has_failed(result: Message) -> bool:
-    return has_failed(result.text) if result.failed is None else result.failed
-
-
 def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause | None:
     """Return the failure that a result reports by a flag or a member; words alone are none."""
     text = without_reminders(result.text)
     is_told = bool(result.failed) or (result.failed is None and text.lstrip().startswith("{"))
     # a result that was mended, or has no call, is left alone
-    if not (is_told and _has_failed(result) and completed and completed[-1].result == text):
+    if not (is_told and reports_failure(result) and completed and completed[-1].result == text):
         return None
     report = parse_arguments(text) or {}
     error = report.get("error") or text

@@ -19,8 +19,9 @@ _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]
 
 def find_tool(written: str, tools: Sequence[Tool]) -> Tool | None:
     """Find the tool of that name; a near miss counts only if exactly one tool fits."""
-    name = find_name(written, [tool.name for tool in tools])
-    return next((tool for tool in tools if tool.name == name), None)
+    by_name = {tool.name: tool for tool in tools}
+    name = find_name(written, by_name)
+    return None if name is None else by_name[name]
 
 
 def find_name(written: str, names: Collection[str]) -> str | None:

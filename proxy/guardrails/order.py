@@ -1,6 +1,7 @@
 """Whether a valid call may be made now: loops, prerequisites and terminal tools."""
 
 from proxy.conversation.json import JsonObject
+from proxy.conversation.workflows import NO_RULES
 from proxy.guardrails import nudges
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.steps import unmet_prerequisites
@@ -17,6 +18,8 @@ def object_to(
     loop = offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, arguments):
         return Defect.LOOP, nudges.describe_loop(loop.name, loop.times)
+    if offer.workflow is NO_RULES:
+        return None
     unmet = unmet_prerequisites(name, arguments, offer.workflow, offer.completed)
     steps = tuple(one.needs for one in unmet)
     if not steps and name in offer.workflow.terminal_tools:

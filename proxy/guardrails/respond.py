@@ -5,18 +5,18 @@ tool is offered, and when its message may be shown, is decided elsewhere.
 """
 
 import re
-from collections.abc import Generator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
-from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.possessive import possessive
 from proxy.conversation.tools import Tool
-from proxy.guardrails.rescue.values import escapes
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
+from proxy.guardrails.rescue.values.escapes import read_escape
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
+from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
 _DESCRIPTION = (
@@ -29,25 +29,11 @@ _PARAMETERS: JsonObject = {
     "additionalProperties": False,
 }
 
-_SPACE = re.compile(r"\s*")
-_ENDS = re.compile(r"[\s}]*")
-_BETWEEN_MEMBERS = re.compile(r"[\s,]*")
-_BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']*")
-_BORING = re.compile(r"[^\"'{}\[\],]*")
-# Text and whole escapes, except for halves of surrogate pairs.
-_PLAIN = {
-    quote: re.compile(
-        possessive(
-            rf"[^{quote}\\]*+(?:\\(?:[^u]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}})[^{quote}\\]*+)*+"
-        )
-    )
-    for quote in ('"', "'")
-}
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-_Reading: TypeAlias = Generator[None, None, None]
+_BETWEEN_MEMBERS = re.compile(r"[\s,]+")
+_BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']+")
+_BORING = re.compile(r"[^\"'{}\[\],]+")
+_BEHIND_QUOTE = re.compile(r"\s+")
+_BEHIND_INNER_QUOTE = re.compile(r"[\s}]+")
 
 
 @lru_cache(maxsize=256)
@@ -115,10 +101,9 @@ class MessageDecoder:
         self.has_begun = False
         self._told: list[str] = []
         self._fresh: list[str] = []
-        self._text = ""
-        self._at = 0
-        self._string: _StringDecoder | None = None  # the message, while it is being read
+        self._cursor = Cursor()
         self._reading = self._read()
+        self._is_over = False
 
     @property
     def text(self) -> str:
@@ -126,190 +111,108 @@ class MessageDecoder:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the message's characters that it completes."""
-        if self._string is not None and self._string.takes_as_it_is(fragment):
-            self._told.append(fragment)
-            return fragment
-        self._text, self._at = fragment, 0
-        next(self._reading, None)
+        if self._is_over:
+            return ""
+        self._cursor.feed(fragment)
+        try:
+            next(self._reading)
+        except StopIteration:
+            self._is_over = True
         fresh = "".join(self._fresh)
         self._told.append(fresh)
         self._fresh.clear()
         return fresh
 
-    def _read(self) -> _Reading:
-        if (yield from self._pass(_SPACE)) != "{":
+    def _read(self) -> Waiting[None]:
+        cursor = self._cursor
+        if (yield from cursor.next_visible()) != "{":
             return
-        self._at += 1
-        while (key := (yield from self._read_key())) is not None:
-            if (yield from self._pass(_SPACE)) != ":":
+        cursor.advance(1)
+        while key := (yield from self._read_key()):
+            if (yield from cursor.next_visible()) != ":":
                 return
-            self._at += 1
-            first = yield from self._pass(_SPACE)
-            if key == _PARAMETER:
-                if first in _PLAIN:
+            cursor.advance(1)
+            first = yield from cursor.next_visible()
+            if key[0] == _PARAMETER:
+                if first in QUOTES:
                     self.has_begun = True
-                    self._string = _StringDecoder(first, ",}")
-                    yield from self._read_string(self._string, self._fresh)
-                    self._string = None
+                    yield from self._read_string(",}", self._fresh)
                 return
             yield from self._pass_value()
 
-    def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
-        """Move over everything that matches and return the next character, without consuming it."""
-        while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
-            yield
-        self._at = end
-        return self._text[end]
-
-    def _read_key(self) -> Generator[None, None, str | None]:
+    def _read_key(self) -> Waiting[tuple[str] | None]:
         """Read the next key; None if the object ends or is unreadable."""
-        key: list[str] = []
-        if (yield from self._pass(_BETWEEN_MEMBERS)) in _PLAIN:
-            quote = self._text[self._at]
-            yield from self._read_string(_StringDecoder(quote, ":"), key)
-            return "".join(key)
-        while (end := end_of_run(_BARE_KEY, self._text, self._at)) == len(self._text):
-            key.append(self._text[self._at :])
-            yield
-        key.append(self._text[self._at : end])
-        self._at = end
-        return "".join(key) or None
+        yield from self._cursor.take(_BETWEEN_MEMBERS)
+        if (yield from self._cursor.peek()) in QUOTES:
+            key: list[str] = []
+            yield from self._read_string(":", key)
+            return ("".join(key),)
+        word = yield from self._cursor.take(_BARE_KEY)
+        return (word,) if word else None
 
-    def _read_string(self, string: "_StringDecoder", decoded: list[str]) -> _Reading:
-        self._at += 1
-        while not string.is_over:
-            self._at = string.feed(self._text, self._at, decoded)
-            if not string.is_over:
+    def _read_string(self, followers: str, decoded: list[str]) -> Waiting[None]:
+        """Append what a string means, piece by piece.
+
+        A quote that is not followed by one of the `followers` was meant as a character: models
+        forget to escape. If such a quote begins JSON inside the string, the JSON is followed to its
+        last bracket, or to the end.
+        """
+        cursor, inner = self._cursor, _InnerJson()
+        quote = yield from cursor.peek()
+        cursor.advance(1)
+        while True:
+            if text := pass_literal_text(cursor, quote):
+                inner.pass_text(text)
+            elif cursor.is_exhausted:
                 yield
+            elif cursor.stands_at("\\"):
+                cursor.advance(1)
+                text = yield from read_escape(cursor, quote)
+                inner.last = text[-1]
+            else:
+                cursor.advance(1)
+                behind = _BEHIND_INNER_QUOTE if inner.depth else _BEHIND_QUOTE
+                text = quote + (yield from cursor.take(behind))
+                if (yield from cursor.peek()) in followers and not inner.depth:
+                    return
+                inner.pass_quote(text)
+            decoded.append(text)
 
-    def _pass_value(self) -> _Reading:
+    def _pass_value(self) -> Waiting[None]:
         depth = 0
-        while (mark := (yield from self._pass(_BORING))) not in ",}" or depth:
-            if mark in _PLAIN:
-                yield from self._read_string(_StringDecoder(mark, ",:}]"), [])
-                continue
-            depth += (mark in "{[") - (mark in "}]")
-            self._at += 1
+        while True:
+            yield from self._cursor.take(_BORING)
+            mark = yield from self._cursor.peek()
+            if mark in ",}" and not depth:
+                return
+            if mark in QUOTES:
+                yield from self._read_string(",:}]", [])
+            else:
+                depth += (mark in "{[") - (mark in "}]")
+                self._cursor.advance(1)
 
 
-class _StringDecoder:
-    """Decodes the inside of one JSON string.
+@dataclass(slots=True)
+class _InnerJson:
+    """The JSON inside of a string, if there is some: its open brackets, and whether it is quoted.
 
-    A quote that is not followed by one of the `followers` was meant as a character: models forget
-    to escape. If such a quote begins JSON inside the string, the JSON is followed to its last
-    bracket, or to the end. Unknown escapes are kept as written, halves of surrogate pairs are
-    replaced.
+    The `last` character is that before the next one, without white space.
     """
 
-    def __init__(self, quote: str, followers: str) -> None:
-        self.is_over = False
-        self._quote = quote
-        self._followers = followers
-        self._closing: list[str] = []
-        self._escape = ""
-        self._high = 0
-        self._last = ""  # last character that is no space
-        self._depth = 0  # of brackets of the JSON inside
-        self._is_quoted = False  # within that JSON
+    depth: int = 0
+    is_quoted: bool = False
+    last: str = ""
 
-    def takes_as_it_is(self, text: str) -> bool:
-        """Take a text if all of it is literal and nothing before it is undecided."""
-        if self._closing or self._escape or self._high or self._depth or self.is_over:
-            return False
-        if self._quote in text or "\\" in text:
-            return False
-        self._last = text.rstrip()[-1:] or self._last
-        return True
-
-    def feed(self, text: str, start: int, decoded: list[str]) -> int:
-        """Append what can be decoded of `text` from `start`; return where it stopped."""
-        at = start
-        while at < len(text) and not self.is_over:
-            if self._closing:
-                at = self._look_behind_quote(text, at, decoded)
-            elif self._escape:
-                at = self._decode_escape(text, at, decoded)
-            else:
-                at = self._decode_plain(text, at, decoded)
-        return at
-
-    def _decode_plain(self, text: str, at: int, decoded: list[str]) -> int:
-        end = end_of_run(_PLAIN[self._quote], text, at)
-        if end > at:
-            plain = text[at:end]
-            self._count_brackets(plain)
-            self._put(escapes.decode(plain, self._quote)[0] if "\\" in plain else plain, decoded)
-            return end
-        if text[at] == "\\":
-            self._escape = "\\"
-        else:
-            self._closing.append(text[at])
-        return at + 1
-
-    def _look_behind_quote(self, text: str, at: int, decoded: list[str]) -> int:
-        end = end_of_run(_ENDS if self._depth else _SPACE, text, at)
-        if end > at:
-            self._closing.append(text[at:end])
-            return end
-        if text[at] in self._followers and not self._depth:
-            self._put("", decoded)
-            self.is_over = True
-            return at
-        self._count_quote("".join(self._closing))
-        self._put("".join(self._closing), decoded)
-        self._closing.clear()
-        return at
-
-    def _count_quote(self, closing: str) -> None:
-        """Note a quote that is a character, and what follows it."""
-        if self._depth:
-            self._is_quoted = not self._is_quoted
-            self._count_brackets(closing)
-        elif self._last and self._last in "{[":
-            self._depth, self._is_quoted = 1, True
-
-    def _count_brackets(self, text: str) -> None:
-        if self._depth and not self._is_quoted:
+    def pass_text(self, text: str) -> None:
+        if self.depth and not self.is_quoted:
             opened = text.count("{") + text.count("[")
-            self._depth = max(0, self._depth + opened - text.count("}") - text.count("]"))
+            self.depth = max(0, self.depth + opened - text.count("}") - text.count("]"))
+        self.last = text.rstrip()[-1:] or self.last
 
-    def _decode_escape(self, text: str, at: int, decoded: list[str]) -> int:
-        char, written = text[at], self._escape
-        if written == "\\" and char != "u":
-            self._escape = ""
-            self._put(char if char == self._quote else _ESCAPES.get(char, written + char), decoded)
-            return at + 1
-        if written != "\\" and char not in _HEX_DIGITS:
-            self._escape = ""
-            self._put(written, decoded)
-            return at
-        self._escape = written + char
-        if len(self._escape) == len("\\u0000"):
-            self._put_unit(int(self._escape[2:], 16), decoded)
-            self._escape = ""
-        return at + 1
-
-    def _put_unit(self, unit: int, decoded: list[str]) -> None:
-        """Add a UTF-16 code unit; only a pair of surrogates makes a character."""
-        if 0xD800 <= unit < 0xDC00:
-            self._put("", decoded)
-            self._high = unit
-        elif 0xDC00 <= unit < 0xE000:
-            pair = 0x10000 + ((self._high - 0xD800) << 10) + (unit - 0xDC00)
-            decoded.append(chr(pair) if self._high else _REPLACEMENT)
-            self._high = 0
-        else:
-            self._put(chr(unit), decoded)
-
-    def _put(self, text: str, decoded: list[str]) -> None:
-        if self._high:
-            decoded.append(_REPLACEMENT)
-            self._high = 0
-        self._last = text.rstrip()[-1:] or self._last
-        decoded.append(text)
-
-
-def end_of_run(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Return the end of the run that matches from `start`; the pattern has to match ""."""
-    match = pattern.match(text, start)
-    return match.end() if match else start
+    def pass_quote(self, text: str) -> None:
+        """Pass a quote that is a character, and what follows it."""
+        if self.depth:
+            self.is_quoted = not self.is_quoted
+        elif self.last in ("{", "["):
+            self.depth, self.is_quoted = 1, True
+        self.pass_text(text)

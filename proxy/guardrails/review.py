@@ -5,7 +5,6 @@ exception here.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import takewhile
 from typing import TypeAlias
 
 import msgspec
@@ -90,6 +89,8 @@ def review(
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
     """Drop calls that repeat a tool's result: the model was told not to make them."""
+    if not offer.denied:
+        return reply
     kept = tuple(call for call in reply.calls if not _is_denied(call, offer))
     if len(kept) == len(reply.calls):
         return reply
@@ -97,8 +98,6 @@ def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
 
 
 def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
-    if not offer.denied:
-        return False
     written = call.arguments
     arguments = parse_arguments(written) if isinstance(written, str) else written
     return any(is_same(replace(call, arguments=arguments), one) for one in offer.denied)
@@ -106,19 +105,20 @@ def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
     """Return whether the model says in the form of a call, like Granite, that it makes none."""
-    is_none = bool(calls) and all(call.name == _NO_FUNCTION for call in calls)
+    if {call.name for call in calls} != {_NO_FUNCTION}:
+        return False
     may_say_so = offer.may_answer and offer.answer_schema is None
-    return is_none and may_say_so and offer.tool_named(_NO_FUNCTION) is None
+    return may_say_so and offer.tool_named(_NO_FUNCTION) is None
 
 
 def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
 ) -> Verdict:
-    # later calls were meant to follow the one with a defect
-    before = takewhile(lambda one: one.defect is None, judged)
-    good = tuple(one.call for one in before if one.call is not None)
-    answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
     bad = next((one for one in judged if one.defect is not None), None)
+    # later calls were meant to follow the one with a defect
+    before = judged if bad is None else judged[: judged.index(bad)]
+    good = tuple([one.call for one in before if one.call is not None])
+    answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
     if reply.is_botched:
         answer = replace(answer, text=reply.words)
         named, problem = _find_name(reply.markup, offer), "its JSON is broken"
@@ -181,8 +181,7 @@ def _judge_call(
         defect = Defect.INVALID_ARGUMENTS
         return _JudgedCall(call, facts, defect, problem, objection, tool.name)
     call = ToolCall(call_id, tool.name, checked.text)
-    is_mended = any(isinstance(fact, Repaired | Coerced) for fact in checked.facts)
-    if is_mended and not offer.repairs:
+    if not offer.repairs and any(isinstance(one, Repaired | Coerced) for one in checked.facts):
         return _object_to_repair(call, checked.facts, offer)
     found = object_to(call.name, checked.value, offer, insistence=insistence)
     return _JudgedCall(call, facts, *found, tool.name) if found else _JudgedCall(call, facts)

@@ -12,6 +12,8 @@ from proxy.guardrails.transcript import CompletedCall
 
 
 def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tuple[str, ...]:
+    if not workflow.required_steps:
+        return ()
     done = {call.name for call in completed if not call.has_failed}
     return tuple(step for step in workflow.required_steps if step not in done)
 

@@ -14,7 +14,7 @@ from itertools import takewhile
 import msgspec
 
 from proxy.conversation import json
-from proxy.conversation.failures import has_failed as has_failed
+from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import without_reminders
@@ -64,8 +64,7 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
         if message.role == "tool" and found is not None:
             name, arguments = found
             result = without_reminders(message.text)
-            failed = has_failed(result) if message.failed is None else message.failed
-            completed.append(CompletedCall(name, arguments, result, failed, turn))
+            completed.append(CompletedCall(name, arguments, result, reports_failure(message), turn))
     return tuple(completed)
 
 
@@ -73,11 +72,9 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
-    for message in messages:
-        if message.role == "user":
-            made = idle = 0
-            seen.clear()
-        elif message.calls:
+    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    for message in reversed(since):
+        if message.calls:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}
         elif call := waiting.pop(message.tool_call_id or "", None):
@@ -95,7 +92,7 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
     results: list[bool] = []
     for message in reversed(messages):
         if message.role == "tool":
-            results.append(has_failed(without_reminders(message.text)))
+            results.append(has_failed(message.text))
         elif message.calls and results and all(results):
             count += 1
             results.clear()
@@ -138,7 +135,7 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
     if not completed:
         return None
     last = completed[-1]
-    times = len([*takewhile(lambda call: call == last, reversed(completed))])
+    times = len([*takewhile(last.__eq__, reversed(completed))])
     if times < limit or last.arguments is None or is_pending(last.result):
         return None
     return Loop(last.name, last.arguments, times)

@@ -166,7 +166,7 @@ def _rooms(memory: Memory) -> tuple[int, int]:
 
 
 def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
-    """Search for it: a larger window never needs less."""
+    """Find it by bisection: a larger window never needs less."""
     low, high = 0, most // STEP
     while low < high:
         middle = (low + high + 1) // 2

@@ -20,7 +20,6 @@ string. From there it can be continued to any object that begins with the same m
 """
 
 import re
-from collections.abc import Generator
 
 from proxy.conversation import json
 from proxy.conversation.possessive import possessive
@@ -28,18 +27,17 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.order import is_free
-from proxy.guardrails.respond import end_of_run
+from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.members import Members
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
+_SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
-_CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})*+'))  # of a string
+_CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))  # of a string
 # with whole strings
-_INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"{_CONTENT.pattern}")*+'))
+_INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'
@@ -51,164 +49,157 @@ class ArgumentsGate:
     def __init__(self, members: Members) -> None:
         self.shown = SentArguments()
         self._members = members
-        self._text = ""
-        self._at = 0
-        self._held: list[str] = []
+        self._cursor = Cursor()
+        self._cursor.begin()  # what has been passed since then is held
         self._out: list[str] = []
-        self._flows = False
         self._reading = self._read()
+        self._flows = False  # whether plain text goes out as it is
+        self._is_over = False
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return what may be shown now."""
-        if self._flows and end_of_run(_CONTENT, fragment, 0) == len(fragment):
+        if self._is_over:
+            return ""
+        if self._flows and _CONTENT.fullmatch(fragment):
             self.shown.add_to_string(fragment)
             return fragment
-        self._text, self._at = fragment, 0
-        next(self._reading, None)
+        self._cursor.feed(fragment)
+        try:
+            next(self._reading)
+        except StopIteration:
+            self._is_over = True
         out = "".join(self._out)
         self._out.clear()
         return out
 
-    def _read(self) -> Generator[None, None, None]:
-        if (yield from self._pass(_SPACE)) != "{":
+    def _read(self) -> Waiting[None]:
+        cursor = self._cursor
+        if (yield from cursor.next_visible()) != "{":
             return
-        self._take()
-        self._let_out()
+        cursor.advance(1)
+        self._let_out(self._take_held())
         while (name := (yield from self._read_key())) is not None:
-            self._take()
-            first = yield from self._pass(_SPACE)
+            cursor.advance(1)
+            first = yield from cursor.next_visible()
             if first == _QUOTE and self._members.takes_any_string(name):
                 is_whole = yield from self._show_string(name)
             else:
                 is_whole = yield from self._show_value(name, first)
             if not is_whole:
                 return
-            follows = yield from self._pass(_SPACE)
+            follows = yield from cursor.next_visible()
             if follows in ",}":
                 self.shown.leave_string()
             if follows != ",":
                 return
-            self._take()
+            cursor.advance(1)
 
-    def _read_key(self) -> Generator[None, None, str | None]:
+    def _read_key(self) -> Waiting[str | None]:
         """Read a key up to its colon; None unless it names a parameter for the first time."""
-        if (yield from self._pass(_SPACE)) != _QUOTE:
+        cursor = self._cursor
+        if (yield from cursor.next_visible()) != _QUOTE:
             return None
-        start = len(self._held)
+        start = len(cursor.source())
         if not (yield from self._pass_string()):
             return None
-        name = json.parse("".join(self._held[start:]))
-        is_key = (yield from self._pass(_SPACE)) == ":" and name not in self.shown.names
+        name = json.parse(cursor.source()[start:])
+        is_key = (yield from cursor.next_visible()) == ":" and name not in self.shown.names
         return name if is_key and isinstance(name, str) and self._members.declares(name) else None
 
-    def _show_string(self, name: str) -> Generator[None, None, bool]:
+    def _show_string(self, name: str) -> Waiting[bool]:
         """Pass a string on as it arrives, without its closing quote; return whether it had one."""
-        self._take()
-        self._let_out()
+        cursor = self._cursor
+        cursor.advance(1)
+        self._let_out(self._take_held())
         self.shown.begin_string(name)
         while True:
-            end = end_of_run(_CONTENT, self._text, self._at)
-            self._flow(self._text[self._at : end])
-            self._at = end
-            if end == len(self._text):
+            if text := cursor.pass_run(_CONTENT):
+                self._flow(text)
+            elif cursor.is_exhausted:
                 self._flows = True
                 yield
                 self._flows = False
-            elif self._text[end] == _QUOTE:
-                self._take()
+            elif cursor.stands_at(_QUOTE):
+                cursor.begin()
+                cursor.advance(1)
                 return True
-            else:
-                escape = yield from self._read_escape()
-                if not escape:
-                    return False
+            elif escape := (yield from self._pass_escape()):
                 self._flow(escape)
+            else:
+                return False
 
-    def _show_value(self, name: str, first: str) -> Generator[None, None, bool]:
+    def _show_value(self, name: str, first: str) -> Waiting[bool]:
         """Show a value once it is complete and valid; return whether it was."""
-        start = len(self._held)
+        cursor = self._cursor
+        before = self._take_held()
         if first == _QUOTE:
             is_whole = yield from self._pass_string()
         elif first in "{[":
             is_whole = yield from self._pass_container()
         else:
-            yield from self._pass(_SCALAR)
+            yield from cursor.take(_SCALAR)
             is_whole = True
-        if not is_whole or (yield from self._pass(_SPACE)) not in ",}":
+        if not is_whole or (yield from cursor.next_visible()) not in ",}":
             return False
+        written = self._take_held()
         try:
-            settled = self._members.settle(name, json.parse("".join(self._held[start:])))
+            settled = self._members.settle(name, json.parse(written))
         except ValueError:
             return False
         if settled is None:
             return False
-        if settled.is_changed:
-            self._held[start:] = [json.dump_text(settled.value)]
-        self._let_out()
+        self._let_out(before + (json.dump_text(settled.value) if settled.is_changed else written))
         self.shown.members[name] = settled.value
         return True
 
-    def _pass_container(self) -> Generator[None, None, bool]:
+    def _pass_container(self) -> Waiting[bool]:
         depth = 0
         while depth < _MOST_LEVELS:
-            mark = yield from self._pass(_INSIDE)
+            yield from self._cursor.take(_INSIDE)
+            mark = yield from self._cursor.peek()
             if mark == _QUOTE:
                 if not (yield from self._pass_string()):
                     return False
                 continue
             depth += 1 if mark in "{[" else -1
-            self._take()
+            self._cursor.advance(1)
             if depth == 0:
                 return True
         return False
 
-    def _pass_string(self) -> Generator[None, None, bool]:
-        self._take()
-        while (mark := (yield from self._pass(_CONTENT))) != _QUOTE:
-            escape = (yield from self._read_escape()) if mark == "\\" else ""
-            if not escape:
+    def _pass_string(self) -> Waiting[bool]:
+        self._cursor.advance(1)
+        while True:
+            yield from self._cursor.take(_CONTENT)
+            if (yield from self._cursor.literal(_QUOTE)):
+                return True
+            if not (yield from self._pass_escape()):
                 return False
-            self._held.append(escape)
-        self._take()
-        return True
 
-    def _read_escape(self) -> Generator[None, None, str]:
-        """Read one escape (a surrogate pair counts as one); return "" if there is none."""
-        escape = ""
-        while len(escape) < _LONGEST_ESCAPE and not _ESCAPE.fullmatch(escape):
-            while self._at == len(self._text):
-                yield
-            escape += self._text[self._at]
-            self._at += 1
-            if escape[0] != "\\":
+    def _pass_escape(self) -> Waiting[str]:
+        """Pass one escape (a surrogate pair counts as one); return "" if there is none."""
+        while True:
+            text, is_all = self._cursor.glimpse(_LONGEST_ESCAPE)
+            if escape := self._cursor.pass_run(_ESCAPE):
+                return escape
+            if is_all or not text.startswith("\\"):
                 return ""
-        return escape if _ESCAPE.fullmatch(escape) else ""
-
-    def _pass(self, pattern: re.Pattern[str]) -> Generator[None, None, str]:
-        """Hold all that matches `pattern` and return the next character without consuming it."""
-        while (end := end_of_run(pattern, self._text, self._at)) == len(self._text):
-            self._held.append(self._text[self._at :])
-            self._at = end
             yield
-        self._held.append(self._text[self._at : end])
-        self._at = end
-        return self._text[end]
 
-    def _take(self) -> None:
-        self._held.append(self._text[self._at])
-        self._at += 1
+    def _take_held(self) -> str:
+        held = self._cursor.source()
+        self._cursor.begin()
+        return held
 
-    def _let_out(self) -> None:
-        """Show what is held. A string before it is now known to be complete."""
+    def _let_out(self, text: str) -> None:
+        """Show what was held. A string before it is now known to be complete."""
         self.shown.end_string()
-        held = "".join(self._held)
-        self._held.clear()
-        self.shown.add(held)
-        self._out.append(held)
+        self.shown.add(text)
+        self._out.append(text)
 
     def _flow(self, text: str) -> None:
-        if text:
-            self.shown.add_to_string(text)
-            self._out.append(text)
+        self.shown.add_to_string(text)
+        self._out.append(text)
 
 
 class CallGate:

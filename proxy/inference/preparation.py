@@ -5,13 +5,13 @@ Everything that is the same for all attempts is decided here, so the rendered pr
 
 from typing import TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
-from proxy.context.compaction import Compaction, Fitted
+from proxy.context.compaction import Fitted
 from proxy.conversation.messages import Messages
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import RefusalCount, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
-from proxy.conversation.workflows import NO_RULES, Workflow
+from proxy.conversation.workflows import NO_RULES
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded, RoundsMade
 from proxy.guardrails import nudges, transcript
 from proxy.guardrails.close_out import CloseOut
@@ -19,89 +19,23 @@ from proxy.guardrails.formats.json_contract import JsonContractConvention, json_
 from proxy.guardrails.formats.react import REACT_CONTRACT, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools, replay_thoughts
 from proxy.guardrails.model_quirks import GENERIC, Quirks
-from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.guardrails.reasoning import ThoughtHabit
+from proxy.guardrails.offer import Mode, OfferedTools, TextPolicy
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import make_respond_tool
-from proxy.guardrails.retry import MOST_ATTEMPTS, AttemptKind
 from proxy.guardrails.review import NewId
 from proxy.guardrails.tool_prompts.history import find_convention
-from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
+from proxy.inference.plan import Policy, PromptFormat, RequestPlan
 from proxy.inference.turn import MayRetry, Turn
 
 NOTED_ROUNDS = 50  # of tools since the user spoke; agents do work that long
 
-_KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
-
 # conventions with a form for answers, which replaces the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """What the operator, or one request, decided about the guardrails.
-
-    If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
-    generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
-    sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
-    times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
-    it is asked for an answer; after `most_failures` failed rounds in a row it is told so.
-    `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
-    client sees calls while they are written; with `shows_pieces` pieces are shown as they came even
-    without streaming. The guardrails in `without` are switched off, for measurements. `close_out`
-    says after which text answers the model is asked what is left to do, at most `close_out_tries`
-    times each. What replies show of the model's `habit` is noted there.
-    """
-
-    quirks: Quirks = GENERIC
-    text_policy: TextPolicy | None = None
-    attempts: int = MOST_ATTEMPTS
-    is_strict: bool = False
-    mode: Mode = Mode.ON
-    most_repeats: int = transcript.MOST_REPEATS
-    most_rounds: int = transcript.MOST_ROUNDS
-    workflow: Workflow = NO_RULES
-    streams_calls: bool = True
-    most_failures: int = transcript.MOST_FAILURES
-    without: frozenset[Part] = frozenset()
-    shows_pieces: bool = False
-    explains: bool = True
-    close_out: CloseOut = CloseOut.OFF
-    close_out_tries: int = 1
-    habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
-
-    @property
-    def left_out(self) -> frozenset[AttemptKind]:
-        return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
-
 
 # what is appended to the history of a model that repeats itself, why, and whether that ends it
 _Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
 _NO_ENDING: _Ending = ((), (), False)
-
-
-class RequestPlan(msgspec.Struct, frozen=True):
-    """A request that only has to be fitted into the window, and the terms it is answered on."""
-
-    request: Request
-    policy: Policy
-    messages: Messages
-    prompt_format: PromptFormat
-    offer: OfferedTools | None
-    facts: tuple[Fact, ...] = ()
-
-    @property
-    def tools(self) -> tuple[Tool, ...]:
-        return self.prompt_format.offered
-
-    def question(self) -> Question:
-        """Build the first question as if nothing had to be cut."""
-        return self.prompt_format.question(self.request, self.messages, self.request.tool_choice)
-
-    @property
-    def is_untouchable(self) -> bool:
-        """Whether the client's messages must not be changed at all."""
-        return self.policy.mode is not Mode.ON
 
 
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
@@ -123,11 +57,6 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     return RequestPlan(request, policy, messages, prompt_format, offer, facts)
 
 
-def fit(plan: RequestPlan, strategy: Compaction) -> Fitted:
-    """Fit the messages and the tools into the window; raises `ContextOverflow` if nothing fits."""
-    return strategy.fit(plan.messages, plan.tools, plan.request.reserved)
-
-
 def begin(
     plan: RequestPlan,
     new_id: NewId,
@@ -141,35 +70,25 @@ def begin(
     `new_id` makes ids of calls. `may_retry` is asked before each attempt but the first. With
     `is_last` the limit of rounds is reached, and an answer is asked for.
     """
-    request, policy, offer = plan.request, plan.policy, plan.offer
+    policy, offer = plan.policy, plan.offer
     fitted = fitted or Fitted(plan.messages)
     account = () if fitted.compacted is None else (fitted.compacted,)
-    is_touched = not plan.is_untouchable
-    notes, facts, is_final = _choose_ending(plan, is_last=is_last) if is_touched else _NO_ENDING
-    is_guarded = offer is not None and is_touched
-    prepared = PreparedTurn(
-        request,
-        fitted.messages + notes,
-        plan.prompt_format,  # the last generation keeps the tools in its prompt, and so the cache
-        _without_tools(offer, policy.quirks) if is_final else offer,
-        ToolUse.NONE if is_final else request.tool_choice,
-        (*plan.facts, *fitted.facts, *account, *facts),
-        # a form that is enforced from the first token leaves no room for a call
-        omits=frozenset((ANSWER_FORM,)) if is_guarded and not is_final else frozenset(),
-        quirks=policy.quirks if is_touched else GENERIC,
-        is_observed=plan.is_untouchable,
-        # a call that is shown is shown in its repaired form
-        streams_calls=policy.streams_calls and request.stream and "repair" not in policy.without,
-        left_out=policy.left_out,
-        shows_pieces=request.stream or policy.shows_pieces,
-        attempts=policy.attempts,
-        is_strict=policy.is_strict and is_touched,
-        explains=policy.explains,
-        close_out=policy.close_out if is_touched else CloseOut.OFF,
-        close_out_tries=policy.close_out_tries,
-        habit=policy.habit,
+    notes, facts, is_final = _NO_ENDING
+    if plan.is_untouchable:
+        policy = replace(policy, quirks=GENERIC, is_strict=False, close_out=CloseOut.OFF)
+    else:
+        notes, facts, is_final = _choose_ending(plan, is_last=is_last)
+    terms = replace(
+        plan,
+        policy=policy,
+        messages=fitted.messages + notes,
+        # the last generation keeps the tools in its prompt, and so the cache
+        offer=_without_tools(offer, plan.policy.quirks) if is_final else offer,
+        facts=(*plan.facts, *fitted.facts, *account, *facts),
+        is_final=is_final,
+        refusals=RefusalCount(),
     )
-    return Turn(prepared, new_id, may_retry)
+    return Turn(terms, new_id, may_retry)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
@@ -255,7 +174,7 @@ def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     if not quirks.convention:
         return order_syntaxes(quirks.syntaxes)
     asked_for = find_convention(quirks.convention).syntaxes
-    usual = order_syntaxes(dict.fromkeys((*asked_for, *quirks.syntaxes)))
+    usual = order_syntaxes(tuple(dict.fromkeys((*asked_for, *quirks.syntaxes))))
     if quirks.convention == ReActConvention.name:
         return (REACT_CONTRACT, *usual)
     if quirks.convention == JsonContractConvention.name:

@@ -30,7 +30,6 @@ passed on as it arrives.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import groupby
 from typing import TypeAlias
 
 import msgspec
@@ -74,7 +73,7 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
 from proxy.inference.length import CUT_OFF
-from proxy.inference.prepared import PreparedTurn
+from proxy.inference.plan import RequestPlan
 from proxy.inference.sent_answer import SentAnswer
 
 
@@ -186,8 +185,8 @@ _MOVES = {
 class Turn:
     """One request on its way to its answer; see the module's theory of operation."""
 
-    def __init__(self, prepared: PreparedTurn, new_id: NewId, may_retry: MayRetry) -> None:
-        self._prepared = prepared
+    def __init__(self, plan: RequestPlan, new_id: NewId, may_retry: MayRetry) -> None:
+        self._plan = plan
         self._new_id = new_id
         self._may_retry = may_retry
         self.state = TurnState.ASKING
@@ -196,7 +195,7 @@ class Turn:
         self._nudges: Messages = ()
         self._denied: tuple[WrittenCall, ...] = ()
         self._named: set[str] = set()  # tools of calls that are to be corrected
-        self.facts: tuple[facts.Fact, ...] = prepared.facts
+        self.facts: tuple[facts.Fact, ...] = plan.facts
         self._has_started = False
         self._usage: UsageReported | None = None
         self.spent: list[UsageReported] = []  # usage that the backend reported, of all attempts
@@ -226,7 +225,7 @@ class Turn:
         if is_constrained and first_reply:  # without a call it would never end
             most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
-        return self._prepared.question(self._attempt, self._nudges, schema, most)
+        return self._plan.question_for(self._attempt, self._nudges, schema, most)
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; return the client's events.
@@ -259,12 +258,17 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        for is_turn, events in groupby(batch, lambda event: type(event) in _TURNING_POINTS):
-            if not is_turn:
-                shown += self._show(self._listening.hear_all([*events]))
-            else:
-                for event in events:
-                    shown += self.receive(event)
+        content: list[ReplyEvent] = []
+        for event in batch:
+            if type(event) not in _TURNING_POINTS:
+                content.append(event)
+                continue
+            if content:
+                shown += self._show(self._listening.hear_all(content))
+                content = []
+            shown += self.receive(event)
+        if content:
+            shown += self._show(self._listening.hear_all(content))
 
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn although its question could not be answered.
@@ -300,12 +304,12 @@ class Turn:
         self.state = to
 
     def _listen(self) -> reply_reader.TurnReader:
-        offer, streams = self._terms, self._prepared.streams_calls
+        offer, streams = self._terms, self._plan.streams_calls
         if offer is None:
             return reply_reader.PassthroughReader(
-                self._new_id, streams_calls=streams, splitter=self._prepared.make_splitter()
+                self._new_id, streams_calls=streams, splitter=self._plan.make_splitter()
             )
-        if self._prepared.is_observed:
+        if self._plan.is_untouchable:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # a call that was asked for as text is read as one
@@ -318,7 +322,7 @@ class Turn:
             self._new_id,
             self._sent,
             insistence=len(self._failures),
-            shows_pieces=self._prepared.shows_pieces,
+            shows_pieces=self._plan.shows_pieces,
         )
 
     def _release(self, offer: OfferedTools) -> text_gate.ReplyGate:
@@ -329,7 +333,7 @@ class Turn:
         is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
             is_an_answer(failure, policy) for failure in self._failures
         )
-        streams_calls = self._prepared.streams_calls and not offer.denied
+        streams_calls = self._plan.streams_calls and not offer.denied
         release = text_gate.FirstReplyGate(
             self._sent,
             CallGate(offer, self._sent) if streams_calls else None,
@@ -341,7 +345,7 @@ class Turn:
     @property
     def _terms(self) -> OfferedTools | None:
         """What the reply is judged against; with no call so far it is asked to correct one."""
-        offer, best = self._prepared.offer, self._best
+        offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
         has_called = any(one.defect in _BAD_CALLS for one in self._failures)
@@ -362,7 +366,7 @@ class Turn:
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
         is_committed = self.state is TurnState.COMMITTED
-        if not is_committed and any(text_gate.is_content(event) for event in events):
+        if not is_committed and any(map(text_gate.is_content, events)):
             assert self.state is TurnState.LISTENING, self.state  # noqa: S101 - a bug
             self._move(TurnState.COMMITTED)
             self._shown_by = self._listening
@@ -375,7 +379,7 @@ class Turn:
         shown = self._show(events)
         is_ended = facts.EndedThoughts() in verdict.facts
         if is_ended or (isinstance(verdict, Accepted) and verdict.text and reason in _WHOLE):
-            self._prepared.habit.note(is_shown=is_ended)
+            self._plan.policy.habit.note(is_shown=is_ended)
         if isinstance(verdict, Accepted) and not self._sent.admits(verdict.calls):
             verdict = self._judge_open(verdict)
         match verdict:
@@ -413,8 +417,8 @@ class Turn:
         self._named |= {rejected.tool} - {""}
         self._remember(rejected)
         self._move(TurnState.ASKING)
-        left_out = self._prepared.left_out
-        attempt = next_attempt(self._failures, self._text_policy, self._prepared.attempts, left_out)
+        policy = self._plan.policy
+        attempt = next_attempt(self._failures, self._text_policy, policy.attempts, policy.left_out)
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
             attempt = None
@@ -431,7 +435,7 @@ class Turn:
 
     @property
     def _text_policy(self) -> TextPolicy:
-        offer = self._prepared.offer
+        offer = self._plan.offer
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, rejected: Rejected) -> None:
@@ -453,7 +457,7 @@ class Turn:
         is_over = is_narrated or is_unclear or not is_answer
         if is_over:
             self.facts += (facts.LadderEnded(failure.defect.value),)
-        if self._prepared.is_strict and not is_answer:
+        if self._plan.policy.is_strict and not is_answer:
             self._move(TurnState.DONE)
             raise GuardrailsExhausted(len(defects), failure.defect.value, failure.objection)
         best, open_call = self._best, self._sent.open_call
@@ -481,34 +485,35 @@ class Turn:
     @property
     def explanation(self) -> str:
         """Why no reply was usable: a sentence that names the last objection; "" if unwanted."""
-        if not self._prepared.explains:
+        if not self._plan.policy.explains:
             return ""
         found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
         return facts.explain_end(len(self._failures), found.defect.value, found.objection)
 
     def _plan_check(self, best: Candidate) -> Check | None:
         """Return what to ask after an answer, None if the turn ends with it."""
-        answer, prepared, offer = best.answer, self._prepared, self._prepared.offer
+        answer, plan, offer = best.answer, self._plan, self._plan.offer
+        policy = plan.policy
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
         if offer is None or not is_text or answer.reason != "stop" or not self._has_attempts:
             return None
-        left = prepared.request.max_tokens
+        left = plan.request.max_tokens
         if left is not None:
             usage = {} if best.usage is None else best.usage.usage
             left -= _count(usage, "completion_tokens") or len(answer.text)
-        cause = find_cause(prepared.close_out, prepared.request.messages, offer)
+        cause = find_cause(policy.close_out, plan.request.messages, offer)
         is_short = left is not None and left < LEAST_TOKENS
-        if cause is None or is_short or moves_prompt(prepared.messages, prepared.quirks.replay):
+        if cause is None or is_short or moves_prompt(plan.messages, policy.quirks.replay):
             return None
         if not self._may_retry():
             self.facts += (facts.Withheld(), facts.ClosedOut(cause.name, "withheld"))
             return None
-        tries = prepared.close_out_tries if prepared.close_out is CloseOut.ALWAYS else 1
+        tries = policy.close_out_tries if policy.close_out is CloseOut.ALWAYS else 1
         return Check(cause, best, offer, left, tries)
 
     @property
     def _has_attempts(self) -> bool:
-        return facts.attempts(self.facts) < self._prepared.attempts
+        return facts.attempts(self.facts) < self._plan.policy.attempts
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
         """Show all of the answer but its end, and ask whether something is left to do."""

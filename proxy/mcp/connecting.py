@@ -9,11 +9,14 @@ import asyncio
 import re
 import ssl
 import sys
+import time
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from typing import TypeAlias
 
 import anyio
@@ -43,23 +46,31 @@ _TOO_MANY_VALUES = f"it answered with more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
+_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # with an answer among it
+_FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, that nobody asked for"
+
 Notify: TypeAlias = Callable[[], None]
+# Takes what a server did that ended its connection, "" where it has just ended.
+Lose: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
 
 @asynccontextmanager
 async def connect(
-    spec: ServerSpec, tail: LogTail, on_lost: Notify, on_close: Notify = lambda: None
+    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify = lambda: None
 ) -> AsyncGenerator[Client, None]:
     """Connect to a server and agree on a protocol.
 
     The last lines of a program's standard error go to `tail`, of an address what it refuses.
-    `on_lost` is called when nothing more comes from a program; of an address, a broken connection
-    ends the block with an `ExceptionGroup`. `on_close` is called before a program is closed, also
-    where there was no agreement: whoever cancelled that would leave it running, and wait for it.
+    `on_lost` is called when nothing more comes from a program, and when a server floods us: then
+    the block has to be left. Otherwise a broken connection to an address ends the block with an
+    `ExceptionGroup`. `on_close` is called before a program is closed, also where there was no
+    agreement: whoever cancelled that would leave it running, and wait for it.
     """
-    is_address = spec.url is not None
-    transport = _address(spec, tail) if is_address else _program(spec, tail, on_lost, on_close)
+    if spec.url is not None:
+        transport = _address(spec, tail, on_lost)
+    else:
+        transport = _program(spec, tail, on_lost, on_close)
     own_version = "0"
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
@@ -83,9 +94,44 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
     raise ValueError(f"its list of tools has more than {bounds.PAGES} pages")
 
 
+@dataclass(slots=True)
+class Allowance:
+    """How much a server may write that nobody asked for, and who is told when it was more.
+
+    `due` are the answers it owes.
+    """
+
+    on_lost: Lose
+    most: float = bounds.UNASKED
+    clock: Callable[[], float] = time.monotonic
+    due: int = 0
+    _left: float = 0
+    _at: float = -inf
+
+    def covers(self, messages: float, size: int) -> bool:
+        """Take messages of so many bytes; return whether they are no more than it may write."""
+        now = self.clock()
+        forgiven = (now - self._at) * bounds.UNASKED_A_SECOND
+        self._left = min(self.most, self._left + forgiven) - messages - size / bounds.KIB
+        self._at = now
+        if is_flood := self._left < 0:
+            self.on_lost(_FLOOD)
+        return not is_flood
+
+    def covers_line(self, line: bytes, message: _Message) -> bool:
+        said = message.message if isinstance(message, SessionMessage) else None
+        if self.due and isinstance(said, types.JSONRPCResponse | types.JSONRPCError):
+            self.due -= 1
+            return True
+        return self.covers(1, len(line))
+
+
 @asynccontextmanager
-async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportStreams, None]:
+async def _address(
+    spec: ServerSpec, tail: LogTail, on_lost: Lose
+) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
+    allowance = Allowance(on_lost)  # of what is no answer to a request of ours
 
     async def check(answer: httpx2.Response) -> None:
         """Bound what is read, and keep what the SDK tells nobody: how it was turned away."""
@@ -93,8 +139,12 @@ async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportS
             raise httpx2.StreamError("it compresses its answers, although it was asked not to")
         kind = answer.headers.get("content-type", "").lower()
         if isinstance(answer.stream, httpx2.AsyncByteStream):
-            is_events = kind.startswith("text/event-stream")
-            answer.stream = _BoundedBody(answer.stream, is_events=is_events)
+            if kind.startswith("text/event-stream"):
+                is_asked = answer.request.method == "POST"
+                allowed = Allowance(on_lost, _ASKED) if is_asked else allowance
+                answer.stream = _BoundedEvents(answer.stream, allowed)
+            else:
+                answer.stream = _BoundedBody(answer.stream)
         if answer.is_error and answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
             tail.feed(f"HTTP {answer.status_code} {answer.reason_phrase}\n".encode())
 
@@ -116,36 +166,58 @@ async def _address(spec: ServerSpec, tail: LogTail) -> AsyncGenerator[TransportS
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that is read as a whole, or event by event, unless that is too much."""
+    """A body that is read as a whole, unless that is too much."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, *, is_events: bool) -> None:
+    error: type[Exception] = httpx2.StreamError
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
-        self._is_events = is_events
-        self._error = httpx2.SSEError if is_events else httpx2.StreamError
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         held = bytearray()
         async for chunk in self._body:
             held += chunk
             if len(held) > bounds.ANSWER_BYTES:
-                raise self._error(f"it answered with more than {bounds.ANSWER_BYTES} bytes")
-            if self._is_events and _END_OF_EVENT.search(held, max(0, len(held) - len(chunk) - 3)):
+                raise self.error(f"it answered with more than {bounds.ANSWER_BYTES} bytes")
+            if self._is_piece(held, len(chunk)):
                 yield self._check(bytes(held))
                 held.clear()
         yield self._check(bytes(held))
 
+    def _is_piece(self, _held: bytearray, _new: int) -> bool:
+        """Whether what is there, of which so much is new, can be read without what follows."""
+        return False
+
     def _check(self, piece: bytes) -> bytes:
         if has_many_values(piece):
-            raise self._error(_TOO_MANY_VALUES)
+            raise self.error(_TOO_MANY_VALUES)
         return piece
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
+class _BoundedEvents(_BoundedBody):
+    """A body that is read event by event, as long as the `allowance` covers them."""
+
+    error = httpx2.SSEError
+
+    def __init__(self, body: httpx2.AsyncByteStream, allowance: Allowance) -> None:
+        super().__init__(body)
+        self._allowance = allowance
+
+    def _is_piece(self, held: bytearray, new: int) -> bool:
+        return _END_OF_EVENT.search(held, max(0, len(held) - new - 3)) is not None
+
+    def _check(self, piece: bytes) -> bytes:
+        if not self._allowance.covers(len(_END_OF_EVENT.findall(piece)), len(piece)):
+            raise self.error(f"it {_FLOOD}")
+        return super()._check(piece)
+
+
 @asynccontextmanager
 async def _program(
-    spec: ServerSpec, tail: LogTail, on_lost: Notify, on_close: Notify
+    spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
     """Start a program; a line of its output that is too long is the last one that is read.
 
@@ -166,13 +238,14 @@ async def _program(
     assert source and sink and errors  # noqa: S101, PT018 - all three are pipes
     arriving, received = anyio.create_memory_object_stream[_Message](0)
     sent, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+    allowance = Allowance(on_lost)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, source, arriving, tail)
-        tasks.start_soon(_write, sink, leaving, arriving)
-        tasks.start_soon(_listen, errors, tail)
+        tasks.start_soon(_read, source, arriving, tail, allowance)
+        tasks.start_soon(_write, sink, leaving, arriving, allowance)
+        tasks.start_soon(_listen, errors, tail, allowance)
         try:
-            yield _Received(received, on_lost), sent
+            yield _Received(received, lambda: on_lost("")), sent
         finally:
             on_close()
             received.close()
@@ -185,7 +258,10 @@ async def _program(
 
 
 async def _read(
-    source: asyncio.StreamReader, arriving: MemoryObjectSendStream[_Message], tail: LogTail
+    source: asyncio.StreamReader,
+    arriving: MemoryObjectSendStream[_Message],
+    tail: LogTail,
+    allowance: Allowance,
 ) -> None:
     lines = LineDecoder(bounds.ANSWER_BYTES)
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -193,7 +269,10 @@ async def _read(
             try:
                 while chunk := await source.read(_CHUNK):
                     for line in lines.feed(chunk):
-                        await arriving.send(_parse(line))
+                        message = _parse(line)
+                        if not allowance.covers_line(line, message):
+                            return
+                        await arriving.send(message)
             except ValueError:
                 tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):
@@ -204,10 +283,12 @@ async def _write(
     sink: asyncio.StreamWriter,
     leaving: MemoryObjectReceiveStream[SessionMessage],
     arriving: MemoryObjectSendStream[_Message],
+    allowance: Allowance,
 ) -> None:
     async with leaving:
         try:
             async for one in leaving:
+                allowance.due += isinstance(one.message, types.JSONRPCRequest)
                 message = one.message.model_dump_json(by_alias=True, exclude_unset=True)
                 sink.write(message.encode() + b"\n")
                 await sink.drain()
@@ -215,9 +296,11 @@ async def _write(
             arriving.close()  # who waits for an answer would wait for ever
 
 
-async def _listen(errors: asyncio.StreamReader, tail: LogTail) -> None:
+async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
     """Read what a program writes to its standard error, so that it never waits for us."""
     while chunk := await errors.read(_CHUNK):
+        if not allowance.covers(0, len(chunk)):
+            break
         tail.feed(chunk)
     tail.finish()
 
@@ -275,7 +358,7 @@ def _command(spec: ServerSpec) -> tuple[str, ...]:
     """
     if sys.platform != "linux":
         return spec.command
-    return systems.dies_with_us(spec.command, parent_death.__file__)
+    return systems.tie_to_parent(spec.command, parent_death.__file__)
 
 
 class _Received(ObjectReceiveStream[_Message]):

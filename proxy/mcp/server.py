@@ -22,7 +22,15 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.mcp.connecting import connect, list_tools
 from proxy.mcp.definitions import Definition, Selection, ServedTool, find_changed_tools, select
-from proxy.mcp.specification import GONE, LOST, UNREACHABLE, CallLimits, Ended, ServerSpec
+from proxy.mcp.specification import (
+    DISCONNECTED,
+    GONE,
+    LOST,
+    UNREACHABLE,
+    CallLimits,
+    Ended,
+    ServerSpec,
+)
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
 from proxy.tool_rounds.executor import Status
@@ -101,6 +109,7 @@ class McpServer:
         self._is_down = False
         self._is_closing = False
         self._lost = asyncio.Event()
+        self._lost_by = ""  # what it did that ended its connection
         self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
         self._calls = 0
         self._idle = asyncio.Event()
@@ -213,7 +222,8 @@ class McpServer:
             case types.REQUEST_TIMEOUT:
                 return _late(limits)
             case types.CONNECTION_CLOSED:
-                return Ended(LOST, Status.LOST, "connection_closed", is_counted=False)
+                text = DISCONNECTED.format(self._lost_by) if self._lost_by else LOST
+                return Ended(text, Status.LOST, "connection_closed", is_counted=False)
             case types.INVALID_REQUEST if has_session:
                 self._lost.set()  # only a new session helps
                 return Ended(UNREACHABLE, Status.FAILED, "session", is_counted=False)
@@ -235,6 +245,7 @@ class McpServer:
     async def _serve(self) -> str:
         """Connect, take the tools and wait for the end; returns what ended it."""
         self._lost.clear()
+        self._lost_by = ""
         limit = asyncio.timeout(self._patience.start)
 
         def close() -> None:
@@ -244,7 +255,7 @@ class McpServer:
                 limit.reschedule(None)
 
         try:
-            async with limit, connect(self.spec, self._tail, self._lost.set, close) as client:
+            async with limit, connect(self.spec, self._tail, self._lose, close) as client:
                 try:
                     self._take(await list_tools(client))
                     limit.reschedule(None)
@@ -255,18 +266,26 @@ class McpServer:
                     if self._client is not None:
                         self._client = None
                         self._settled.clear()
-            return "ended"
+            return self._ending or "ended"
         except TimeoutError:
             return f"did not tell its tools within {self._patience.start:g} seconds"
         except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
-            return f"cannot be used: {_word(error)}"
+            return self._ending or f"cannot be used: {_word(error)}"
         finally:
             self._is_closing = False
+
+    def _lose(self, problem: str) -> None:
+        self._lost_by = self._lost_by or problem
+        self._lost.set()
+
+    @property
+    def _ending(self) -> str:
+        return f"was disconnected: it {self._lost_by}" if self._lost_by else ""
 
     async def _wait(self, problem: str) -> None:
         """Wait for the next start; a program that stays down is left alone until it is stopped.
 
-        An address is tried for ever, as somebody else starts what is there.
+        An address is tried for ever, as somebody else starts what is there, unless it floods us.
         """
         chance = random.random()  # noqa: S311 - it only spreads restarts
         delay = self._restarts.fail(self._patience.clock(), chance)
@@ -277,7 +296,8 @@ class McpServer:
             logger.error("the tool server %s stays down: it %s", self.spec.name, self.problem)
             self._settled.set()
             self._restarts.stop()
-            delay = None if self.spec.command else self._patience.restarts.longest_delay
+            is_final = self.spec.command or self._lost_by
+            delay = None if is_final else self._patience.restarts.longest_delay
         else:
             told = "the tool server %s %s; it is tried again in %.1f seconds"
             logger.warning(told, self.spec.name, self.problem, delay)

@@ -50,6 +50,10 @@ class CallLimits:
 
 
 LOST = "Error: the tool server went away; whether the call had an effect is not known"
+DISCONNECTED = (
+    "Error: the tool server was disconnected, because it {}; "
+    "whether the call had an effect is not known"
+)
 UNREACHABLE = "Error: the tool server cannot be reached; the call was not made"
 WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 

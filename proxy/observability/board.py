@@ -8,14 +8,14 @@ gets every row that changed since.
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from proxy.facts import Asked, Compacted
-from proxy.observability.history import CountsBySpan, History, Point, ProcessCounts, totals_of
+from proxy.observability.history import History
 from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
@@ -52,7 +52,7 @@ class Changes(msgspec.Struct, frozen=True):
     is_lost: bool = False
 
 
-def steady_time() -> Callable[[], float]:
+def steady_clock() -> Callable[[], float]:
     """Return a clock of Unix times that changes of the system clock do not affect."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
@@ -69,7 +69,7 @@ class Board:
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
         self.instance = secrets.token_hex(3)
-        self.clock = clock or steady_time()
+        self.clock = clock or steady_clock()
         self.started = self.clock()
         self.number = 0
         self._most = most
@@ -78,7 +78,7 @@ class Board:
         self._over: deque[int] = deque()
         self._lost = 0  # the latest change that was forgotten
         self._opened = self._running = self._waiting = 0
-        self._history = History()
+        self.history = History()
         self.tool_calls = ToolCalls()
 
     def open(self, source: LiveSource) -> int:
@@ -105,7 +105,7 @@ class Board:
         else:
             entry.row = row_of(record, self.name_of(number))
         self._note_load(-entry.stage.is_running, -entry.stage.is_waiting)
-        self._history.take(record, self.clock())
+        self.history.take(record, self.clock())
         self.tool_calls.take(record)
         self._change(entry)
         self._over.append(number)
@@ -165,16 +165,6 @@ class Board:
         is_own = instance == self.instance and number.isascii() and number.isdecimal()
         return int(number) if is_own and len(number) < 16 else None
 
-    def counts(self) -> ProcessCounts:
-        return self._history.counts()
-
-    def totals(self, others: Iterable[ProcessCounts] = ()) -> CountsBySpan:
-        """Return the totals of requests, here and in others, of the last hour and of all time."""
-        return totals_of((self.counts(), *others), self.clock())
-
-    def points(self, most: int) -> tuple[Point, ...]:
-        return self._history.points(self.clock(), most)
-
     def _change(self, entry: _BoardEntry) -> None:
         self.number += 1
         entry.changed = self.number
@@ -183,7 +173,7 @@ class Board:
         if running or waiting:
             self._running += running
             self._waiting += waiting
-            self._history.note_load(self._running, self._waiting, self.clock())
+            self.history.note_load(self._running, self._waiting, self.clock())
 
     def _forget(self, number: int) -> None:
         self._lost = max(self._lost, self._entries.pop(number).changed)

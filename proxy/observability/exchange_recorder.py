@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
-from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
 from proxy.guardrails.model_quirks import Quirks
-from proxy.inference.preparation import Policy, RequestPlan
+from proxy.inference.plan import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
 from proxy.observability.recording import (
@@ -60,7 +59,7 @@ class ExchangeRecorder:
         self._finish_reason: str | None = None
         self._characters = 0
 
-    def wrap(self, backend: Backend) -> Backend:
+    def wrap(self, backend: ChatBackend) -> ChatBackend:
         return _RecordedBackend(backend, self)
 
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
@@ -185,7 +184,7 @@ def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> Rec
 
 
 class _RecordedBackend(BackendWrapper):
-    def __init__(self, backend: Backend, recorder: ExchangeRecorder) -> None:
+    def __init__(self, backend: ChatBackend, recorder: ExchangeRecorder) -> None:
         super().__init__(backend)
         self._recorder = recorder
 

@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 import msgspec
 
 from proxy import errors
+from proxy.backends.client import Headers
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import PromptProgress, UsageReported
 from proxy.dialects.lenient_json import as_object, as_whole
-from proxy.engine import Headers
-from proxy.facts import Fact, ReplyOutcome, Try, tries
+from proxy.facts import Fact, JudgedAttempt, ReplyOutcome, judged_attempts
 from proxy.observability.board import Board
 from proxy.observability.record import (
     CHAT,
@@ -37,7 +37,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id
 
 logger = logging.getLogger(__name__)
 
-_OVERFLOWED = Try("as_asked")
+_OVERFLOWED = JudgedAttempt("as_asked")
 _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",
     errors.BackendTimedOut: "timed_out",
@@ -314,7 +314,7 @@ class LiveRequest:
         """Combine the verdicts with the times; a restarted turn has lost its first verdicts."""
         if not self._attempts:
             return ()
-        judged = tries(facts)[-len(self._attempts) :]
+        judged = judged_attempts(facts)[-len(self._attempts) :]
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             [

@@ -23,11 +23,12 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.engine import end_early
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
-from proxy.facts import Fact, ToolRan, last_defect, outcome, repairs, tries
+from proxy.facts import Fact, ToolRan, judged_attempts, last_defect, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability import recording
 from proxy.observability.exchange_recorder import ENDINGS, FAILED, answer_of, event_of
@@ -167,7 +168,7 @@ class ReplayedTurns:
         return turn
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
-        """Ask the recording each question of a turn, as long as it has an answer."""
+        """Answer each question of a turn from the recording, as far as it goes."""
         for pieces in generations:
             *before, last = pieces or (["nothing"],)
             if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
@@ -234,7 +235,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """An exchange that was judged again; one that never ended cannot be."""
 
     id: str
@@ -249,7 +250,7 @@ class Replayed:
         return "changed" if self.changes else "same"
 
 
-def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
+def replay_file(path: Path, folder: Path | None) -> list[ReplayResult]:
     """Judge all exchanges of a recording again, with our profiles and those in a folder.
 
     Raises `InvalidConfiguration` if the file is no recording.
@@ -262,7 +263,7 @@ def replay_file(path: Path, folder: Path | None) -> list[Replayed]:
         raise InvalidConfiguration(str(path), f"makes no sense: {error}") from error
 
 
-def document(replayed: Sequence[Replayed]) -> JsonObject:
+def document(replayed: Sequence[ReplayResult]) -> JsonObject:
     return {
         "changed": sum(bool(one.changes) for one in replayed),
         "exchanges": [
@@ -277,7 +278,7 @@ def document(replayed: Sequence[Replayed]) -> JsonObject:
     }
 
 
-def summary(replayed: Sequence[Replayed]) -> Iterator[str]:
+def summary(replayed: Sequence[ReplayResult]) -> Iterator[str]:
     """Return the result for people, line by line and safe to show on a terminal."""
     for one in replayed:
         yield escape(f"{one.id}  {one.model}: {one.status}")
@@ -292,14 +293,14 @@ def replay(
     exchange: RecordedExchange,
     profiles: Sequence[Profile],
     without: frozenset[Part] = frozenset(),
-) -> Replayed:
+) -> ReplayResult:
     """Judge an exchange again and return what changed; raises ValueError if it makes no sense.
 
     What is left out of the guardrails, `without`, shows what it did.
     """
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
-        return Replayed(exchange.id, model, is_complete=False)
+        return ReplayResult(exchange.id, model, is_complete=False)
     then = exchange.verdict.attempts[lost_generations(exchange) :]
     verdict = structs.replace(exchange.verdict, attempts=then)
     before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
@@ -308,7 +309,7 @@ def replay(
         for name in dict.fromkeys((*before, *now))
         if before.get(name, "") != now.get(name, "")
     )
-    return Replayed(exchange.id, model, changes)
+    return ReplayResult(exchange.id, model, changes)
 
 
 def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[Question]:
@@ -338,7 +339,7 @@ def _judge(
     facts = turns.facts
     verdict = recording.RecordedVerdict(
         outcome=turns.unfinished or outcome(facts).value,
-        attempts=tuple((one.kind, one.defect) for one in tries(facts)),
+        attempts=tuple((one.kind, one.defect) for one in judged_attempts(facts)),
         repairs=repairs(facts),
     )
     return verdict, answer_of(answer, reason)

@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
+from proxy.backends.client import Headers
 from proxy.conversation.tools import ToolCall
-from proxy.engine import Headers
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import context, repairs, tools
 from proxy.observability.live_request import word_for

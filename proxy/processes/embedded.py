@@ -24,30 +24,35 @@ _SAMPLING = {
 }
 
 _LAST_WORDS_SECONDS = 0.2
-_FLASH_ATTENTION = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}
+_FLASH_ATTENTION = {"on": "enabled", "off": "disabled", "auto": "auto"}
 
 
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
+    """Read the flags; what they set is called as in xllamacpp's parameters, or its sampling."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
-    parser.add_argument("-m", "--model", required=True)
-    parser.add_argument("-c", "--ctx-size", type=int, default=0)
-    parser.add_argument("-np", "--parallel", type=int, default=1)
-    parser.add_argument("-a", "--alias", default="")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("-ngl", "--gpu-layers", type=int)
-    parser.add_argument("-t", "--threads", type=int)
-    parser.add_argument("-fa", "--flash-attn", choices=tuple(_FLASH_ATTENTION))
-    parser.add_argument("-ctk", "--cache-type-k")
-    parser.add_argument("-ctv", "--cache-type-v")
-    for flag in _SAMPLING:
-        parser.add_argument(flag, type=int if flag == "--top-k" else float)
-    for flag in ("--slots", "--metrics", "--jinja", "--no-webui", "--context-shift"):
-        parser.add_argument(flag, action="store_true")
-    parser.add_argument("--embedding", "--embeddings", action="store_true")
-    parser.add_argument("--pooling", choices=("none", "mean", "cls", "last"))
-    parser.add_argument("--sleep-idle-seconds", type=int, default=-1)
-    parser.add_argument("--chat-template", default="")
+    add = parser.add_argument
+    add("-m", "--model", dest="path", required=True)
+    add("-c", "--ctx-size", dest="n_ctx", type=int, default=0)
+    add("-np", "--parallel", dest="n_parallel", type=int, default=1)
+    add("-a", "--alias", dest="model_alias", type=lambda name: {name}, default=set())
+    add("--host", dest="hostnames", type=lambda name: [name], default=["127.0.0.1"])
+    add("--port", type=int, default=0)
+    add("-ngl", "--gpu-layers", dest="n_gpu_layers", type=int)
+    add("-t", "--threads", type=int)
+    add("-fa", "--flash-attn", dest="flash_attn_type", choices=tuple(_FLASH_ATTENTION))
+    add("-ctk", "--cache-type-k")
+    add("-ctv", "--cache-type-v")
+    for flag, name in _SAMPLING.items():
+        add(flag, dest=name, type=int if flag == "--top-k" else float)
+    add("--slots", dest="endpoint_slots", action="store_true")
+    add("--metrics", dest="endpoint_metrics", action="store_true")
+    add("--jinja", dest="use_jinja", action="store_true")
+    add("--no-webui", dest="ui", action="store_false")
+    add("--context-shift", dest="ctx_shift", action="store_true")
+    add("--embedding", "--embeddings", action="store_true")
+    add("--pooling", dest="pooling_type", choices=("none", "mean", "cls", "last"))
+    add("--sleep-idle-seconds", type=int, default=-1)
+    add("--chat-template", default="")
     return parser.parse_args(command_line)
 
 
@@ -55,33 +60,14 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     """Serve until SIGTERM; raises RuntimeError or ValueError if the model cannot be loaded."""
     import xllamacpp  # an extra: the flags can be read without it
 
-    wanted: dict[str, object] = {
-        "hostnames": [options.host],
-        "port": options.port,
-        "n_ctx": options.ctx_size,
-        "n_parallel": options.parallel,
-        "use_jinja": options.jinja,
-        "endpoint_slots": options.slots,
-        "endpoint_metrics": options.metrics,
-        "api_keys": [api_key] if api_key else [],
-        "model_alias": {options.alias} if options.alias else set(),
-        "ui": not options.no_webui,
-        "embedding": options.embedding,
-        "cors_origins": "localhost",
-        "sleep_idle_seconds": options.sleep_idle_seconds,
-        "ctx_shift": options.context_shift,
-        "chat_template": options.chat_template,
-    }
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = options.model
-    for name, value in {**wanted, **tuning(options)}.items():
-        if hasattr(parameters, name):  # builds differ
-            setattr(parameters, name, value)
-
-    for flag, name in _SAMPLING.items():
-        value = getattr(options, flag.removeprefix("--").replace("-", "_"))
-        if value is not None:
-            setattr(parameters.sampling, name, value)
+    parameters.model.path = options.path
+    wanted: dict[str, object] = {**vars(options), **enumerated(options)}
+    wanted |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
+    for name, value in wanted.items():
+        place = parameters.sampling if name in _SAMPLING.values() else parameters
+        if value is not None and hasattr(place, name):  # builds differ
+            setattr(place, name, value)
 
     if options.threads is not None:
         parameters.cpuparams.n_threads = options.threads
@@ -107,22 +93,21 @@ def list_devices() -> None:
     sys.stdout.write("\n".join([DEVICES_TITLE, *lines, ""]))
 
 
-def tuning(options: argparse.Namespace) -> dict[str, object]:
+def enumerated(options: argparse.Namespace) -> dict[str, object]:
+    """Return what xllamacpp wants as a member of an enumeration, as far as it was given."""
     from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 
-    chosen: dict[str, object] = {}
-    if options.gpu_layers is not None:
-        chosen["n_gpu_layers"] = options.gpu_layers
-    if options.flash_attn is not None:
-        word = _FLASH_ATTENTION[options.flash_attn]
-        chosen["flash_attn_type"] = getattr(llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{word}")
-    if options.pooling is not None:
-        word = options.pooling.upper()
-        chosen["pooling_type"] = getattr(llama_pooling_type, f"LLAMA_POOLING_TYPE_{word}")
-    for name in ("cache_type_k", "cache_type_v"):
-        if (kind := getattr(options, name)) is not None:
-            chosen[name] = getattr(ggml_type, f"GGML_TYPE_{kind.upper()}")
-    return chosen
+    kinds = {
+        "flash_attn_type": (llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE"),
+        "pooling_type": (llama_pooling_type, "LLAMA_POOLING_TYPE"),
+        "cache_type_k": (ggml_type, "GGML_TYPE"),
+        "cache_type_v": (ggml_type, "GGML_TYPE"),
+    }
+    return {
+        name: getattr(kind, f"{prefix}_{_FLASH_ATTENTION.get(word, word)}".upper())
+        for name, (kind, prefix) in kinds.items()
+        if (word := getattr(options, name)) is not None
+    }
 
 
 def main() -> None:

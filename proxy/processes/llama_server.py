@@ -1,4 +1,4 @@
-"""Start a managed llama-server and know when it is ready; it does not look after it for longer.
+"""Starts a managed llama-server and waits until it is ready; the supervisor does the rest.
 
 The server listens on loopback, on a port that the system chooses and the server tells, and wants
 a random key that only our child has been given: whoever insists on that key is our child. A server
@@ -18,13 +18,11 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 
-import httpx
-
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.errors import LaunchFailed, NeverBecameReady, ProcessFailed
+from proxy.errors import BackendFailed, LaunchFailed, NeverBecameReady, ProcessFailed
 from proxy.processes import launch
-from proxy.processes.process import LineListener, Process, RunningServer
+from proxy.processes.process import Process, RunningServer
 from proxy.processes.start_progress import StageListener, StartLog, StartProgress
 from proxy.systems import KILL
 
@@ -41,7 +39,6 @@ async def start_llama_server(
     *,
     ready_seconds: float = 600.0,  # a large model on a slow disk
     on_stage: StageListener = lambda _stage: None,
-    on_line: LineListener = lambda _line: None,
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
@@ -58,7 +55,6 @@ async def start_llama_server(
             port.set_result(int(said[1]))
         if not is_ready and (progress := log.read(line)) is not None:
             on_stage(progress)
-        on_line(line)
 
     on_stage(log.progress)
     try:
@@ -131,28 +127,27 @@ async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
 
 async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
     base_url = f"http://{launch.HOST}:{await port}"
-    async with httpx.AsyncClient(
-        base_url=base_url, timeout=_ANSWER_SECONDS, trust_env=False
-    ) as client:
+    stranger, owner = BackendClient(base_url), BackendClient(base_url, api_key)
+    try:
         # not /v1/models: it answers 200 while the model is still loading
-        while await _status(client, "/health", "") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
+        while await _status(stranger, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
             await asyncio.sleep(_LOOK_SECONDS)
         # /health is open to everybody; these two answers prove that it is our child
-        refused = await _status(client, "/slots", "")
-        granted = await _status(client, "/slots", api_key)
+        refused, granted = await _status(stranger, "/slots"), await _status(owner, "/slots")
+    finally:
+        await stranger.close()
+        await owner.close()
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
         problem = f"is not what answers at {base_url}: its key is not honoured"
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 
 
-async def _status(client: httpx.AsyncClient, path: str, api_key: str) -> int | None:
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+async def _status(client: BackendClient, path: str) -> int | None:
     try:
-        response = await client.get(path, headers=headers)
-    except httpx.TransportError:
+        return (await client.fetch(path, within=_ANSWER_SECONDS)).status
+    except BackendFailed:
         return None
-    return response.status_code
 
 
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
@@ -205,7 +200,7 @@ def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
 
 
 def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
-    """Say without its subject how a ready server ended; `exit_code` is negative for a signal."""
+    """Return the predicate of how a ready server ended; `exit_code` is negative for a signal."""
     if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
         return meaning
     if exit_code == -KILL:
@@ -228,7 +223,7 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
 
 
 def _last_words(log_lines: Sequence[str]) -> str:
-    """Find the violation: behind it a crashing program often lists where it was."""
+    """Find the line with the error; a crashing program often prints a trace after it."""
     for line in reversed(log_lines[-_AT_THE_END:]):
         if any(word in line.lower() for word in _COMPLAINTS):
             return line

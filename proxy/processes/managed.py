@@ -34,7 +34,7 @@ class Supervised(Protocol):
 
 
 @dataclass(eq=False)
-class Managed(LateBackend):
+class ManagedBackend(LateBackend):
     """A backend for a managed server, wherever that is after its latest start.
 
     Until the server is ready, be it for the first time or again after a crash, questions wait for
@@ -75,7 +75,7 @@ class Managed(LateBackend):
         if self._connected is not None:
             await self._connected[1].close()
 
-    def lease(self) -> "Managed | None":
+    def lease(self) -> "ManagedBackend | None":
         """Claim the server for a request; None if there is nothing to wait for, or no use."""
         return None if self.is_granted else self
 
@@ -87,13 +87,10 @@ class Managed(LateBackend):
     def news(self) -> str:
         return f"{'restarting' if self._is_restarting else 'loading'} {self.name}"
 
-    async def wait_until_granted(self) -> None:
-        await self.until_ready()
-
-    async def until_ready(self, patience: float | None = None) -> ServerAddress:
+    async def wait_until_granted(self, until: float | None = None) -> ServerAddress:
         """Wait until a moment of the loop's clock; raises `BackendUnavailable` then and if down."""
         try:
-            async with asyncio.timeout_at(patience):
+            async with asyncio.timeout_at(until):
                 return await self.server.ready()
         except TimeoutError as error:
             raise self.late() from error
@@ -114,7 +111,7 @@ class Managed(LateBackend):
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
         patience = asyncio.get_running_loop().time() + self.load_wait
         while True:
-            address = await self.until_ready(patience)
+            address = await self.wait_until_granted(patience)
             server = await self._at(address)
             try:
                 async with aclosing(put(server)) as parts:
@@ -176,7 +173,7 @@ class Managed(LateBackend):
         return backend
 
     def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Tell a client what happened to a server that left it alone."""
+        """Explain to a client what happened to a server that broke off."""
         if error.loading:
             return error
         if self.is_down:

@@ -105,7 +105,7 @@ def _name_of(owner: str, path: Path) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Walk through a folder in order, each folder once, and neither too deep nor for ever."""
+    """Walk through a folder in order: each folder once, not too deep, not too many files."""
     seen: set[tuple[int, int]] = set()
     files = 0
     for place, folders, names in os.walk(folder, followlinks=True):

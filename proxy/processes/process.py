@@ -174,7 +174,7 @@ class Process:
                 opened.callback(terminal.close)
             try:
                 child = await asyncio.create_subprocess_exec(
-                    *systems.dies_with_us(command, parent_death.__file__),
+                    *systems.tie_to_parent(command, parent_death.__file__),
                     stdin=reading_end,
                     stdout=terminal.child if terminal is not None else asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,

@@ -35,7 +35,7 @@ class StartLog:
         self.path = ""
 
     def read(self, line: str) -> StartProgress | None:
-        """Take a line, a row of dots also while it grows; tell of progress if there is any.
+        """Read a line, or a growing row of dots; returns the progress if it has changed.
 
         From the moment at which a model is loaded, `path` is where it lies, if that was told.
         """

@@ -5,7 +5,6 @@ The schema below is the only documentation of a field; what a profile is used fo
 
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -22,7 +21,7 @@ from pydantic import (
 
 from proxy.dialects.openai_chat.thinking import Effort
 from proxy.errors import InvalidConfiguration
-from proxy.files import read_toml
+from proxy.files import list_shipped, read_toml
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.rescue.registry import SYNTAXES
@@ -130,13 +129,7 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
 
 @cache
 def _load_shipped() -> tuple[Profile, ...]:
-    return _read_all(_find_shipped_folder(resources.files("proxy")).iterdir())
-
-
-def _find_shipped_folder(package: Traversable) -> Traversable:
-    """Return `models` within an installed package; in a checkout they lie beside it."""
-    installed = package / "models"
-    return installed if installed.is_dir() else package / ".." / "config" / "models"
+    return _read_all(list_shipped("models"))
 
 
 def _read_all(files: Iterable[Traversable]) -> tuple[Profile, ...]:

@@ -97,7 +97,7 @@ def is_unit(settings: Settings) -> bool:
 
 
 def fingerprint(arguments: Arguments) -> str:
-    """Return what changes with the settings' file, so that replicas are replaced for it.
+    """Return a value that changes with the settings file, so that replicas are replaced.
 
     Serve looks again only where an argument has changed: that is what the revision is for.
     """
@@ -111,7 +111,7 @@ def fingerprint(arguments: Arguments) -> str:
 def deployment_options(
     arguments: Arguments, settings: Settings, *, is_behind_haproxy: bool = False
 ) -> Options:
-    """Return how Serve is to run it.
+    """Return the deployment options for Serve.
 
     Serve must not queue before Temper, where nobody takes turns and nobody is told to come back.
     HAProxy, where that is Serve's proxy, goes by variables of its own and by no router.

@@ -4,13 +4,11 @@ import difflib
 from functools import partial
 
 from proxy.context.replay import Rules
-from proxy.conversation.workflows import Workflow
-from proxy.dialects.temper_options import workflow_of
+from proxy.conversation.failures import has_failed
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.transcript import has_failed
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
@@ -95,11 +93,6 @@ def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
     )
     found["profile"] = {name: one for name, one in profile.items() if name not in decided}
     return {section: values for section, values in found.items() if values}
-
-
-def workflows_of(settings: Settings) -> dict[str, Workflow]:
-    """Translate the rules of order, by model name."""
-    return {name: workflow_of(rules) for name, rules in settings.workflows.items()}
 
 
 def _context(everything: Settings) -> ContextPolicy:

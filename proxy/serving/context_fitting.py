@@ -6,14 +6,13 @@ backend for token counts, and remembers per model what it learned.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from proxy.backends.client import Backend, BackendWrapper, ReplyEvents
+from proxy.backends.client import Backend, BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
@@ -23,19 +22,19 @@ from proxy.context.compaction import (
     Unshortened,
     leave_unchanged,
 )
-from proxy.context.message_sizes import MessageSizes, countable, remember
+from proxy.context.message_sizes import Latest, MessageSizes, countable
 from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
 from proxy.conversation import replies
+from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow
-from proxy.guardrails.transcript import has_failed
 from proxy.inference.length import CUT_OFF, ReplyLength
-from proxy.inference.preparation import RequestPlan, fit
+from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel
 
 logger = logging.getLogger(__name__)
@@ -47,13 +46,12 @@ _FEW = 16  # texts: where more are unknown, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
+_MOST_SESSIONS = 256
 _CUT_SHORT = replies.ReplyFinished(CUT_OFF)
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."
 )
-
-Headers: TypeAlias = dict[str, str]
 
 
 class FittingMode(Enum):
@@ -112,8 +110,8 @@ class Fitting:
         self._backend = backend
         self._policy = policy
         self._sizes = MessageSizes()
-        self._books: OrderedDict[str, TokenBook] = OrderedDict()
-        self._sessions: OrderedDict[int, PromptTrace] = OrderedDict()
+        self._books: Latest[str, TokenBook] = Latest(_MOST_MODELS)
+        self._sessions: Latest[int, PromptTrace] = Latest(_MOST_SESSIONS)
 
     async def fit(
         self,
@@ -135,7 +133,7 @@ class Fitting:
             return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
         if mode is FittingMode.REPORT or plan.is_untouchable:
-            return fit(plan, Reported(chosen))
+            return plan.fit(Reported(chosen))
         try:
             fitted = await self._fit_counted(chosen, plan, book, headers)
         except ContextOverflow:
@@ -172,15 +170,16 @@ class Fitting:
         if is_tiny or (is_far and expected.guessed <= guessable):
             return expected.tokens, None
         total, most = None, self._room(plan, slot)
-        is_doubtful = is_far or expected.most > high or len(book.unknown(plan.messages)) > _FEW
+        unknown = book.unknown(plan.messages)
+        is_doubtful = is_far or expected.most > high or len(unknown) > _FEW
         if is_doubtful and expected.least <= most:
             total = await self._count_whole(plan, book, headers)
             if total is not None and total <= most:
                 return total, total
-        has_learnt = await self._learn(book, plan.messages, headers)
+        has_learnt = await self._learn(book, unknown, headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
-        elif not has_learnt and book.unknown(plan.messages):
+        elif unknown and not has_learnt:
             return (expected.tokens if is_far else None), None
         elif not book.knows(plan.tools):
             total = await self._count_whole(plan, book, headers)
@@ -206,14 +205,15 @@ class Fitting:
         for _ in range(_MOST_ROUNDS):
             fitted = None
             with book.note_guesses() as guessed, suppress(ContextOverflow):
-                fitted = fit(plan, chosen)
+                fitted = plan.fit(chosen)
             sent = fitted.messages if fitted is not None else ()
-            if book.knows(plan.tools) and await self._learn(book, (*sent, *guessed), headers):
+            unknown = book.unknown((*sent, *guessed)) if book.knows(plan.tools) else ()
+            if await self._learn(book, unknown, headers):
                 continue
             if fitted is not None:
                 return fitted
             break
-        return fit(plan, chosen)
+        return plan.fit(chosen)
 
     async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
         """Count the prompt of a question, by estimate if the backend cannot."""
@@ -222,7 +222,7 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
-    def learning_backend(self, model: str, window: int | None = None) -> Backend:
+    def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
         """Return the backend, wrapped to learn what its prompts really cost.
 
         Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
@@ -236,27 +236,24 @@ class Fitting:
         begin = next((one.text for one in plan.messages if one.role == "user"), "")
         key = hash((model, begin))
         now = trace(plan.messages, plan.prompt_format.tools)
-        before = self._sessions.pop(key, None)
+        before = self._sessions.find(key)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
             where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
-        remember(self._sessions, key, now, 256)
+        self._sessions.keep(key, now)
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Size up, in a thread, messages so long that others would have to wait."""
+        """Measure messages, and let others run in between where they are long."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
     def _has_media(self, messages: Sequence[Message]) -> bool:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
-    async def _learn(
-        self, book: TokenBook, messages: tuple[Message, ...], headers: Headers
-    ) -> bool:
-        """Count the messages that were not counted before; return whether there were any."""
-        unknown = book.unknown(messages)
+    async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
+        """Have messages counted that were not counted before; return whether any were."""
         texts = map(countable, unknown)  # which takes a while, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):
@@ -264,15 +261,13 @@ class Fitting:
         return counted is not None
 
     def _book(self, model: str) -> TokenBook:
-        book = self._books.pop(model, None) or TokenBook(sizes=self._sizes)
-        remember(self._books, model, book, _MOST_MODELS)
-        return book
+        return self._books.find(model) or self._books.keep(model, TokenBook(sizes=self._sizes))
 
 
 class _LearningBackend(BackendWrapper):
     """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
 
-    def __init__(self, backend: Backend, book: TokenBook, window: int | None) -> None:
+    def __init__(self, backend: ChatBackend, book: TokenBook, window: int | None) -> None:
         super().__init__(backend)
         self._book = book
         self._window = window

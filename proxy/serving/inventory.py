@@ -18,12 +18,17 @@ from proxy.profiles.recognition import Recognition
 from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
 from proxy.serving.known_models import KnownModels
-from proxy.serving.managed_server import introduce_file, model_file, usable_by
+from proxy.serving.managed_server import (
+    introduce_file,
+    model_file,
+    nothing_to_serve,
+    usable_by,
+)
 from proxy.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedModel:
     """A model by the name that clients use: what is known of it, or else a problem.
 
     The `prospect` belongs to a model that Temper would start a server for.
@@ -48,7 +53,7 @@ class Listed:
         return {"id": self.name, **told, **fit}
 
 
-async def list_models(settings: Settings) -> tuple[Listed, ...]:
+async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
     """Ask running servers for their models, and read files; nothing is started.
 
     If one of several models cannot be examined, it is listed with its problem. Raises
@@ -62,15 +67,17 @@ async def list_models(settings: Settings) -> tuple[Listed, ...]:
     overrides = overrides_of(settings.profile, profiles)
     if not opening.server_urls(settings):
         if settings.model.source is None:
-            raise opening.nothing_to_serve()
+            raise nothing_to_serve()
         return (_in_file(settings, overrides),)
     async with opening.open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, overrides)
         found = [await known.look_up(model.id) for model in await backend.models()]
-    return tuple(Listed(one.model, one) for one in found)
+    return tuple(ListedModel(one.model, one) for one in found)
 
 
-async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Listed:
+async def _one_of_several(
+    settings: Settings, name: str, profiles: tuple[Profile, ...]
+) -> ListedModel:
     served, own = settings.models[name], opening.settings_of(settings, name)
     overrides = opening.overrides_for(settings, name, profiles)
     try:
@@ -79,17 +86,17 @@ async def _one_of_several(settings: Settings, name: str, profiles: tuple[Profile
         async with opening.open_backend(own, lambda _stage: None) as backend:
             await backend.models()  # reports whether it answers
             models = KnownModels(backend, profiles, overrides)
-            return Listed(name, await models.look_up(served.upstream_model or name))
+            return ListedModel(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:
-        return Listed(name, problem=str(error))
+        return ListedModel(name, problem=str(error))
 
 
-def _in_file(settings: Settings, overrides: Overrides) -> Listed:
+def _in_file(settings: Settings, overrides: Overrides) -> ListedModel:
     own = settings.model
     if own.path is not None:
         check_model_file(own.path)
-    known = introduce_file(settings, own, model_file(own), overrides)
-    return Listed(known.model, known, prospect_of(settings))
+    known = introduce_file(settings, model_file(own), overrides)
+    return ListedModel(known.model, known, prospect_of(settings))
 
 
 def prospect_of(settings: Settings) -> Prospect | None:
@@ -109,10 +116,10 @@ def prospect_of(settings: Settings) -> Prospect | None:
     return Prospect(shape, found, own.slots)
 
 
-def list_profiles(settings: Settings) -> tuple[Listed, ...]:
+def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
     """List every profile as if it were a model, with the names that it matches."""
     return tuple(
-        Listed(
+        ListedModel(
             profile.name,
             KnownModel(
                 profile.name,

@@ -1,6 +1,6 @@
 """The tool servers of the current settings; nothing is imported for them before there is one.
 
-When the settings are read again, `under` is called with the new ones.
+When the settings are read again, `apply` is called with the new ones.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ class LateTools:
         self._fleet: ToolServerFleet | None = None
         self._confirmations: Confirmations | None = None
 
-    def under(self, settings: Settings) -> "ToolHosting | None":
+    def apply(self, settings: Settings) -> "ToolHosting | None":
         """Start new servers, stop removed ones, and return what requests get; None if nothing.
 
         It does not wait for them. Raises `InvalidConfiguration` if servers cannot be connected to.
@@ -42,11 +42,3 @@ class LateTools:
     async def aclose(self) -> None:
         if self._fleet is not None:
             await self._fleet.close()
-
-
-def examine_tools(settings: Settings) -> None:
-    """Check whether tool servers could be used; raises `InvalidConfiguration`."""
-    if settings.mcp:
-        from proxy.serving.tool_hosting import specs_of
-
-        specs_of(settings)

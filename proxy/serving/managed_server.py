@@ -37,7 +37,7 @@ from proxy.processes.launch import (
     uses_devices,
 )
 from proxy.processes.llama_server import start_llama_server
-from proxy.processes.managed import Managed, Supervised
+from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.model_file import ModelFile, read_model_file
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StageListener
@@ -52,20 +52,24 @@ from proxy.settings.sections import Context, Model
 
 logger = logging.getLogger(__name__)
 
+_MEASURED = ("full", "fast")  # budgets for which the hardware decides
+
 
 @asynccontextmanager
 async def keep_going(
     settings: Settings,
-    own: Model,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
-    """Keep a server for a model running while the block runs.
+    """Keep a server for our model running while the block runs.
 
     The block does not wait for its start. If the first start fails, the block ends with a kind of
-    `ProcessFailed`, because there is nothing to serve.
+    `ProcessFailed`, because there is nothing to serve. Raises `InvalidConfiguration` without a
+    model.
     """
-    server = supervisor(settings, own, on_stage, on_change)
+    if settings.model.source is None:
+        raise nothing_to_serve()
+    server = supervisor(settings, on_stage, on_change)
     try:
         async with asyncio.TaskGroup() as group:
             first_start = group.create_task(server.ready())
@@ -79,12 +83,11 @@ async def keep_going(
 
 def supervisor(
     settings: Settings,
-    own: Model,
     on_stage: StageListener = lambda _stage: None,
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
     """Prepare a server that the first request starts; raises `LaunchFailed`."""
-    plan = launch_plan(settings, own)
+    own, plan = settings.model, launch_plan(settings)
     check_plan(plan)
     logger.info("%s: %s", server_name(own), plan)
     start = partial(start_llama_server, plan, ready_seconds=own.load_seconds, on_stage=on_stage)
@@ -92,11 +95,9 @@ def supervisor(
 
 
 @asynccontextmanager
-async def connect_managed(
-    settings: Settings, own: Model, server: Supervised
-) -> AsyncGenerator[Backend, None]:
+async def connect_managed(settings: Settings, server: Supervised) -> AsyncGenerator[Backend, None]:
     """Connect to a managed server, wherever it is."""
-    file = model_file(own)
+    own, file = settings.model, model_file(settings.model)
 
     def connect(address: ServerAddress) -> LlamaServer:
         connection = connection_to(settings.backend, address)
@@ -107,7 +108,7 @@ async def connect_managed(
     planned = Description(
         names, file.architecture, file.template, slots=own.slots, window=own.context_tokens
     )
-    backend = Managed(server, planned, connect, load_wait=settings.backend.load_wait_seconds)
+    backend = ManagedBackend(server, planned, connect, load_wait=settings.backend.load_wait_seconds)
     try:
         yield backend
     finally:
@@ -139,20 +140,29 @@ def connection_to(
 
 
 def settle_window(settings: Settings) -> Settings:
-    """Choose our model's window if it is to be what fits; raises `InvalidConfiguration`."""
+    """Choose our model's window if it is to be what fits, by what memory there is now.
+
+    Raises `InvalidConfiguration` if none fits, and `LaunchFailed` for a file that is no model.
+    """
     own = settings.model
-    if own.source is None or not is_measured(settings.context):
+    if own.source is None or settings.context.budget not in _MEASURED:
         return settings
-    window = plan_window(own, settings.context, model_file(own))
+    if own.path is not None:
+        check_model_file(own.path)
+    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
+
+    memory = usable_by(find_program(own.server), snapshot())
+    window = fit_window(own, settings.context, model_file(own), memory)
     model = own.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
 
 
-def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
+def launch_plan(settings: Settings) -> LaunchPlan:
     """Plan a start according to the model's profile; raises `LaunchFailed` without a program."""
+    own = settings.model
     assert own.source is not None  # noqa: S101 - there is a model to start a server for
-    profile = introduce_file(settings, own, model_file(own)).recognition.profile
+    profile = introduce_file(settings, model_file(own)).recognition.profile
     return LaunchPlan(
         program=find_program(own.server),
         model=own.source,
@@ -165,6 +175,16 @@ def launch_plan(settings: Settings, own: Model) -> LaunchPlan:
         cache_type_v=own.cache_type_v,
         port=own.port,
         extra=(*profile.launch_flags, *sampling_flags(profile.sampling), *own.extra_arguments),
+    )
+
+
+def nothing_to_serve() -> InvalidConfiguration:
+    """Say what an operator who has named nothing has to name."""
+    return InvalidConfiguration(
+        "backend.url",
+        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
+        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
+        "'temper demo' needs none of them",
     )
 
 
@@ -182,11 +202,11 @@ def alias_of(own: Model) -> str:
 
 
 def introduce_file(
-    settings: Settings, own: Model, file: ModelFile, overrides: Overrides | None = None
+    settings: Settings, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
-    """Give a model its profile, from its file and the operator's decisions."""
-    profiles = load_profiles(settings.profile.folder)
-    names = (*file.names, *([own.alias] if own.alias else []))
+    """Give our model its profile, from its file and the operator's decisions."""
+    profiles, alias = load_profiles(settings.profile.folder), settings.model.alias
+    names = (*file.names, *([alias] if alias else []))
     evidence = Evidence(names, file.architecture, file.template)
     overrides = overrides or overrides_of(settings.profile, profiles)
     return introduce(file.names[0], evidence, profiles, overrides)
@@ -196,25 +216,6 @@ def model_file(own: Model) -> ModelFile:
     """Return what is known of a model beforehand: its name if it is still to be downloaded."""
     source = own.source
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
-
-
-def is_measured(context: Context) -> bool:
-    return context.budget in {"full", "fast"}
-
-
-def plan_window(model: Model, context: Context, file: ModelFile) -> int:
-    """Return the window of one slot; measures the memory only if the budget depends on it.
-
-    Raises InvalidConfiguration if no window fits, and LaunchFailed for a file that is no model.
-    """
-    if not is_measured(context):
-        return model.context_tokens
-    if model.path is not None:
-        check_model_file(model.path)
-    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
-
-    memory = usable_by(find_program(model.server), snapshot())
-    return fit_window(model, context, file, memory)
 
 
 def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
@@ -229,24 +230,23 @@ def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
     requests the same window as `full` and uses half of it.
     """
     is_near = is_loopback(urlsplit(url).hostname or "")
-    return ollama_window if is_near and settings.context.budget in {"full", "fast"} else None
+    return ollama_window if is_near and settings.context.budget in _MEASURED else None
 
 
-def ollama_window(told: JsonObject, size: int) -> int | None:
-    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it."""
+def ollama_window(told: JsonObject, size: int, memory: Memory | None = None) -> int | None:
+    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it.
+
+    It is at least what Ollama would choose. Without a `memory` it is that of this machine, now.
+    """
     from proxy.hardware.snapshot import snapshot
 
-    return window_within(told, size, snapshot())
-
-
-def window_within(told: JsonObject, size: int, memory: Memory) -> int | None:
-    """Return the largest window that fits, but at least what Ollama would choose."""
     own_keys = f"{told.get('general.architecture')}."
     # lists are left out, and one of them may be the numbers of heads
     is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
     shape = shape_of(told, size)
     if shape is None or is_cut:
         return None
+    memory = memory or snapshot()
     own = ollama_default_window(sum(device.total for device in memory.devices))
     least = min(own, shape.trained_context)
     return max(least, largest_window(shape, memory, Caching()).window)

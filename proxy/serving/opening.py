@@ -47,7 +47,6 @@ from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
 from proxy.settings.sections import Address
-from proxy.settings.sections import Ollama as OllamaSettings
 
 
 @asynccontextmanager
@@ -83,13 +82,10 @@ async def open_backend(
             yield await enter(_connect_to_server(settings, urls[0]))
         elif urls:
             yield await enter(_connect_to_servers(settings, urls))
-        elif settings.model.source is None:
-            raise nothing_to_serve()
         else:
-            own, server = settings.model, remote
-            if server is None:
-                server = await enter(keep_going(settings, own, on_stage))
-            yield await enter(connect_managed(settings, own, server))
+            starting = keep_going(settings, on_stage)
+            server = remote if remote is not None else await enter(starting)
+            yield await enter(connect_managed(settings, server))
 
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
@@ -117,11 +113,9 @@ async def open_shared_server(
     """Run a server that several workers share; None if it is not ours."""
     if server_urls(settings):
         yield None
-    elif settings.model.source is not None:
-        async with keep_going(settings, settings.model, on_stage, on_change) as server:
-            yield server
     else:
-        raise nothing_to_serve()
+        async with keep_going(settings, on_stage, on_change) as server:
+            yield server
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
@@ -129,16 +123,6 @@ def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
     key = settings.backend.api_key
     where = url or server_urls(settings)[0]
     return ServerAddress(where, key.get_secret_value() if key is not None else "")
-
-
-def nothing_to_serve() -> InvalidConfiguration:
-    """Say what an operator who has named nothing has to name."""
-    return InvalidConfiguration(
-        "backend.url",
-        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
-        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
-        "'temper demo' needs none of them",
-    )
 
 
 @asynccontextmanager
@@ -169,11 +153,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
             case "llama-server":
                 return LlamaServer(connection, load_wait=settings.backend.load_wait_seconds)
             case "ollama":
-                overrides = replace(
-                    ollama_overrides(settings.ollama),
-                    fitting=ollama_fitting(settings, found.base_url),
-                )
-                ollamas.append(Ollama(connection, overrides))
+                ollamas.append(Ollama(connection, ollama_overrides(settings, found.base_url)))
                 return ollamas[-1]
             case "openai":
                 return AdaptiveEngine(connection)
@@ -198,12 +178,13 @@ def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | Non
     return connection_to(settings.backend, found)
 
 
-def ollama_overrides(settings: OllamaSettings) -> OllamaOverrides:
+def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
     """Translate the operator's decisions; Ollama wants a number if there is no unit."""
-    stays: str | int | None = settings.keep_alive or None
-    if settings.keep_alive.removeprefix("-").isdecimal():
-        stays = int(settings.keep_alive)
-    return OllamaOverrides(settings.model, settings.context_tokens or None, stays)
+    own, fitting = settings.ollama, ollama_fitting(settings, url)
+    stays: str | int | None = own.keep_alive or None
+    if own.keep_alive.removeprefix("-").isdecimal():
+        stays = int(own.keep_alive)
+    return OllamaOverrides(own.model, own.context_tokens or None, stays, fitting)
 
 
 _PATIENCE = 1.5  # seconds for each question to a server on this machine
@@ -261,22 +242,14 @@ async def open_models(
     Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served at all.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
-    servers = {
-        name: supervisor(own, own.model)
-        for name, own in each.items()
-        if own.model.source is not None
-    }
+    servers = {name: supervisor(own) for name, own in each.items() if own.model.source is not None}
     fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
     services = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(fleet.close)
         for name, own in each.items():
             served, server = settings.models[name], servers.get(name)
-            kind = (
-                open_backend(own, on_stage)
-                if server is None
-                else connect_managed(own, own.model, server)
-            )
+            kind = open_backend(own, on_stage) if server is None else connect_managed(own, server)
             service = serving.service(
                 await stack.enter_async_context(kind),
                 name=name,

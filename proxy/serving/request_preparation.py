@@ -25,9 +25,11 @@ from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
+from proxy.guardrails.schemas.schema import prepare_checks
 from proxy.guardrails.steps import drop_infeasible
 from proxy.guardrails.transcript import list_completed_calls
-from proxy.inference.preparation import Policy, RequestPlan, begin, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.admission import Priority
@@ -88,11 +90,10 @@ class RequestPreparation:
         `priorities` are the highest ones by the owners of keys, and what those get who wish none.
         """
         highest = self.priorities.get(sender.owner)
-        if not (wished := sender.headers.get(_PRIORITY)):
-            return highest or Priority.NORMAL
-        chosen, order = _chosen(Priority, wished, _PRIORITY), [*Priority]
-        is_too_high = highest is not None and order.index(chosen) < order.index(highest)
-        return highest if highest is not None and is_too_high else chosen
+        chosen = _read_choice(sender, Priority, _PRIORITY)
+        if chosen is None or highest is None:
+            return chosen or highest or Priority.NORMAL
+        return max(chosen, highest, key=[*Priority].index)  # the highest stands first
 
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Return a request with its service; raises `UnknownModel`."""
@@ -123,13 +124,13 @@ class RequestPreparation:
         request = fit_thinking(request, said.efforts, said.effort_variable, said.kept_by)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
         # if prose is requested, for example a summary, no step can be due before it
-        if not decoded.accepts_prose:
+        if self.workflows and not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
         quirks = _quirks_for(request, known)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
-        planning = partial(plan_request, request, terms)
+        planning = partial(_plan_large_request if is_slow else plan_request, request, terms)
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
@@ -144,7 +145,7 @@ class RequestPreparation:
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
         """Return the rules that the offered tools can satisfy, and the ones that they cannot."""
-        if not self.workflows or not request.tools or request.workflow != NO_RULES:
+        if not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
         offered = [tool.name for tool in request.tools]
@@ -202,12 +203,12 @@ class RequestPreparation:
         """Let a request's headers override the operator's settings and the tuned ones."""
         earned = known.tuned.get("guardrails")
         policy = structs.replace(self.policy, **earned) if earned else self.policy
-        if wished := sender.headers.get(_TEXT_POLICY):
-            policy = structs.replace(policy, text_policy=_chosen(TextPolicy, wished, _TEXT_POLICY))
+        if chosen := _read_choice(sender, TextPolicy, _TEXT_POLICY):
+            policy = structs.replace(policy, text_policy=chosen)
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
-        if wished := sender.headers.get(_MODE):
-            policy = structs.replace(policy, mode=_chosen(Mode, wished, _MODE))
+        if mode := _read_choice(sender, Mode, _MODE):
+            policy = structs.replace(policy, mode=mode)
         return policy
 
 
@@ -283,6 +284,13 @@ class RunTurns:
         return turn
 
 
+def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
+    for schema in (*(tool.parameters for tool in request.tools), request.answer_schema):
+        if schema is not None:
+            prepare_checks(schema)
+    return plan_request(request, policy)
+
+
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
     opens = known.habit.lasting > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
@@ -291,15 +299,16 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
 
 def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
     """Return what a client wants done to a long conversation; None if it does not say."""
-    if wished := sender.headers.get(_COMPACTION):
-        return _chosen(FittingMode, wished, _COMPACTION)
-    if decoded.compaction is None:
-        return None
+    chosen = _read_choice(sender, FittingMode, _COMPACTION)
+    if chosen is not None or decoded.compaction is None:
+        return chosen
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
 
 
-def _chosen(kind: type[Choice], wished: str, header: str) -> Choice:
-    """Parse a header that names one of the members of `kind`."""
+def _read_choice(sender: Sender, kind: type[Choice], header: str) -> Choice | None:
+    """Read a header that names one of the members of `kind`; None if it was not sent."""
+    if not (wished := sender.headers.get(header)):
+        return None
     try:
         return kind(wished.strip().lower())
     except ValueError:

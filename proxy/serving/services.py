@@ -1,7 +1,7 @@
 """The models that clients can ask for, and the backend of each."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,14 +10,21 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
-from proxy.backends.client import Backend, BackendModel, Headers, Health, PassthroughRequest
+from proxy.backends.client import (
+    Backend,
+    BackendModel,
+    Headers,
+    Health,
+    PassthroughRequest,
+    best_health,
+)
 from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.errors import BackendUnavailable, InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Profile
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
@@ -37,11 +44,11 @@ class LoadClaim(Protocol):
     def news(self) -> str:
         """What it waits for, in words."""
 
-    async def wait_until_granted(self) -> None:
+    async def wait_until_granted(self) -> object:
         """Wait until the model can be used; raises the error that prevents it."""
 
     def late(self) -> BackendUnavailable:
-        """Return the error for a wait that took too long."""
+        """Return the error of a wait that took too long."""
 
 
 @asynccontextmanager
@@ -86,7 +93,9 @@ class Service:
         """Claim the model while a block runs; raises `QueueFull`. None if it is always loaded."""
         if self.fleet is not None:
             return self.fleet.lease(self.name)
-        return nullcontext(self.backend.lease() if isinstance(self.backend, Managed) else None)
+        return nullcontext(
+            self.backend.lease() if isinstance(self.backend, ManagedBackend) else None
+        )
 
     def lease_for(
         self, request: Request, *, has_prompt: bool
@@ -138,10 +147,10 @@ class Service:
     async def offers(self) -> tuple[BackendModel, ...]:
         """List the available models without loading any; raises `BackendFailed`."""
         if self.name:
-            told: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
+            details: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
-            told["status"] = {"value": condition, "failed": condition == "failed"}
-            return (BackendModel(self.name, {**told, **await self.describe()}),)
+            details["status"] = {"value": condition, "failed": condition == "failed"}
+            return (BackendModel(self.name, {**details, **await self.describe()}),)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a question
             return served
@@ -168,19 +177,21 @@ class Service:
 
     async def describe(self, model: str = "") -> JsonObject:
         known = await self.look_up(model, is_afresh=True)
-        told: JsonObject = {"capabilities": [*known.capabilities]}
+        details: JsonObject = {"capabilities": [*known.capabilities]}
         if known.window is not None:
-            told |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
+            details |= {"context_window": known.window, "meta": {"n_ctx": known.window}}
         if known.engine:
             engine: JsonObject = {"name": known.engine, "lacks": [*known.lacks]}
-            told["engine"] = {**engine, "honours": {**known.honours}} if known.honours else engine
+            details["engine"] = (
+                {**engine, "honours": {**known.honours}} if known.honours else engine
+            )
         tried = await asyncio.to_thread(self.tried.latest, known.identity, known.evidence.template)
         if tried is not None:
             account: JsonObject = {"tried_at": tried.tried_at, "server": tried.server}
-            told["tried"] = {**account, **cast("JsonObject", tried.measured)}
+            details["tried"] = {**account, **cast("JsonObject", tried.measured)}
         if known.tuned:
-            told["tuned"] = describe_tuned(known.tuned)
-        return told
+            details["tuned"] = describe_tuned(known.tuned)
+        return details
 
 
 _CONDITIONS: dict[Health, Condition] = {
@@ -235,8 +246,9 @@ class Services:
         for pattern, name in self._patterns:
             if fnmatchcase(model, pattern):
                 return name
-        first = next((service.name for service in self._services), "")
-        return first or model if model in _DEFAULTS else model
+        if model not in _DEFAULTS:
+            return model
+        return next((service.name for service in self._services), "") or model
 
     def rename(self, request: Addressed) -> Addressed:
         """Apply the name patterns to a request's model."""
@@ -276,16 +288,12 @@ class Services:
 
     async def health(self) -> Health:
         """Return the best backend's state; never raises."""
-        return best_of(await self.healths())
+        return best_health((await self.healths()).values())
 
     async def healths(self) -> dict[str, Health]:
         """Return each backend's state by its name; never raises."""
-        felt = await asyncio.gather(*(service.healths() for service in self._services))
-        return {name: state for each in felt for name, state in each.items()}
-
-
-def best_of(healths: Mapping[str, Health]) -> Health:
-    return next((state for state in Health if state in healths.values()), Health.UNREACHABLE)
+        found = await asyncio.gather(*(service.healths() for service in self._services))
+        return {name: state for each in found for name, state in each.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

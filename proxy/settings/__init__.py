@@ -17,13 +17,12 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy import bounds
-from proxy.conversation import workflows
-from proxy.dialects.temper_options import WorkflowRules, workflow_of
+from proxy.conversation.workflows import Workflow, contradictions
 from proxy.errors import InvalidConfiguration
 from proxy.settings import models as served_models
 from proxy.settings import sections, sources
 from proxy.settings.models import Contradiction, ServedModel, Swapping
-from proxy.settings.sources import Given, Layer, Names
+from proxy.settings.sources import GivenValue, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
@@ -72,7 +71,7 @@ class Settings(BaseSettings):
     aliases: dict[str, RequiredName] = setting(
         {}, "the model that is meant by a name or a pattern such as claude-*"
     )
-    workflows: dict[str, WorkflowRules] = setting(
+    workflows: dict[str, Workflow] = setting(
         {}, "rules of order for the tools of a model, by the model's name"
     )
 
@@ -183,7 +182,7 @@ _OF_SEVERAL = ("models", "aliases", "workflows")  # of which the others name mod
 
 
 def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
-    """Leave out what names other things to be served than flags do."""
+    """Drop what names something else to be served than the flags do."""
     named = [name for name in _SERVED if name in chosen]
     if not named:
         return layer
@@ -199,7 +198,7 @@ def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return what is sound of the settings; what is not becomes a problem."""
+    """Return the valid settings; each invalid one becomes a problem."""
     try:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
@@ -215,18 +214,26 @@ def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
     return _check({name: given[name] for name in given if name not in wrong}, problems)
 
 
+_NO_OPTION = "there is no such option"
+_WORDS = {
+    "extra_forbidden": _NO_OPTION,
+    "unexpected_keyword_argument": _NO_OPTION,
+    "dataclass_type": "Input should be a valid dictionary",
+}
+
+
 def _word(found: ErrorDetails) -> str:
-    message = found["msg"].replace("Extra inputs are not permitted", "there is no such option")
+    message = _WORDS.get(found["type"], found["msg"])
     within = ".".join(map(str, found["loc"][_depth(found) :]))
     return f"{within}: {message}" if within else message
 
 
 def _depth(found: ErrorDetails) -> int:
-    """Tell how many parts of an error's place are the name of a setting."""
+    """Return how many parts of an error's location are the name of a setting."""
     return 3 if found["loc"][0] in _NAMES.tables else 2
 
 
-def _may_hold_secret(name: str, given: Given) -> bool:
+def _may_hold_secret(name: str, given: GivenValue) -> bool:
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     return is_secret or given.is_confidential or "@" in str(given.value)
 
@@ -266,21 +273,14 @@ def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
 
 
 def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
-    """Find what names more than one server, or one beside the one that is started for a model."""
-    if settings.backend.url is not None and settings.backend.urls:
-        problem = "name all servers here, or only one there"
-        yield ("backend.urls", "backend.url"), f"cannot be combined with backend.url: {problem}"
-    named = "model.path" if settings.model.path is not None else "model.hf_repo"
-    rule = f"cannot be combined with {named}: Temper either uses"
-    if settings.model.source is not None and settings.backend.addresses:
-        problem = f"{rule} a running server or starts one for a model; remove one of the two"
-        yield ("backend.url", named), problem
+    yield from served_models.find_rivals(settings.backend, settings.model, "backend", "model")
     if settings.model.source is not None and settings.ollama.model is not None:
-        problem = f"{rule} an Ollama or starts a server for a model; remove one of the two"
+        named = "model.path" if settings.model.path is not None else "model.hf_repo"
+        problem = (
+            f"cannot be combined with {named}: Temper either uses an Ollama or starts a server for "
+            "a model; remove one of the two"
+        )
         yield ("ollama.model", named), problem
-    if settings.model.path is not None and settings.model.hf_repo is not None:
-        problem = "cannot be combined with model.path: name a file or a repository to download"
-        yield ("model.hf_repo", "model.path"), problem
 
 
 def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
@@ -316,7 +316,7 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
 
 def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
     for name, rules in settings.workflows.items():
-        for place, problem in workflows.contradictions(workflow_of(rules)):
+        for place, problem in contradictions(rules):
             yield (f"workflows.{name}",), f"{place}: {problem}"
     is_one_model = settings.model.source is not None or settings.ollama.model is not None
     if is_one_model and not settings.models:

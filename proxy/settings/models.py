@@ -50,6 +50,29 @@ def find_shared(uses: Iterable[tuple[Shared, str]]) -> Iterator[tuple[Shared, st
             yield one, user, owner
 
 
+def find_rivals(
+    address: Address, model: Model, server: str, launched: str
+) -> Iterator[Contradiction]:
+    """Find what names several servers, or one beside that which is started for a model.
+
+    The settings are called `server` with `url` or `urls`, and `launched` with `path` or `hf_repo`.
+    """
+    url, path, repository = f"{server}.url", f"{launched}.path", f"{launched}.hf_repo"
+    if address.url is not None and address.urls:
+        problem = f"cannot be combined with {url}: name all servers here, or only one there"
+        yield (f"{server}.urls", url), problem
+    named = path if model.path is not None else repository
+    if model.source is not None and address.addresses:
+        problem = (
+            f"cannot be combined with {named}: Temper either uses a running server or starts one "
+            "for a model; remove one of the two"
+        )
+        yield (url, named), problem
+    if model.path is not None and model.hf_repo is not None:
+        problem = f"cannot be combined with {path}: name a file or a repository to download"
+        yield (repository, path), problem
+
+
 def contradictions(
     models: Mapping[str, ServedModel], swapping: Swapping
 ) -> Iterator[Contradiction]:
@@ -111,14 +134,7 @@ def _contradictions_within(section: str, name: str, model: ServedModel) -> Itera
         yield (section,), "is no name for a model: use letters, digits and any of . _ : / -"
     if model.source is None and not model.addresses:
         yield (path, url), f"is missing: name a GGUF file, or a running server as {url}"
-    if model.url is not None and model.urls:
-        yield (f"{section}.urls", url), f"cannot be combined with {url}: name all servers here"
-    if model.source is not None and model.addresses:
-        problem = (
-            f"cannot be combined with {path}: Temper either uses a running server or starts one "
-            "for a file; remove one of the two"
-        )
-        yield (url, path), problem
+    yield from find_rivals(model, model, section, section)
     if model.addresses and model.preload:
         yield (f"{section}.preload", url), f"needs {path}: a running server loads on its own"
     if model.addresses and model.ttl_seconds:

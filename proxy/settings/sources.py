@@ -65,7 +65,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenValue:
     """A value as the operator gave it, and where; in a template `${VAR}` is still to be read."""
 
     value: object = field(repr=False)
@@ -78,12 +78,12 @@ class Given:
         return InvalidConfiguration(name, f"{problem} ({self.origin})")
 
 
-Layer: TypeAlias = dict[str, Given]
+Layer: TypeAlias = dict[str, GivenValue]
 
 
 def file_layer(path: Path, names: Names) -> Layer:
     return {
-        name: Given(value, str(path), is_template=True)
+        name: GivenValue(value, str(path), is_template=True)
         for name, value in _flatten(read_toml(path), names)
     }
 
@@ -103,7 +103,7 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
             if not (is_decoded or is_address or _SERVICE_ADDRESS.match(name_of_variable)):
                 values.setdefault(name, text)
     return {
-        name: Given(value, f"environment variable {variable(name)}", is_variable=True)
+        name: GivenValue(value, f"environment variable {variable(name)}", is_variable=True)
         for name, value in values.items()
     }
 
@@ -112,7 +112,9 @@ def flag_layer(
     flags: Mapping[str, Mapping[str, object]], names: Names, origin: str = "command line"
 ) -> Layer:
     return {
-        name: Given(value, origin) for name, value in _flatten(flags, names) if value is not None
+        name: GivenValue(value, origin)
+        for name, value in _flatten(flags, names)
+        if value is not None
     }
 
 
@@ -181,7 +183,7 @@ def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str
             yield section, values
 
 
-def _unknown(name: str, given: Given, names: Names) -> InvalidConfiguration:
+def _unknown(name: str, given: GivenValue, names: Names) -> InvalidConfiguration:
     if name in names.sections:
         return given.problem(name, "is a section, not a setting")
     section, owner, last = parts(name)
@@ -210,7 +212,7 @@ def _is_foreign(name: str, names: Names) -> bool:
     return not (is_in_section or is_secret or is_near)
 
 
-def _expand(name: str, given: Given) -> Given:
+def _expand(name: str, given: GivenValue) -> GivenValue:
     """Replace `${VAR}` in a text, and in every text of a list or a table."""
     if not given.is_template:
         return given
@@ -235,10 +237,10 @@ def _expand(name: str, given: Given) -> Given:
             case _:
                 return value
 
-    return Given(fill(given.value), given.origin, is_confidential=is_confidential)
+    return GivenValue(fill(given.value), given.origin, is_confidential=is_confidential)
 
 
-def _secret_from_file(name: str, given: Given) -> Given:
+def _secret_from_file(name: str, given: GivenValue) -> GivenValue:
     path = Path(str(given.value))
     try:
         secret = read_text(path).strip()
@@ -246,4 +248,4 @@ def _secret_from_file(name: str, given: Given) -> Given:
         raise given.problem(name, f"{path} {error.problem}") from error
     if not secret:
         raise given.problem(name, f"{path} is empty")
-    return Given(secret, given.origin)
+    return GivenValue(secret, given.origin)

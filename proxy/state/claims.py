@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -62,7 +62,6 @@ class Store(Protocol):
 logger = logging.getLogger(__name__)
 
 Name: TypeAlias = Sequence[str]
-Entropy: TypeAlias = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,6 @@ class OwnClaim:
     value: bytes
     claimed: Claim
     times: ClaimTimes
-    entropy: Entropy = field(repr=False)
 
     async def renew(self) -> bool:
         """Renew the claim; return whether it is still ours."""
@@ -122,7 +120,7 @@ class OwnClaim:
         If the store is away it is asked again, because it may be back before the claim expires.
         """
         answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
-        final = self.place.seal(_encode(answer), self.entropy(NONCE_BYTES))
+        final = self.place.seal(_encode(answer), os.urandom(NONCE_BYTES))
         finish = partial(self.store.finish, self.place.name, self.value, final, self.times.answer)
         for _ in range(round(self.times.claim / self.times.renewal) - 1):
             with suppress(StateUnavailable):
@@ -158,7 +156,6 @@ class Claims:
     _sealing: Sealing
     _replica: str
     _times: ClaimTimes = ClaimTimes()
-    entropy: Entropy = field(default=os.urandom, repr=False)
 
     async def settle(
         self, name: Name, fingerprint: bytes, is_wanted: Callable[[], bool] = lambda: True
@@ -190,9 +187,9 @@ class Claims:
             if (held := _open(one, await self._store.look_up(one.name))) is not None:
                 return _answer_in(held, fingerprint)
         claim = Claim(self._replica, fingerprint)
-        value = place.seal(_encode(claim), self.entropy(NONCE_BYTES))
+        value = place.seal(_encode(claim), os.urandom(NONCE_BYTES))
         if await self._store.claim(place.name, value, self._times.claim):
-            return OwnClaim(self._store, place, value, claim, self._times, self.entropy)
+            return OwnClaim(self._store, place, value, claim, self._times)
         sealed = await self._store.look_up(place.name)
         if (held := _open(place, sealed)) is not None:
             return _answer_in(held, fingerprint)

@@ -162,7 +162,7 @@ class ResponsesTable(ResponseStore):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Do all of it or nothing."""
+        """Run the block in one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield

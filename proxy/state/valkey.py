@@ -186,7 +186,7 @@ class ValkeyStore:
     async def _while_kept(
         self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
-        """Make a change if the name has one of these values and nobody changes it meanwhile."""
+        """Make a change while the name keeps one of these values."""
         async with self._client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(name)
             if await pipeline.get(name) not in kept:

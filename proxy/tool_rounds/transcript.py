@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
+from proxy.conversation.failures import reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.raw_json import read_object
 from proxy.errors import InvalidRequest
-from proxy.guardrails.transcript import has_failed
 from proxy.tool_rounds.executor import Outcome, Round, Status
 
 _FAILED = "failed"
@@ -135,5 +135,5 @@ def _rounds(messages: list[Message]) -> tuple[Round, ...]:
 def _outcome(call: ToolCall, result: Message | None) -> Outcome:
     if result is None:
         return Outcome(call, "There is no result.", Status.LOST)
-    failed = has_failed(result.text) if result.failed is None else result.failed
-    return Outcome(call, result.text, Status.FAILED if failed else Status.DONE)
+    status = Status.FAILED if reports_failure(result) else Status.DONE
+    return Outcome(call, result.text, status)

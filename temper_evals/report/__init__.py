@@ -1,4 +1,5 @@
 """Shows results: `table` in words, `terminal` fits a window, `plots` are pictures, `page` is HTML.
 
-`comparison` is of two evaluations. Help, harm, cost and ceiling always stand together.
+`markdown` writes tables, `comparison` is of two evaluations. Help, harm, cost and ceiling always
+stand together.
 """

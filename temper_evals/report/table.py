@@ -9,6 +9,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.arms import CEILING
 from temper_evals.loop import Ending
 from temper_evals.records import RunRecord
+from temper_evals.report.markdown import markdown_table
 from temper_evals.results import ArmResult, Cost
 from temper_evals.statistics import Interval
 
@@ -100,9 +101,7 @@ def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
         written = [
             (*row, f"{price.of(one):.2f}") for row, one in zip(written, results, strict=True)
         ]
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    lines += ["| " + " | ".join(row) + " |" for row in written]
-    return "\n".join(lines) + "\n"
+    return markdown_table(headings, written)
 
 
 def document(one: ArmResult) -> JsonObject:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.processes.process import RunningServer
+from tests.fakes.command import running_temper
 from tests.fakes.llama import build_model, plan_for, serving
 
 
@@ -20,3 +21,11 @@ def llama_server(scripted_model: Path) -> Iterator[RunningServer]:
     """A running server: `base_url`, `api_key` and `process`."""
     with serving(plan_for(scripted_model)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def url(llama_server: RunningServer) -> Iterator[str]:
+    """Temper in front of the real llama-server."""
+    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
+    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
+        yield address

@@ -43,10 +43,7 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
         (FORECAST, CALLED, FORECAST, says("Rain.")),
         "['get_weather', 'forecast'] Rain.",
     ),
-    "An agent of your own kind": (
-        (CALLED, says("It is.\n", "TASK_COMPLETE")),
-        "True 1 It is.",
-    ),
+    "An agent of your own kind": ((CALLED, says("It is.\n", "TASK_COMPLETE")), "True 1 It is."),
     "Your own client, your own compaction": (
         (),
         "1 messages were left out\nI was sent 1 messages.",

@@ -16,8 +16,6 @@ from tests.fakes.llama import CONTEXT_TOKENS, plan_for, serving
 from tests.fakes.scripts import call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 PAGES = 30
 SCRIPTS = {
     "default": "There is nothing to say about that.",

@@ -15,8 +15,6 @@ from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS, call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 CITY = '{"city": "Paris"}'
 SCRIPTS = {
     "default": "Hello.",
@@ -37,16 +35,6 @@ FORM: JsonObject = {
         },
     },
 }
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,13 @@ The llama-server speaks the language of Anthropic's API; it is not that API.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import anthropic
 import openai
 import pytest
 from anthropic.types import Message, MessageParam, ToolParam
-from openai import omit
-from openai.types.chat import (
-    ChatCompletion,
-    ChatCompletionMessageParam,
-    ChatCompletionToolChoiceOptionParam,
-    ChatCompletionToolUnionParam,
-)
 
 from proxy.api.app import ServerOptions
 from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER, Anthropic
@@ -28,40 +22,20 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.anthropic import KEY, MODEL, WINDOW, AnthropicDouble, Fault
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
+from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 
-pytestmark = pytest.mark.anyio
-
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 IN_MESSAGES = [
     cast("ToolParam", {"name": one["name"], "input_schema": one["parameters"]})
     for tool in TOOLS
     if isinstance(one := tool["function"], dict)
 ]
-CALLED: tuple[ChatCompletionMessageParam, ...] = (
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {
-                "id": "call.1",
-                "type": "function",
-                "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-            }
-        ],
-    },
-    {"role": "tool", "tool_call_id": "call.1", "content": "sunny"},
-)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -73,13 +47,7 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 async def front_before(double: AnthropicDouble) -> AsyncGenerator[Front, None]:
     """Run Temper before the double."""
     async with listening(double.app()) as behind:
-        connection = BackendClient(
-            behind.url,
-            KEY,
-            headers=VERSION_HEADER,
-            transport=plain_transport(),
-            key_header=KEY_HEADER,
-        )
+        connection = BackendClient(behind.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as front:
             yield front
 
@@ -101,6 +69,9 @@ async def chat(
         yield client
 
 
+ask = partial(ask_model, model=MODEL)
+
+
 @asynccontextmanager
 async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
     """Run Anthropic's SDK before Temper."""
@@ -113,55 +84,13 @@ async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnt
         yield client
 
 
-async def ask(
-    client: openai.AsyncOpenAI,
-    prompt: str,
-    *,
-    history: tuple[ChatCompletionMessageParam, ...] = (),
-    choice: ChatCompletionToolChoiceOptionParam | None = None,
-    extra: JsonObject | None = None,
-) -> ChatCompletion:
-    return await client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": prompt}, *history],
-        tools=OFFERED,
-        tool_choice=choice or omit,
-        extra_body=extra,
-    )
-
-
-def calls(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
-    (choice,) = completion.choices
-    made = choice.message.tool_calls or []
-    assert len({call.id for call in made}) == len(made)
-    return [
-        (call.function.name, json.parse(call.function.arguments))
-        for call in made
-        if call.type == "function"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
-        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
-        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
-        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
-        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
-        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
-        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
-        ("[[bad json]]", [("get_weather", {"city": "Nice", "days": 2})]),
-        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
-        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
-    ],
-)
+@pytest.mark.parametrize("prompt", [one for one in CALLS if one != "[[unknown tool]]"])
 async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
-    double: AnthropicDouble, prompt: str, expected: list[tuple[str, JsonValue]]
+    double: AnthropicDouble, prompt: str
 ) -> None:
     async with chat(double) as client:
         completion = await ask(client, prompt)
-    assert calls(completion) == expected
+    assert calls_in(completion) == CALLS[prompt]
     assert completion.choices[0].finish_reason == "tool_calls"
     assert {name: double.asked[0][name] for name in ("model", "max_tokens", "stream")} == {
         "model": MODEL,
@@ -217,7 +146,7 @@ async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: Anthrop
     """There is no grammar: the last attempt forces a call, and the prompt stays as it was."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
-    assert calls(completion) == [("get_weather", {"city": "Paris"})]
+    assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
     *before, last = double.asked
     assert all("tool_choice" not in body for body in before)
     assert last["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
@@ -227,8 +156,8 @@ async def test_prose_where_a_call_is_demanded_is_forced_into_one(double: Anthrop
 async def test_a_conversation_goes_on_after_the_tool_has_run(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         first = await ask(client, "[[call]]")
-        second = await ask(client, "[[call]]", history=CALLED)
-    assert calls(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
+        second = await ask(client, "[[call]]", history=AFTER_A_CALL)
+    assert calls_in(first) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
     assert second.choices[0].message.content == said("<tool_response>")
     before, after = (cast("list[JsonValue]", body["messages"]) for body in double.asked[:2])
     assert after[: len(before)] == before
@@ -383,7 +312,7 @@ async def test_what_it_cannot_do_is_refused_by_name_or_done_here(
 ) -> None:
     async with chat(double, "accept") as client:
         if param is None:
-            assert calls(await ask(client, "[[call]]", extra=extra))
+            assert calls_in(await ask(client, "[[call]]", extra=extra))
             return
         with pytest.raises(openai.BadRequestError) as raised:
             await ask(client, "[[call]]", extra=extra)
@@ -403,9 +332,7 @@ async def test_the_command_serves_what_speaks_the_language(llama_server: Running
             with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
                 assert [model.id for model in client.models.list()] == [MODEL]
                 made = client.chat.completions.create(
-                    model=MODEL,
-                    messages=[{"role": "user", "content": "[[coder]]"}],
-                    tools=OFFERED,
+                    model=MODEL, messages=[{"role": "user", "content": "[[coder]]"}], tools=OFFERED
                 )
                 response = client.responses.create(model=MODEL, input="[[four]]")
                 with pytest.raises(openai.BadRequestError) as raised:
@@ -416,7 +343,7 @@ async def test_the_command_serves_what_speaks_the_language(llama_server: Running
                 message = other.messages.create(
                     model=MODEL, max_tokens=99, messages=[{"role": "user", "content": "[[four]]"}]
                 )
-        assert calls(made) == [("get_weather", {"city": "Turin"})]
+        assert calls_in(made) == [("get_weather", {"city": "Turin"})]
         assert response.output_text == said("[[four]]")
         assert raised.value.code == "context_length_exceeded"
         assert content_of(message) == [

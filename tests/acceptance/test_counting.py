@@ -24,10 +24,9 @@ from tests.fakes.backend import every
 from tests.fakes.front import plain_transport
 from tests.fakes.histories import call, called, result, said
 from tests.fakes.llama import CONTEXT_TOKENS
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.scripts import TOOLS
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 ODD_TOOL: JsonObject = {
     "type": "function",
@@ -52,14 +51,9 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def connected(server: RunningServer) -> AsyncGenerator[LlamaServer, None]:
-    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key)
     backend = LlamaServer(connection)
     try:
         yield backend
@@ -151,19 +145,19 @@ class WithoutCounting(httpx.AsyncBaseTransport):
 
 async def test_an_older_build_counts_the_same_in_two_steps(llama_server: RunningServer) -> None:
     wire = WithoutCounting()
-    older = LlamaServer(BackendClient(llama_server.base_url, llama_server.api_key, transport=wire))
+    older = LlamaServer(
+        BackendClient(llama_server.base_url, llama_server.api_key, pool=MockedPool(wire))
+    )
     questions = [asking(*ROUND, tools=TOOLS), asking(said("user", "Hi"))]
     async with connected(llama_server) as backend:
         exact = [await backend.count(each, {}) for each in questions]
         rendered = [await older.count(each, {}) for each in questions]
-    await older.close()
+    await wire.aclose()
     assert rendered == exact
     assert wire.paths == [COUNT, *["/apply-template", "/tokenize"] * 2]
 
 
-async def test_texts_counted_together_have_what_each_has_alone(
-    llama_server: RunningServer,
-) -> None:
+async def test_texts_counted_together_have_what_each_has_alone(llama_server: RunningServer) -> None:
     async with connected(llama_server) as backend:
         together = await backend.count_texts(TEXTS, {})
         alone = [await backend.count_texts([text], {}) for text in TEXTS]
@@ -176,7 +170,7 @@ async def test_texts_counted_together_have_what_each_has_alone(
 
 
 async def test_without_the_key_nothing_is_counted(llama_server: RunningServer) -> None:
-    connection = BackendClient(llama_server.base_url, transport=plain_transport())
+    connection = BackendClient(llama_server.base_url)
     counter = TokenCounter(connection)
     keyed = {"authorization": f"Bearer {llama_server.api_key}"}
     assert await counter.count_texts(["x"], {}) is None

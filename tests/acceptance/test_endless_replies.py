@@ -45,7 +45,6 @@ def until_idle(server: RunningServer) -> None:
 
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("others", [{}, {"tools": [WEATHER_TOOL]}], ids=["plain", "with tools"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_reply_ends_where_the_window_does(
     *, shifting: RunningServer, front: httpx.Client, others: dict[str, object], stream: bool
 ) -> None:
@@ -58,7 +57,6 @@ def test_a_reply_ends_where_the_window_does(
 
 
 @pytest.mark.fault("F10")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_limit_that_the_server_keeps_is_left_to_it(*, front: httpx.Client, stream: bool) -> None:
     options = {"include_usage": True} if stream else None
     asked = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}

@@ -18,13 +18,6 @@ from tests.fakes import spoken
 from tests.fakes.front import Front, temper
 from tests.fakes.languages import EVERYWHERE, PATHS, Chat, as_object, ask, objects_in, post
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.fixture(scope="module")
 async def front() -> AsyncGenerator[Front, None]:
@@ -368,7 +361,6 @@ async def test_of_a_doubtful_call_that_is_written_again_only_the_words_are_shown
         assert "{" not in got.text
 
 
-@pytest.mark.parametrize("stream", [False, True])
 async def test_tools_of_a_namespace_are_called_by_their_own_names(
     stream: bool, front: Front
 ) -> None:

@@ -20,18 +20,16 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink, UsageReported
 from proxy.conversation.requests import Parsing, Question
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.acceptance.test_parse_failure import TEMPLATE
 from tests.fakes.answers import Answer
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 CONTEXT_TOKENS = 8192
 PARIS: tuple[JsonValue, JsonValue] = ("get_weather", {"city": "Paris"})
@@ -66,16 +64,6 @@ UNREADABLE_SCRIPTS = {
     "[[other keys]]": '{"name": "get_weather", "arguments": {"city": "Nice", "unit": "kelvin"}}',
     "Invalid arguments:": '{"name": "get_weather", "arguments": {"city": "Paris"}}',
 }
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +119,7 @@ class WatchedServer(LlamaServer):
     """A llama-server that remembers what it was asked and what it told about that."""
 
     def __init__(self, server: RunningServer) -> None:
-        super().__init__(
-            BackendClient(server.base_url, server.api_key, transport=plain_transport())
-        )
+        super().__init__(BackendClient(server.base_url, server.api_key))
         self.attempts: list[Attempt] = []
 
     async def ask(

@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import httpx
@@ -15,40 +16,26 @@ import ollama
 import openai
 import pytest
 from ollama._types import ChatRequest
-from openai import omit
-from openai.types.chat import (
-    ChatCompletion,
-    ChatCompletionMessageParam,
-    ChatCompletionToolChoiceOptionParam,
-    ChatCompletionToolUnionParam,
-)
 
 from proxy.api.app import ServerOptions
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
-from tests.fakes.front import Front, in_front_of, plain_transport
+from tests.fakes.front import Front, in_front_of
 from tests.fakes.histories import call, called, result
 from tests.fakes.histories import said as said_by
 from tests.fakes.ollama import OllamaDouble, Path
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, calls_in
+from tests.fakes.sdk_answers import ask as ask_model
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 MESSAGE = "".join(SENTENCES)
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 MODEL = "scripted:latest"
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
@@ -63,10 +50,7 @@ async def temper(
 ) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Front], None]:
     """Run Temper before the double, and the SDK before Temper."""
     async with listening(double.app()) as behind:
-        engine = Ollama(
-            BackendClient(behind.url, transport=plain_transport()),
-            overrides or OllamaOverrides(num_ctx=4096),
-        )
+        engine = Ollama(BackendClient(behind.url), overrides or OllamaOverrides(num_ctx=4096))
         async with (
             in_front_of(engine, ServerOptions(), ScriptedBackend()) as front,
             openai.AsyncOpenAI(
@@ -82,32 +66,7 @@ async def temper(
                 await engine.unload()
 
 
-async def ask(
-    client: openai.AsyncOpenAI,
-    prompt: str,
-    *,
-    history: tuple[ChatCompletionMessageParam, ...] = (),
-    choice: ChatCompletionToolChoiceOptionParam | None = None,
-    extra: JsonObject | None = None,
-) -> ChatCompletion:
-    return await client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": prompt}, *history],
-        tools=OFFERED,
-        tool_choice=choice or omit,
-        extra_body=extra,
-    )
-
-
-def calls(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
-    (choice,) = completion.choices
-    made = choice.message.tool_calls or []
-    assert len({call.id for call in made}) == len(made)
-    return [
-        (call.function.name, json.parse(call.function.arguments))
-        for call in made
-        if call.type == "function"
-    ]
+ask = partial(ask_model, model=MODEL)
 
 
 def check_bodies(double: OllamaDouble) -> None:
@@ -118,27 +77,13 @@ def check_bodies(double: OllamaDouble) -> None:
         assert (body["stream"], body["truncate"], body["shift"]) == (True, False, False)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "called"),
-    [
-        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
-        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
-        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
-        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
-        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
-        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
-        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
-        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
-        ("[[unknown tool]]", [("get_weather", {"city": "Paris"})]),
-        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
-    ],
-)
+@pytest.mark.parametrize("prompt", [one for one in CALLS if one != "[[bad json]]"])
 async def test_whatever_the_model_wrote_the_client_gets_valid_calls(
-    double: OllamaDouble, prompt: str, called: list[tuple[str, JsonValue]]
+    double: OllamaDouble, prompt: str
 ) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, prompt)
-    assert calls(completion) == called
+    assert calls_in(completion) == CALLS[prompt]
     assert completion.choices[0].finish_reason == "tool_calls"
     check_bodies(double)
 
@@ -151,10 +96,10 @@ async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
     async with temper(double) as (client, _):
         completion = await ask(client, "[[bad json]]")
     if double.path is Path.NATIVE:
-        assert calls(completion) == [("get_weather", {"city": "Nice", "days": 2})]
+        assert calls_in(completion) == [("get_weather", {"city": "Nice", "days": 2})]
         assert all("tools" in body for body in double.asked)
     else:
-        assert calls(completion) == [("get_weather", {"city": "Paris"})]
+        assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
         assert ["tools" in body for body in double.asked] == [True, False, False, False]
         assert ["format" in body for body in double.asked] == [False, False, False, True]
 
@@ -201,7 +146,7 @@ async def test_prose_where_a_call_is_demanded_ends_in_a_constrained_call(
 ) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, "[[empty]]", choice="required")
-    assert calls(completion) == [("get_weather", {"city": "Paris"})]
+    assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
     *before, last = double.asked
     assert all("format" not in body for body in before)
     assert isinstance(last["format"], dict)
@@ -216,25 +161,11 @@ async def test_a_forbidden_call_is_not_made(double: OllamaDouble) -> None:
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run(double: OllamaDouble) -> None:
-    history: tuple[ChatCompletionMessageParam, ...] = (
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "a",
-                    "type": "function",
-                    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "sunny"},
-    )
     async with temper(double, policy="accept") as (client, _):
-        completion = await ask(client, "[[call]]", history=history)
+        completion = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert completion.choices[0].message.content == said("<tool_response>")
     told = cast("list[JsonObject]", double.asked[0]["messages"])
-    assert (told[-1]["tool_name"], told[-1]["tool_call_id"]) == ("get_weather", "a")
+    assert (told[-1]["tool_name"], told[-1]["tool_call_id"]) == ("get_weather", "call.1")
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "found out"])
@@ -245,7 +176,7 @@ async def test_a_model_without_tools_has_them_in_its_prompt(
     async with temper(double) as (client, _):
         completion = await ask(client, "[[no newline]]")
         await ask(client, "[[no newline]]")
-    assert calls(completion) == [("get_weather", {"city": "Lyon"})]
+    assert calls_in(completion) == [("get_weather", {"city": "Lyon"})]
     assert sum("tools" in body for body in double.asked) == (0 if is_told else 1)
     check_bodies(double)
 
@@ -311,7 +242,6 @@ async def test_a_window_that_nobody_knew_is_learnt_from_the_refusal(double: Olla
 
 
 @pytest.mark.fault("F18")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_prompt_that_was_cut_in_silence_is_an_error(
     double: OllamaDouble, *, stream: bool
 ) -> None:
@@ -355,8 +285,7 @@ async def test_an_error_in_the_middle_reaches_the_client(double: OllamaDouble) -
 
 
 @pytest.mark.parametrize(
-    ("extra", "param"),
-    [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")],
+    ("extra", "param"), [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")]
 )
 async def test_what_it_cannot_do_is_refused_by_name(
     double: OllamaDouble, extra: JsonObject, param: str
@@ -433,12 +362,10 @@ async def test_the_command_serves_a_model_of_ollama(double: OllamaDouble) -> Non
             client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
             listed = [model.id for model in client.models.list()]
             completion = client.chat.completions.create(
-                model="whatever",
-                messages=[{"role": "user", "content": "[[call]]"}],
-                tools=OFFERED,
+                model="whatever", messages=[{"role": "user", "content": "[[call]]"}], tools=OFFERED
             )
             client.close()
-        assert calls(completion) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
+        assert calls_in(completion) == [("get_weather", {"city": "Paris", "unit": "celsius"})]
         return ", ".join(listed)
 
     async with listening(double.app()) as behind:

@@ -2,14 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
 import httpx
 import openai
 import pytest
-from openai import omit
 from openai.types.chat import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -17,24 +16,17 @@ from openai.types.chat import (
     ChatCompletionToolChoiceOptionParam,
     ChatCompletionToolUnionParam,
 )
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
-from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, TOOLS, said
+from tests.fakes.scripts import LONG_CITY, SENTENCES, THOUGHTS, said
+from tests.fakes.sdk_answers import AFTER_A_CALL, CALLS, OFFERED, POLICY_HEADER
 from tests.patience import PATIENCE_SECONDS
 
 MESSAGE = "".join(SENTENCES)
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+WITH_USAGE = {"stream_options": {"include_usage": True}}
 WAYS = ("sync", "sync stream", "async", "async stream")
-
-
-@pytest.fixture(scope="module")
-def url(llama_server: RunningServer) -> Iterator[str]:
-    """Temper in front of the real llama-server."""
-    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
-    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
-        yield address
 
 
 @dataclass(frozen=True)
@@ -49,8 +41,22 @@ class Ask:
     history: tuple[ChatCompletionMessageParam, ...] = ()
 
     @property
-    def messages(self) -> list[ChatCompletionMessageParam]:
-        return [{"role": "user", "content": self.prompt}, *self.history]
+    def asked(self) -> CompletionCreateParamsBase:
+        asked: CompletionCreateParamsBase = {
+            "model": "any",
+            "messages": [{"role": "user", "content": self.prompt}, *self.history],
+        }
+        if self.has_tools:
+            asked["tools"] = OFFERED
+        if self.choice is not None:
+            asked["tool_choice"] = self.choice
+        if self.max_tokens is not None:
+            asked["max_tokens"] = self.max_tokens
+        return asked
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {POLICY_HEADER: self.policy}
 
 
 @dataclass
@@ -71,64 +77,28 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 def get(url: str, way: str, ask: Ask) -> Answer:
-    if way == "sync":
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            return whole(create(client, ask))
-    if way == "sync stream":
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            return streamed(list(create_stream(client, ask)))
-    return asyncio.run(get_async(url, ask, is_stream=way == "async stream"))
-
-
-def create(client: openai.OpenAI, ask: Ask) -> ChatCompletion:
-    return client.chat.completions.create(
-        model="any",
-        messages=ask.messages,
-        tools=OFFERED if ask.has_tools else omit,
-        tool_choice=ask.choice or omit,
-        max_tokens=ask.max_tokens or omit,
-        extra_headers={"x-temper-text-policy": ask.policy},
-    )
-
-
-def create_stream(client: openai.OpenAI, ask: Ask) -> Iterator[ChatCompletionChunk]:
-    return iter(
-        client.chat.completions.create(
-            model="any",
-            messages=ask.messages,
-            tools=OFFERED if ask.has_tools else omit,
-            tool_choice=ask.choice or omit,
-            max_tokens=ask.max_tokens or omit,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_headers={"x-temper-text-policy": ask.policy},
+    if way.startswith("async"):
+        return asyncio.run(get_async(url, ask, is_stream=way == "async stream"))
+    with openai.OpenAI(
+        base_url=f"{url}/v1", api_key="none", max_retries=0, default_headers=ask.headers
+    ) as client:
+        if way == "sync":
+            return whole(client.chat.completions.create(**ask.asked, stream=False))
+        return streamed(
+            [*client.chat.completions.create(**ask.asked, stream=True, extra_body=WITH_USAGE)]
         )
-    )
 
 
 async def get_async(url: str, ask: Ask, *, is_stream: bool) -> Answer:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        if is_stream:
-            chunks = await client.chat.completions.create(
-                model="any",
-                messages=ask.messages,
-                tools=OFFERED if ask.has_tools else omit,
-                tool_choice=ask.choice or omit,
-                max_tokens=ask.max_tokens or omit,
-                stream=True,
-                stream_options={"include_usage": True},
-                extra_headers={"x-temper-text-policy": ask.policy},
-            )
-            return streamed([chunk async for chunk in chunks])
-        completion = await client.chat.completions.create(
-            model="any",
-            messages=ask.messages,
-            tools=OFFERED if ask.has_tools else omit,
-            tool_choice=ask.choice or omit,
-            max_tokens=ask.max_tokens or omit,
-            extra_headers={"x-temper-text-policy": ask.policy},
+    async with openai.AsyncOpenAI(
+        base_url=f"{url}/v1", api_key="none", max_retries=0, default_headers=ask.headers
+    ) as client:
+        if not is_stream:
+            return whole(await client.chat.completions.create(**ask.asked, stream=False))
+        chunks = await client.chat.completions.create(
+            **ask.asked, stream=True, extra_body=WITH_USAGE
         )
-        return whole(completion)
+        return streamed([chunk async for chunk in chunks])
 
 
 def whole(completion: ChatCompletion) -> Answer:
@@ -174,28 +144,13 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("prompt", "calls"),
-    [
-        ("[[call]]", [("get_weather", {"city": "Paris", "unit": "celsius"})]),
-        ("[[two calls]]", [("get_time", {}), ("get_weather", {"city": "Oslo"})]),
-        ("[[no newline]]", [("get_weather", {"city": "Lyon"})]),
-        ("[[bare]]", [("get_weather", {"city": "Graz"})]),
-        ("[[fenced]]", [("get_weather", {"city": "Cork"})]),
-        ("[[coder]]", [("get_weather", {"city": "Turin"})]),
-        ("[[wrong type]]", [("get_weather", {"city": "Nice", "days": 3})]),
-        ("[[bad json]]", [("get_weather", {"city": "Nice", "days": 2})]),
-        ("[[violation]]", [("get_weather", {"city": "Nice", "unit": "celsius"})]),
-        ("[[unknown tool]]", [("get_weather", {"city": "Paris"})]),
-        ("[[thinking call]]", [("get_weather", {"city": "Bern"})]),
-    ],
-)
+@pytest.mark.parametrize("prompt", CALLS)
 @pytest.mark.parametrize("policy", ["respond", "accept"])
 def test_whatever_the_model_wrote_the_client_gets_valid_calls(
-    url: str, way: str, policy: str, prompt: str, calls: list[tuple[str, json.JsonValue]]
+    url: str, way: str, policy: str, prompt: str
 ) -> None:
     answer = get(url, way, Ask(prompt, policy))
-    assert answer.calls == calls
+    assert answer.calls == CALLS[prompt]
     assert answer.reason == "tool_calls"
     assert "{" not in answer.text
     assert "<" not in answer.text
@@ -262,21 +217,7 @@ def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> N
 
 
 def test_a_conversation_goes_on_after_the_tool_has_run(url: str, way: str) -> None:
-    history: tuple[ChatCompletionMessageParam, ...] = (
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "a",
-                    "type": "function",
-                    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "sunny"},
-    )
-    answer = get(url, way, Ask("[[call]]", policy="accept", history=history))
+    answer = get(url, way, Ask("[[call]]", policy="accept", history=AFTER_A_CALL))
     assert answer.text == said("<tool_response>")
 
 
@@ -295,7 +236,7 @@ def test_a_schema_that_the_server_refuses_does_not_fail_the_request(url: str) ->
     tools = cast("list[ChatCompletionToolUnionParam]", [{"type": "function", "function": function}])
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         completion = client.chat.completions.create(
-            model="any", messages=Ask("[[no newline]]").messages, tools=tools
+            model="any", messages=Ask("[[no newline]]").asked["messages"], tools=tools
         )
     assert whole(completion).calls == [("get_weather", {"city": "Lyon"})]
 

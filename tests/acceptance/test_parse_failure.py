@@ -1,16 +1,11 @@
 """A real llama-server whose own parser fails, as it does for models with plain JSON calls."""
 
 from collections.abc import Iterator
-from typing import cast
 
 import httpx
 import openai
 import pytest
-from openai.types.chat import (
-    ChatCompletionMessage,
-    ChatCompletionMessageParam,
-    ChatCompletionToolUnionParam,
-)
+from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
@@ -18,6 +13,7 @@ from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.command import running_temper
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import TOOLS
+from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
 
 # Calls are plain JSON here, so the server parses every reply that does not look like prose at
@@ -42,7 +38,6 @@ SCRIPTS = {
     "[[tags]]": '<tool_call>{"name": "get_weather", "arguments": {"city": "Cork"}}</tool_call>',
     "[[fence]]": '```json\n{"name": "get_weather", "parameters": {"city": "Metz"}}\n```',
 }
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 CITIES = {"[[other keys]]": "Lyon", "[[tags]]": "Cork", "[[fence]]": "Metz"}
 
 

@@ -9,18 +9,9 @@ import httpx
 import openai
 import pytest
 
-from proxy.processes.process import RunningServer
 from tests.fakes.command import running_temper
 from tests.fakes.llama import CONTEXT_TOKENS, SLOTS, plan_for, serving
 from tests.patience import PATIENCE_SECONDS
-
-
-@pytest.fixture(scope="module")
-def url(llama_server: RunningServer) -> Iterator[str]:
-    """Temper in front of the real llama-server."""
-    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
-    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -33,15 +33,8 @@ from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening
 
-pytestmark = pytest.mark.anyio
-
 CITY: JsonObject = {"city": "Paris"}
 WRITTEN = run_on_call(json.dump_text(CITY))
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 ENGINES: dict[str, type[HttpBackend]] = {
@@ -262,10 +255,7 @@ CASES = [
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
 async def test_a_refusal_is_acted_on_and_remembered(
-    row: Row,
-    language: str,
-    stream: bool,
-    caplog: pytest.LogCaptureFixture,
+    row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
     with caplog.at_level(logging.WARNING, "proxy.backends"):
@@ -297,10 +287,7 @@ async def test_a_refusal_is_acted_on_and_remembered(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_what_a_refusal_changed_counts_no_attempt(
-    language: str,
-    stream: bool,
-) -> None:
+async def test_what_a_refusal_changed_counts_no_attempt(language: str, stream: bool) -> None:
     """The reply is prose three times: of the ladder nothing is gone."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")] * 2
@@ -331,8 +318,7 @@ async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_arguments_are_still_checked_against_the_clients_schema(
-    language: str,
-    stream: bool,
+    language: str, stream: bool
 ) -> None:
     """The grammar has no pattern any more; the client's schema has."""
     parameters: JsonObject = {"properties": {"city": {"type": "string", "pattern": "^[A-Z]+$"}}}
@@ -389,10 +375,7 @@ async def test_what_is_listed_of_a_model_tells_what_was_refused(others: tuple[st
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
-    language: str,
-    stream: bool,
-) -> None:
+async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream: bool) -> None:
     """After it has cut a prompt to 4,096 tokens there may be no question left in it."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
@@ -408,8 +391,7 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
-    language: str,
-    stream: bool,
+    language: str, stream: bool
 ) -> None:
     chat = Chat((("user", "word " * 4000),))
     message = "HTTP 500: no user query found in messages"
@@ -443,7 +425,6 @@ FORM: JsonObject = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
 async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(stream: bool) -> None:
     said = [says("llama-server", f'{{"city": "{one}"}}') for one in ("paris", "PARIS")]
     refusal = refused("llama-server", 400, PATTERN)
@@ -483,9 +464,7 @@ async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
 async def test_r9_a_refused_picture_is_a_named_error(
-    engine: str,
-    language: str,
-    stream: bool,
+    engine: str, language: str, stream: bool
 ) -> None:
     script = refused(engine, 500, "image_url is not supported")
     async with before(engine, script) as (front, _):
@@ -496,15 +475,11 @@ async def test_r9_a_refused_picture_is_a_named_error(
     assert "messages.1" in got.error or "input" in got.error
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("language", ["chat", "responses"])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("broken", ["{city: Paris", '{"city": "Paris"', "Paris"])
 async def test_r10_broken_calls_of_the_history_are_healed(
-    engine: str,
-    language: str,
-    stream: bool,
-    broken: str,
+    engine: str, language: str, stream: bool, broken: str
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)

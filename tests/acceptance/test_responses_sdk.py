@@ -17,10 +17,8 @@ from openai.types.responses import (
 )
 
 from proxy.conversation import json
-from proxy.processes.process import RunningServer
-from tests.fakes.command import running_temper
-from tests.fakes.scripts import LONG_CITY, THOUGHTS, TOOLS, said
-from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, chat_answer
+from tests.fakes.scripts import LONG_CITY, TOOLS, said
+from tests.fakes.sdk_answers import SdkAnswer, SdkQuestion, check_as_in_chat, each_answer
 
 WAYS = ("whole", "stream", "async stream")
 
@@ -38,14 +36,6 @@ def in_responses(tool: json.JsonObject) -> FunctionToolParam:
 
 
 OFFERED: list[ToolParam] = [*map(in_responses, TOOLS)]
-
-
-@pytest.fixture(scope="module")
-def url(llama_server: RunningServer) -> Iterator[str]:
-    """Temper in front of the real llama-server."""
-    key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
-    with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
-        yield address
 
 
 @pytest.fixture
@@ -130,46 +120,11 @@ def usage_of(response: Response) -> ResponseUsage:
     return response.usage
 
 
-PARIS: tuple[str, json.JsonValue] = ("get_weather", {"city": "Paris", "unit": "celsius"})
-
-
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
-        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
-        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
-        (SdkQuestion("[[call]]"), SdkAnswer(calls=(PARIS,), reason="tool_calls")),
-        (
-            SdkQuestion("[[coder]]"),
-            SdkAnswer(calls=(("get_weather", {"city": "Turin"}),), reason="tool_calls"),
-        ),
-        (
-            SdkQuestion("[[bad json]]"),
-            SdkAnswer(calls=(("get_weather", {"city": "Nice", "days": 2}),), reason="tool_calls"),
-        ),
-        (
-            SdkQuestion("[[two calls]]"),
-            SdkAnswer(
-                calls=(("get_time", {}), ("get_weather", {"city": "Oslo"})), reason="tool_calls"
-            ),
-        ),
-        (SdkQuestion("[[thinking]]", "auto"), SdkAnswer("The answer is 4.", THOUGHTS)),
-        (
-            SdkQuestion("[[thinking call]]"),
-            SdkAnswer("", "A tool will know.", (("get_weather", {"city": "Bern"}),), "tool_calls"),
-        ),
-        (SdkQuestion("[[empty]]", "accept"), SdkAnswer()),
-    ],
-    ids=lambda value: value.prompt if isinstance(value, SdkQuestion) else "",
-)
+@each_answer
 def test_every_way_to_read_an_answer_gives_what_chat_completions_give(
     url: str, way: str, asked: SdkQuestion, answer: SdkAnswer
 ) -> None:
-    got = get(url, way, asked)
-    assert got == chat_answer(url, asked)
-    assert got.text == answer.text
-    assert got.thoughts.strip() == answer.thoughts
-    assert (got.calls, got.reason) == (answer.calls, answer.reason)
+    check_as_in_chat(url, asked, get(url, way, asked), answer)
 
 
 def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:

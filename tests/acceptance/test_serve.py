@@ -6,20 +6,16 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import httpx
 import openai
 import pytest
-from openai.types.chat import ChatCompletionToolUnionParam
 
 from proxy.conversation import json
 from tests.fakes.command import processes_with, temper
 from tests.fakes.loopback import own_address
-from tests.fakes.scripts import TOOLS
+from tests.fakes.sdk_answers import OFFERED
 from tests.patience import PATIENCE_SECONDS
-
-OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
 
 def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:
@@ -73,8 +69,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
 
 
 @pytest.mark.parametrize(
-    ("budget", "workers", "window"),
-    [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)],
+    ("budget", "workers", "window"), [("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]
 )
 def test_a_model_gets_the_window_that_fits_or_half_of_it(
     budget: str, workers: str, window: int, own_model: Path

@@ -29,7 +29,7 @@ async def statuses(client: httpx.AsyncClient) -> dict[str, str]:
 
 
 @pytest.mark.fault("F25")
-def test_two_models_take_turns_under_load_and_an_idle_one_stops(
+async def test_two_models_take_turns_under_load_and_an_idle_one_stops(
     scripted_model: Path, tmp_path: Path
 ) -> None:
     other = shutil.copy(scripted_model, tmp_path / "b.gguf")
@@ -38,26 +38,22 @@ def test_two_models_take_turns_under_load_and_an_idle_one_stops(
         "b": {"path": str(other), "ttl_seconds": 0.5},
     }
     serving = ServerOptions()
-
-    async def scene() -> None:
-        settings = load_settings(None, {"models": models})
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            open_services(settings, serving, lambda _: None) as services,
-            listening(create_app(services, serving)) as server,
-            httpx.AsyncClient(
-                base_url=server.url,
-                transport=plain_transport(),
-                trust_env=False,
-                timeout=PATIENCE_SECONDS,
-            ) as client,
-        ):
-            assert (await statuses(client))["a"] in {"loading", "loaded"}
-            asking = [ask(client, model, stream=model == "b") for model in ORDER]
-            assert await asyncio.gather(*asking) == [200] * len(ORDER)
-            assert "loaded" in (await statuses(client)).values()
-            while "loaded" in (await statuses(client)).values():  # noqa: ASYNC110 - as a client sees it
-                await asyncio.sleep(0.1)
-            assert await ask(client, "a", stream=False) == 200
-
-    asyncio.run(scene())
+    settings = load_settings(None, {"models": models})
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        open_services(settings, serving, lambda _: None) as services,
+        listening(create_app(services, serving)) as server,
+        httpx.AsyncClient(
+            base_url=server.url,
+            transport=plain_transport(),
+            trust_env=False,
+            timeout=PATIENCE_SECONDS,
+        ) as client,
+    ):
+        assert (await statuses(client))["a"] in {"loading", "loaded"}
+        asking = [ask(client, model, stream=model == "b") for model in ORDER]
+        assert await asyncio.gather(*asking) == [200] * len(ORDER)
+        assert "loaded" in (await statuses(client)).values()
+        while "loaded" in (await statuses(client)).values():  # noqa: ASYNC110 - as a client sees it
+            await asyncio.sleep(0.1)
+        assert await ask(client, "a", stream=False) == 200

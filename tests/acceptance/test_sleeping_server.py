@@ -69,7 +69,6 @@ def test_a_sleeping_server_is_healthy_and_known_and_sleeps_on(
 
 
 @pytest.mark.fault("F25")
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_question_wakes_it_and_is_answered(
     *, sleeper: RunningServer, front: httpx.Client, stream: bool
 ) -> None:

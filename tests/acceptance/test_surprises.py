@@ -11,7 +11,7 @@ from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
@@ -25,8 +25,6 @@ from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, end, says, text
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
 
@@ -193,9 +191,7 @@ async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
             "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
         },
         "/v1/responses": {
-            "input": [
-                {"role": "user", "content": [{"type": "input_file", "file_data": data}]},
-            ],
+            "input": [{"role": "user", "content": [{"type": "input_file", "file_data": data}]}]
         },
     }
     async with temper(*[says("Fine.")] * 2) as front:

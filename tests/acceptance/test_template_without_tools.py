@@ -23,8 +23,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, run_on_call
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 TEMPLATE = """
 {%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
 {%- for message in messages %}
@@ -60,20 +58,11 @@ RAN: list[JsonValue] = [
         "role": "assistant",
         "content": None,
         "tool_calls": [
-            {
-                "id": "a",
-                "type": "function",
-                "function": {"name": "get_weather", "arguments": CITY},
-            }
+            {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": CITY}}
         ],
     },
     {"role": "tool", "tool_call_id": "a", "content": "sunny in Paris"},
 ]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +113,7 @@ async def test_tools_are_described_in_the_prompt_by_any_convention(
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
-async def test_what_the_template_says_decides_where_nobody_else_does(
-    server: RunningServer,
-) -> None:
+async def test_what_the_template_says_decides_where_nobody_else_does(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]")
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert engine.attempts[0].question.tools == ()
@@ -134,10 +121,7 @@ async def test_what_the_template_says_decides_where_nobody_else_does(
 
 @pytest.mark.parametrize(
     ("prompt", "called"),
-    [
-        ("[[violation]]", {"city": "Paris", "days": 2}),
-        ("[[prose]]", {"city": "Oslo"}),
-    ],
+    [("[[violation]]", {"city": "Paris", "days": 2}), ("[[prose]]", {"city": "Oslo"})],
 )
 async def test_a_nudge_keeps_the_turns_and_the_cache(
     server: RunningServer, prompt: str, called: JsonObject

@@ -18,11 +18,9 @@ from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import Matching, Profile
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model
-from tests.fakes.front import in_front_of, plain_transport
+from tests.fakes.front import in_front_of
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
-
-pytestmark = pytest.mark.anyio
 
 HEAD = """
 {%- set silent = enable_thinking is defined and not enable_thinking %}
@@ -58,11 +56,6 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server whose template opens the block of thoughts itself, and can close it at once."""
     head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")
@@ -82,7 +75,7 @@ async def ask(
     profile: Profile | None = None,
 ) -> Answer:
     """Ask through Temper; `thinking` and the model's `profile` are what its operator has set."""
-    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key)
     serves = ServerOptions(overrides=Overrides(profile, thinking=thinking))
     async with in_front_of(LlamaServer(connection), serves, ScriptedBackend()) as front:
         answer = await front.client.post(path, json=body)

@@ -14,37 +14,24 @@ from openai.types.chat import (
     ChatCompletionMessageToolCallUnion,
     ChatCompletionToolUnionParam,
 )
-from pydantic import BaseModel
 
-from benchmarks.load.workloads import described
 from proxy.conversation import json
 from tests.fakes.tool_loops import (
     FACTS,
     MODEL,
+    PARIS,
+    TOOLS,
     TRIP,
     TRIP_ANSWER,
     TRIP_CALLS,
     TRIP_GENERATIONS,
+    Fact,
     Served,
     Tools,
-    before_llama_server,
-    before_mock,
+    before,
 )
 
-OFFERED = cast(
-    "list[ChatCompletionToolUnionParam]",
-    [
-        described("get_weather", {"city": {"type": "string"}}, required=("city",)),
-        described("get_time", {}, required=()),
-    ],
-)
-
-
-class Fact(BaseModel):
-    """An answer in a form."""
-
-    city: str
-    country: str
+OFFERED = cast("list[ChatCompletionToolUnionParam]", [*TOOLS])
 
 
 @pytest.fixture(scope="module", params=["mock", "llama-server"])
@@ -52,8 +39,7 @@ def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """Temper in front of each backend."""
-    folder = tmp_path_factory.mktemp("loops")
-    with before_mock() if request.param == "mock" else before_llama_server(folder) as running:
+    with before(request.param, tmp_path_factory.mktemp("loops")) as running:
         yield running
 
 
@@ -68,7 +54,7 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
 def test_a_loop_with_tools_ends_in_the_answer(
     served: Served, client: openai.OpenAI, way: str
 ) -> None:
-    before, tools = served.generations(), Tools([])
+    earlier, tools = served.generations(), Tools([])
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": TRIP}]
     choice = answer(client, messages, way).choices[0]
     while choice.message.tool_calls and len(tools.called) < 2 * len(TRIP_CALLS):
@@ -79,7 +65,7 @@ def test_a_loop_with_tools_ends_in_the_answer(
     assert choice.message.content == TRIP_ANSWER
     assert choice.finish_reason == "stop"
     assert tuple(tools.called) == TRIP_CALLS
-    assert served.generations() - before == TRIP_GENERATIONS
+    assert served.generations() - earlier == TRIP_GENERATIONS
 
 
 def answer(
@@ -106,10 +92,8 @@ def results(
     """Run the tools that were called."""
     for call in calls:
         assert call.type == "function"
-        arguments = json.parse(call.function.arguments)
-        assert isinstance(arguments, dict)
-        is_weather = call.function.name == "get_weather"
-        result = tools.get_weather(str(arguments["city"])) if is_weather else tools.get_time()
+        arguments = cast("dict[str, str]", json.parse(call.function.arguments))
+        result = tools.run(call.function.name, arguments)
         yield {"role": "tool", "tool_call_id": call.id, "content": result}
 
 
@@ -117,7 +101,7 @@ def results(
 def test_an_answer_has_the_form_of_a_class(
     served: Served, client: openai.OpenAI, is_streamed: bool
 ) -> None:
-    before = served.generations()
+    earlier = served.generations()
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": FACTS}]
     if is_streamed:
         with client.chat.completions.stream(
@@ -129,5 +113,5 @@ def test_an_answer_has_the_form_of_a_class(
             model=MODEL, messages=messages, response_format=Fact
         )
         parsed = completion.choices[0].message.parsed
-    assert parsed == Fact(city="Paris", country="France")
-    assert served.generations() - before == 1
+    assert parsed == PARIS
+    assert served.generations() - earlier == 1

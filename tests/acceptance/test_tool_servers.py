@@ -88,7 +88,6 @@ def ask(client: httpx.Client, text: str, *tools: JsonValue, stream: bool = False
     return client.post(CHAT, content=json.dump(body), headers={"content-type": "application/json"})
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
     ("offer", "tools"),
     [("asked", (TIME,)), ("toolless", ()), ("always", ()), ("always", (WEATHER_TOOL,))],
@@ -127,7 +126,6 @@ def test_rounds_that_are_sent_back_make_the_same_prompt(
     assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
@@ -157,7 +155,6 @@ def test_a_response_has_the_calls_that_ran_and_goes_on_from_them(
     assert cached >= 0.9 * first.usage.input_tokens
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_messages_have_the_calls_that_ran_where_they_are_wanted(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:

@@ -33,8 +33,6 @@ from temper_evals.tuning import (
 from tests.fakes.llama import plan_for, serving
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 HEAD = """
 {%- if add_generation_prompt %}
   {%- if reasoning_effort is defined %}{{- '[[' + reasoning_effort + ']]' }}{% endif %}"""
@@ -56,11 +54,6 @@ efforts = ["high", "low"]
 """
 TASK = 'user = "Is it clear?"\n[expect]\nwords = ["It is clear."]\n'
 ASKED: JsonObject = {"messages": [{"role": "user", "content": "Is it clear?"}]}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,12 @@ from proxy.conversation.workflows import Workflow
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
 from tests.fakes.answers import Answer
-from tests.fakes.front import in_front_of, plain_transport
+from tests.fakes.front import in_front_of
 from tests.fakes.histories import call as made
 from tests.fakes.histories import called, result, said
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.scripts import TOOLS, call, run_on_call
-
-pytestmark = pytest.mark.anyio
 
 SCRIPTS = {
     "default": "Hello.",
@@ -40,11 +38,6 @@ FAILED: tuple[JsonObject, ...] = tuple(
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with a model that heeds what it is told."""
     model = tmp_path_factory.mktemp("model") / "learning.gguf"
@@ -53,15 +46,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 async def ask(
     server: RunningServer, *messages: JsonValue, rules: Workflow | None = None, stream: bool
 ) -> Answer:
-    connection = BackendClient(server.base_url, server.api_key, transport=plain_transport())
+    connection = BackendClient(server.base_url, server.api_key)
     workflows = {} if rules is None else {"scripted": rules}
     serves = ServerOptions(workflows=workflows)
     body: JsonObject = {"model": "scripted", "messages": [*messages], "tools": [*TOOLS]}

@@ -8,11 +8,6 @@ import pytest
 from tests.fakes.quick_start import Program
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def programs_are_forks() -> Iterator[None]:
     """What benchmarks start begins as a fork, for tests to which a start's cost means nothing."""

@@ -1,12 +1,7 @@
 """The mock backend speaks what a llama-server speaks: Temper's own decoder and httpx read it."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
-import httpx
 import pytest
 
-from benchmarks.load import backend
 from benchmarks.load.replies import RESPOND, STAMP_DIGITS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -19,22 +14,9 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
+from tests.benchmarks.running import mock_backend
 
 CHAT = "/v1/chat/completions"
-
-
-@asynccontextmanager
-async def mock_backend() -> AsyncGenerator[httpx.AsyncClient, None]:
-    server = await backend.start(0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS
-        ) as client:
-            yield client
 
 
 def request(wish: str, *tools: str, **others: json.JsonValue) -> JsonObject:

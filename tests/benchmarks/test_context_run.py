@@ -121,7 +121,9 @@ def test_what_is_left_of_the_facts_is_held_against_the_goals() -> None:
 
 
 @pytest.mark.usefixtures("programs_are_forks")
-def test_a_model_may_read_letters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_benchmark_runs_with_letters_as_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "found.json"
     arguments = ["--turns", "5", "--window", "4096", "--strategies", "tiered"]
     assert context_run.main([*arguments, "--tokens", "letters", "--output", str(file)]) == 0

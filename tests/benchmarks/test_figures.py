@@ -37,6 +37,6 @@ def test_the_median_of_an_even_number_lies_between_two_values() -> None:
     assert median([4.0, 1.0, 2.0, 9.0]) == 3.0
 
 
-def test_nothing_has_no_figures() -> None:
+def test_percentiles_of_nothing_are_nan() -> None:
     assert isnan(percentile([], 50))
     assert isnan(median([]))

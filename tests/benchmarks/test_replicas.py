@@ -1,6 +1,4 @@
-import pytest
-
-from benchmarks.replicas import Outage, Throughput, Turns, markdown, renewed
+from benchmarks.replicas import Outage, Throughput, Turns, markdown
 
 TURNS = [
     Turns(0, is_shared=False, waits=(7.0, 20.5), longest_queue=10),
@@ -8,7 +6,6 @@ TURNS = [
     Turns(2, is_shared=True, waits=(1.5, 3.0), longest_queue=0),
 ]
 THROUGHPUT = Throughput(((100.0, 99.0), (200.0, 202.0), (100.0, 90.0)))
-PAGE = "before\n<!-- figures: replicas -->\nold\n<!-- end of figures -->\nafter\n"
 
 
 def test_each_way_to_stand_before_an_engine_has_its_row_with_its_bounds() -> None:
@@ -31,9 +28,3 @@ def test_the_outage_is_told_by_its_slow_requests() -> None:
     told = markdown(TURNS, None, Outage((1.0, 60.0), (2.0, 3.0, 210.0, 4.0), failed=0))
     assert "the longest 210 ms, 1 over 50 ms, the median 3.5 ms; as many without" in told
     assert "the longest 60 ms, 1 over 50 ms, the median 30.5 ms. 0 failed." in told
-
-
-def test_a_page_gets_the_figures_at_its_mark() -> None:
-    assert renewed(PAGE, "new\n") == PAGE.replace("old\n", "\nnew\n\n")
-    with pytest.raises(ValueError, match="no mark"):
-        renewed("nothing", "new\n")

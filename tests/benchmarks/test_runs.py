@@ -121,7 +121,7 @@ def test_a_group_that_has_ended_uses_nothing() -> None:
     assert (used.cpu_seconds, used.memory_mb, used.descriptors) == (0, 0, 0)
 
 
-def test_programs_keep_what_they_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_programs_write_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     log = tmp_path / "log"
     command = (sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)")

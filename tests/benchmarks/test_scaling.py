@@ -1,11 +1,10 @@
 import httpx
-import pytest
 
 from benchmarks.load.client import Target
 from benchmarks.load.figures import Figures
 from benchmarks.scaling import departures
 from benchmarks.scaling.cluster import Ports
-from benchmarks.scaling.measuring import PLAIN, renewed, table
+from benchmarks.scaling.measuring import PLAIN, table
 
 
 def figures(rate: float, first: float, delay: float) -> Figures:
@@ -60,14 +59,6 @@ def test_an_engine_that_clients_leave_answers_others() -> None:
         answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, trust_env=False).json()
     assert models["data"][0]["id"]
     assert answer["choices"][0]["message"]["tool_calls"]
-
-
-def test_the_table_goes_where_a_page_has_its_place() -> None:
-    page = "before\n<!-- scaling -->old<!-- end of scaling -->\nafter"
-    again = renewed(renewed(page, "first"), "second")
-    assert again == "before\n<!-- scaling -->\n\nsecond\n\n<!-- end of scaling -->\nafter"
-    with pytest.raises(ValueError, match="there is no"):
-        renewed("nothing", "first")
 
 
 def test_a_port_on_which_nobody_listens_is_not_left_open() -> None:

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from benchmarks.load import table
 from benchmarks.load.goals import GOALS
 from benchmarks.load.results import Machine, Results, load, save
@@ -68,14 +66,9 @@ def test_machine_date_versions_and_what_is_missing_are_named() -> None:
     assert "- forge in `call`: status 500: no" in text
 
 
-def test_pages_are_renewed_at_their_marks() -> None:
-    page = "Before.\n<!-- figures: {} -->\n\nold\n\n<!-- end of figures -->\nBehind.\n"
-    for kind, written in (("all", table.markdown(RESULTS)), ("brief", table.brief(RESULTS))):
-        renewed = table.renewed(page.format(kind), RESULTS)
-        assert renewed == page.format(kind).replace("old\n", written)
-        assert table.renewed(renewed, RESULTS) == renewed
-    with pytest.raises(ValueError, match="no mark"):
-        table.renewed("Nothing.", RESULTS)
+def test_pages_get_the_whole_and_the_brief_form() -> None:
+    figures = {"all": table.markdown(RESULTS), "brief": table.brief(RESULTS)}
+    assert table.figures_of(RESULTS) == figures
 
 
 def test_the_brief_form_has_the_machine_and_rows_of_the_whole() -> None:

@@ -54,7 +54,7 @@ def test_no_view_has_a_severe_problem(
     assert problems(page) == []
 
 
-def test_a_problem_would_be_found(stage: Stage, open_page: Open) -> None:
+def test_a_button_without_a_name_is_reported(stage: Stage, open_page: Open) -> None:
     page = open_page(stage.url).page
     page.locator(".headline", has_text="No requests").wait_for()
     page.evaluate("document.querySelector('.switch').append(document.createElement('button'))")

@@ -123,11 +123,7 @@ class Servers:
         return self.of(fleet, ScriptedBackend([*scripts]))
 
     def of(
-        self,
-        source: ToolSource,
-        backend: ScriptedBackend | None = None,
-        *,
-        read_only: bool = False,
+        self, source: ToolSource, backend: ScriptedBackend | None = None, *, read_only: bool = False
     ) -> Asked:
         """Serve the tools of a source."""
         hosting = ToolHosting(ToolOffer(OfferPolicy(), source), confirm_seconds=PATIENCE_SECONDS)
@@ -316,7 +312,7 @@ def test_whatever_a_call_says_is_shown_as_text_and_the_layout_holds(
 @pytest.mark.parametrize(
     ("name", "width", "scheme"), [("dark", 1440, "dark"), ("narrow", 360, "light")]
 )
-def test_what_waits_fits_every_screen(
+def test_a_waiting_call_fits_every_screen(
     name: str, width: int, scheme: str, servers: Servers, open_page: Open
 ) -> None:
     asked = servers.of(FakeSource({"notes": (DROP,), "time": None}))

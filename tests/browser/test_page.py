@@ -141,9 +141,7 @@ def show(stage: Served, text: str) -> None:
         "tools": [{"type": "function", "function": {"name": written}}],
     }
     answer = RecordedAnswer(
-        text=written,
-        calls=(RecordedCall(name=written, arguments=written),),
-        finish_reason="stop",
+        text=written, calls=(RecordedCall(name=written, arguments=written),), finish_reason="stop"
     )
     generation: tuple[Piece, ...] = (
         ["text", written],

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.tool_loops import Served, before_llama_server, before_mock
+from tests.fakes.tool_loops import Served, before
 
 # nobody is told what is done here, and nothing is fetched
 os.environ |= {
@@ -26,21 +26,15 @@ def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """Temper in front of each backend."""
-    folder = tmp_path_factory.mktemp("loops")
-    with before_mock() if request.param == "mock" else before_llama_server(folder) as served:
+    with before(request.param, tmp_path_factory.mktemp("loops")) as served:
         yield served
 
 
 @pytest.fixture
 def served(running: Served) -> Served:
     """Temper, with a count that begins with the test."""
-    before = running.generations()
-    return replace(running, generations=lambda: running.generations() - before)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+    earlier = running.generations()
+    return replace(running, generations=lambda: running.generations() - earlier)
 
 
 # Frameworks keep clients of their own for as long as the process lives: nobody here can close them.

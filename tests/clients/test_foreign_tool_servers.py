@@ -29,8 +29,6 @@ from tests.fakes.front import Front, temper
 from tests.fakes.spoken import calls, says
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 EVERYTHING, FILES = "mcp-server-everything", "mcp-server-filesystem"
 THANKS = says("Thank you.")
 PROGRAM = str(Path(__file__).parents[1] / "fakes" / "fastmcp_server.py")
@@ -55,7 +53,7 @@ async def behind_temper(
     """Run Temper with one tool server, once that has told its tools."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
-        hosting = tools.under(settings)
+        hosting = tools.apply(settings)
         assert hosting is not None
         while hosting.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)

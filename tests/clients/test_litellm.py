@@ -1,19 +1,20 @@
 """litellm as a library, in a loop of its user's own."""
 
+import json
+
 import pytest
 
-from benchmarks.load.workloads import described
-from proxy.conversation import json
-from tests.clients.forms import FACT, Fact
 from tests.fakes.tool_loops import (
     FACTS,
     MODEL,
+    PARIS,
+    TOOLS,
     TRIP,
-    TRIP_ANSWER,
     TRIP_CALLS,
-    TRIP_GENERATIONS,
+    Fact,
     Served,
     Tools,
+    check_trip_ended,
 )
 
 pytest.importorskip("litellm", reason="needs the extra `clients-litellm`")
@@ -21,14 +22,8 @@ pytest.importorskip("litellm", reason="needs the extra `clients-litellm`")
 import litellm
 
 pytestmark = [
-    pytest.mark.anyio,
     # of litellm's own types
-    pytest.mark.filterwarnings("ignore:Items? '.+' on TypedDict class:UserWarning"),
-]
-
-OFFERED = [
-    described("get_weather", {"city": {"type": "string"}}, required=("city",)),
-    described("get_time", {}, required=()),
+    pytest.mark.filterwarnings("ignore:Items? '.+' on TypedDict class:UserWarning")
 ]
 
 
@@ -38,7 +33,7 @@ async def answer(served: Served, messages: list[object], *, is_streamed: bool) -
         api_base=served.url,
         api_key="none",
         messages=list(messages),
-        tools=OFFERED,
+        tools=[*TOOLS],
         stream=is_streamed,
     )
     if is_streamed:
@@ -54,15 +49,10 @@ async def test_a_loop_with_tools_ends_in_the_answer(served: Served, is_streamed:
     while message.tool_calls and len(tools.called) < 2 * len(TRIP_CALLS):
         messages.append(message)
         for call in message.tool_calls:
-            arguments = json.parse(call.function.arguments)
-            assert isinstance(arguments, dict)
-            is_weather = call.function.name == "get_weather"
-            result = tools.get_weather(str(arguments["city"])) if is_weather else tools.get_time()
+            result = tools.run(call.function.name, json.loads(call.function.arguments))
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         message = await answer(served, messages, is_streamed=is_streamed)
-    assert message.content == TRIP_ANSWER
-    assert tuple(tools.called) == TRIP_CALLS
-    assert served.generations() == TRIP_GENERATIONS
+    check_trip_ended(served, tools, message.content)
 
 
 async def test_an_answer_has_the_form_of_a_class(served: Served) -> None:
@@ -73,5 +63,5 @@ async def test_an_answer_has_the_form_of_a_class(served: Served) -> None:
         messages=[{"role": "user", "content": FACTS}],
         response_format=Fact,
     )
-    assert Fact.model_validate_json(found.choices[0].message.content) == FACT
+    assert Fact.model_validate_json(found.choices[0].message.content) == PARIS
     assert served.generations() == 1

@@ -4,17 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.clients.forms import FACT, Fact
-from tests.fakes.tool_loops import (
-    FACTS,
-    MODEL,
-    TRIP,
-    TRIP_ANSWER,
-    TRIP_CALLS,
-    TRIP_GENERATIONS,
-    Served,
-    Tools,
-)
+from tests.fakes.tool_loops import FACTS, MODEL, PARIS, TRIP, Fact, Served, Tools, check_trip_ended
 
 pytest.importorskip("pydantic_ai", reason="needs the extra `clients`")
 
@@ -23,8 +13,6 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def model(served: Served) -> AsyncIterator[OpenAIChatModel]:
@@ -32,17 +20,10 @@ async def model(served: Served) -> AsyncIterator[OpenAIChatModel]:
         yield OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
 
 
-def check_trip(served: Served, tools: Tools, answer: str) -> None:
-    assert answer == TRIP_ANSWER
-    assert sorted(tools.called[:2]) == sorted(TRIP_CALLS[:2])
-    assert tools.called[2:] == list(TRIP_CALLS[2:])
-    assert served.generations() == TRIP_GENERATIONS
-
-
 async def test_an_agent_runs_its_tools_and_answers(served: Served, model: OpenAIChatModel) -> None:
     tools = Tools([])
     agent = Agent(model, tools=[tools.get_weather, tools.get_time])
-    check_trip(served, tools, (await agent.run(TRIP)).output)
+    check_trip_ended(served, tools, (await agent.run(TRIP)).output)
 
 
 async def test_an_agent_streams_its_answer(served: Served, model: OpenAIChatModel) -> None:
@@ -54,12 +35,12 @@ async def test_an_agent_streams_its_answer(served: Served, model: OpenAIChatMode
             if Agent.is_model_request_node(node):
                 async with node.stream(run.ctx) as stream:
                     answer = "".join([piece async for piece in stream.stream_text(delta=True)])
-    check_trip(served, tools, answer)
+    check_trip_ended(served, tools, answer)
 
 
 async def test_an_answer_is_a_call_of_its_form(served: Served, model: OpenAIChatModel) -> None:
     agent = Agent(model, output_type=Fact)
-    assert (await agent.run("File it. [[call final_result]]")).output == FACT
+    assert (await agent.run("File it. [[call final_result]]")).output == PARIS
     assert served.generations() == 1
 
 
@@ -68,7 +49,7 @@ async def test_a_tool_is_run_before_the_form_is_called(
 ) -> None:
     tools = Tools([])
     agent = Agent(model, output_type=Fact, tools=[tools.get_weather])
-    assert (await agent.run("Look at the sky first. [[Bern]]")).output == FACT
+    assert (await agent.run("Look at the sky first. [[Bern]]")).output == PARIS
     assert tools.called == [("get_weather", "Bern")]
     assert served.generations() == 2
 
@@ -77,5 +58,5 @@ async def test_an_answer_has_the_form_that_the_backend_was_told(
     served: Served, model: OpenAIChatModel
 ) -> None:
     agent = Agent(model, output_type=NativeOutput(Fact))
-    assert (await agent.run(FACTS)).output == FACT
+    assert (await agent.run(FACTS)).output == PARIS
     assert served.generations() == 1

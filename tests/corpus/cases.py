@@ -18,20 +18,10 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.facts import Fact
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.corpus.spellings import Call
+from tests.fakes.histories import make_tool
 from tests.fakes.playbook import Playbook
-
-
-def make_tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-    }
-    function: JsonObject = {"name": name, "description": f"{name}.", "parameters": parameters}
-    return {"type": "function", "function": function}
-
 
 STRING: JsonObject = {"type": "string"}
 TOOLS: list[JsonValue] = [

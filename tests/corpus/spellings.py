@@ -337,9 +337,7 @@ SINGLE: tuple[Spelling, ...] = (
     spell("solar", lines(_SOLAR, ""), "<|tool_call:end|>"),
     spell("nemotron", around("<TOOLCALL>", listed(JSON), "</TOOLCALL>"), "</TOOLCALL>"),
     spell(
-        "tool_call_brackets",
-        lines(within("[TOOL_CALL]\n", JSON, "\n[/TOOL_CALL]")),
-        "[/TOOL_CALL]",
+        "tool_call_brackets", lines(within("[TOOL_CALL]\n", JSON, "\n[/TOOL_CALL]")), "[/TOOL_CALL]"
     ),
     spell("tool_use", lines(within("<tool_use>\n", JSON, "\n</tool_use>")), "</tool_use>"),
     spell(
@@ -370,9 +368,7 @@ SINGLE: tuple[Spelling, ...] = (
         "</dots_function_call>",
     ),
     spell(
-        "k2_horizon",
-        lines(within("<ifm|tool_call>", JSON, "</ifm|tool_call>")),
-        "</ifm|tool_call>",
+        "k2_horizon", lines(within("<ifm|tool_call>", JSON, "</ifm|tool_call>")), "</ifm|tool_call>"
     ),
     spell(
         "functionary_header",

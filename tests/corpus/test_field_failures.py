@@ -9,9 +9,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Dropped, RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from tests.corpus.cases import STRING, Case, Outcome, ask, make_tool, outcome
+from tests.corpus.cases import STRING, Case, Outcome, ask, outcome
 from tests.corpus.spellings import Call
 from tests.fakes.arrivals import chunkings
+from tests.fakes.histories import make_tool
 
 INTEGER: JsonObject = {"type": "integer"}
 TOOLS: list[JsonValue] = [
@@ -64,10 +65,7 @@ TEAM = ("sports.find_team", {"team_name": "Real"})
             "</tool_call>",
             TEAM,
         ),
-        (
-            r"<function=sports.find\_team><parameter=team\_name>Real</parameter></function>",
-            TEAM,
-        ),
+        (r"<function=sports.find\_team><parameter=team\_name>Real</parameter></function>", TEAM),
         (r'[TOOL_CALLS]sports.find\_team[ARGS]{"team\_name": "Real"}', TEAM),
         (
             r"<tool_call>sports.find\_team<arg_key>team\_name</arg_key><arg_value>Real</arg_value>"
@@ -159,10 +157,7 @@ PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
     [
         (f"<tool_call>\n{PATH}</function>\n</tool_call>", CK),  # llama-swap#856
         (f"{PATH}</function>", CK),
-        (
-            f"{PATH}<parameter=limit>\n5\n</parameter>\n</function>",
-            ("read", {**CK[1], "limit": 5}),
-        ),
+        (f"{PATH}<parameter=limit>\n5\n</parameter>\n</function>", ("read", {**CK[1], "limit": 5})),
         (
             '<invoke name="read"><parameter name="filepath">/a</parameter></parameter></invoke>',
             ("read", {"filepath": "/a"}),
@@ -176,10 +171,7 @@ PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
             f"{CODE}<a>\n</parameter>\n</parameter>\n</function>",  # may be what is meant
             ("read", {"filepath": "<a>\n</parameter>"}),
         ),
-        (
-            f"{CODE}</parameter>\n</parameter>\n</function>",
-            ("read", {"filepath": "</parameter>"}),
-        ),
+        (f"{CODE}</parameter>\n</parameter>\n</function>", ("read", {"filepath": "</parameter>"})),
     ],
 )
 def test_a_mark_behind_a_value_that_is_written_twice_is_no_part_of_it(

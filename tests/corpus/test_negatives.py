@@ -37,10 +37,7 @@ def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:
     for case in CASES:
         whole, *_ = outcomes(replace(case, policy=TextPolicy.AUTO))
         found += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
-    assert found == [
-        "[get_weather(city=get_city())]",
-        '[get_weather(city="Rome", city="Bari")]',
-    ]
+    assert found == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)

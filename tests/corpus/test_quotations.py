@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.replies import ToolCalled
 from proxy.facts import RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import TurnState
 from tests.corpus.cases import PARIS, Case, after_user, ask, outcome, outcomes
 from tests.corpus.quotations import beside_words, in_markup, quotations, traps

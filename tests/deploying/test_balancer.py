@@ -19,15 +19,10 @@ from tests.fakes.scripted_backend import Ending, Script
 from tests.patience import PATIENCE_SECONDS
 from tests.test_repository import REPOSITORY
 
-pytestmark = [pytest.mark.deploying, pytest.mark.anyio]
+pytestmark = pytest.mark.deploying
 
 CONFIGURATION = REPOSITORY / "deploy" / "compose" / "haproxy.cfg"
 SESSIONS, TURNS = 12, 3
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_nobody_is_killed_before_its_requests_may_end(
 
 
 @BOTH
-def test_containers_may_do_nothing_special(shape: str, render: Renders) -> None:
+def test_containers_have_no_privileges(shape: str, render: Renders) -> None:
     found = rendered(render, SHAPES[shape])
     assert found.pod("securityContext", "runAsNonRoot") is True
     assert found.pod("securityContext", "runAsUser") == 10001

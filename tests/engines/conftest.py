@@ -85,11 +85,6 @@ def row(request: pytest.FixtureRequest, engine: RealEngine, running: Running) ->
     return request.config.stash[ROWS].setdefault(engine.name, Row(engine.name, running.version))
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 def first_model(client: httpx.Client) -> str:
     return str(client.get("/v1/models").json()["data"][0]["id"])
 

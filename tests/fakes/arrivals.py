@@ -11,7 +11,7 @@ from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls,
 from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
-from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 from proxy.guardrails.rescue.values.scalars import Unreadable
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def run(cursor: Cursor, reading: Generator[None, None, T], pieces: Iterable[str]
         raise AssertionError("the reading waits for more of a finished text")
     cursor.feed("".join(arriving))
     cursor.begin()
-    cursor.pass_rest()
+    cursor.pass_until(Literals(()))
     return result, cursor.source()
 
 
@@ -66,9 +66,7 @@ def read(start: Callable[[Cursor], Generator[None, None, T]], text: str) -> tupl
     return results[0]
 
 
-def outcome(
-    reading: Generator[None, None, T],
-) -> Generator[None, None, T | NoCall | Unreadable]:
+def outcome(reading: Generator[None, None, T]) -> Generator[None, None, T | NoCall | Unreadable]:
     """Go through a reading that may refuse the text; the refusal is its result then."""
     try:
         return (yield from reading)

@@ -1,19 +1,25 @@
 """An MCP server over HTTP from before 2026, which forgets its sessions when a test says so."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from itertools import count
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from proxy.conversation.json import JsonObject
 
 
 class ForgetfulToolServer:
-    """Has one tool, `echo`; `sessions` are those that it still knows."""
+    """Has one tool, `echo`; `sessions` are those that it still knows.
 
-    def __init__(self) -> None:
+    Requests by the method that `floods`, but for those that begin, get events without end.
+    """
+
+    def __init__(self, floods: str = "") -> None:
         self.sessions: set[str] = set()
+        self._floods = floods
         self._numbers = count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -21,9 +27,13 @@ class ForgetfulToolServer:
         await (await self._answer(request))(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
+        if request.method == self._floods == "GET":
+            return StreamingResponse(_flood(), media_type="text/event-stream")
         if request.method != "POST":
             return Response(status_code=405)
         message = await request.json()
+        if message["method"] == "tools/call" and self._floods == "POST":
+            return StreamingResponse(_flood(), media_type="text/event-stream")
         session = request.headers.get("mcp-session-id")
         if message["method"] == "initialize":
             session = f"session-{next(self._numbers)}"
@@ -35,6 +45,12 @@ class ForgetfulToolServer:
         result = _result(message["method"], message.get("params") or {})
         whole = {"jsonrpc": "2.0", "id": message["id"], "result": result}
         return JSONResponse(whole, headers={"mcp-session-id": session})
+
+
+async def _flood() -> AsyncGenerator[bytes, None]:
+    while True:
+        yield b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n' * 100
+        await asyncio.sleep(0)  # also when nobody reads it
 
 
 def _result(method: str, params: JsonObject) -> JsonObject:

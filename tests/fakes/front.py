@@ -15,7 +15,7 @@ from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.observability.observers import Observers
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Services
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.answers import Answer, read_answer
@@ -44,11 +44,7 @@ class Front:
     server: Listening
 
     async def ask(
-        self,
-        request: JsonObject,
-        *,
-        stream: bool = False,
-        headers: Mapping[str, str] | None = None,
+        self, request: JsonObject, *, stream: bool = False, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Ask for a chat completion and read the whole answer."""
         asked: JsonObject = {**request, "stream": stream} if stream else request
@@ -108,7 +104,7 @@ async def in_front_of(
         async with serving_all(alone, serves, backend, observers, tools=tools) as front:
             yield front
     finally:
-        if isinstance(engine, HttpBackend | Managed):
+        if isinstance(engine, HttpBackend | ManagedBackend):
             await engine.close()
 
 

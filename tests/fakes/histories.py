@@ -65,3 +65,14 @@ def result(call_id: str | None, content: JsonValue = "seen", **more: JsonValue) 
     """Write a result, without an id if it is None."""
     message = said("tool", content, **more)
     return message if call_id is None else {**message, "tool_call_id": call_id}
+
+
+def make_tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
+    """Write a tool."""
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+    }
+    function: JsonObject = {"name": name, "description": f"{name}.", "parameters": parameters}
+    return {"type": "function", "function": function}

@@ -8,19 +8,46 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+import pytest
 
 from tests.patience import PATIENCE_SECONDS
 
 Result = TypeVar("Result")
 
+Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
+
+# what is raised into a connection attempt of anyio finds parts of it not begun
+IGNORES_HALF_CONNECTIONS = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <coroutine object connect_tcp"
+)
+
 _current: ContextVar["Interruption | None"] = ContextVar("_current", default=None)
+
+
+class Boom(Exception):
+    """What is raised out of nowhere."""
+
+
+def cancelled(_: object) -> Strike:
+    def strike(root: asyncio.Task[None]) -> None:
+        root.cancel()
+
+    return strike
+
+
+def raised(_: object) -> Strike:
+    def strike(_: asyncio.Task[None]) -> None:
+        raise Boom
+
+    return strike
 
 
 class Interruption:
     """Strikes once, at step number `at`; `strike` may raise into the step, or do something."""
 
-    def __init__(self, at: int, strike: Callable[[asyncio.Task[None]], None]) -> None:
+    def __init__(self, at: int, strike: Strike) -> None:
         self.has_struck = False
         self.tasks: set[asyncio.Task[object]] = set()
         self._at = at

@@ -15,7 +15,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.guardrails.review import NewId
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import MayRetry, Turn
 
 WEATHER_SCHEMA: JsonObject = {

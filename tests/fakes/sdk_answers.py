@@ -1,16 +1,60 @@
-"""What clients of any language got, in the same words, and what the chat completions SDK gets."""
+"""What clients of any language ask the hand-written model and get, and the chat completions SDK."""
 
 from dataclasses import dataclass
 from typing import cast
 
 import openai
+import pytest
 from openai import omit
-from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionMessageParam,
+    ChatCompletionToolChoiceOptionParam,
+    ChatCompletionToolUnionParam,
+)
 
 from proxy.conversation import json
-from tests.fakes.scripts import TOOLS
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.scripts import THOUGHTS, TOOLS, said
 
 POLICY_HEADER = "x-temper-text-policy"
+OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
+
+# a call that was made, and its result
+AFTER_A_CALL: tuple[ChatCompletionMessageParam, ...] = (
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call.1",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call.1", "content": "sunny"},
+)
+
+
+def weather(**arguments: JsonValue) -> tuple[str, JsonValue]:
+    return ("get_weather", arguments)
+
+
+# what clients get for what the model wrote
+CALLS: dict[str, list[tuple[str, JsonValue]]] = {
+    "[[call]]": [weather(city="Paris", unit="celsius")],
+    "[[two calls]]": [("get_time", {}), weather(city="Oslo")],
+    "[[no newline]]": [weather(city="Lyon")],
+    "[[bare]]": [weather(city="Graz")],
+    "[[fenced]]": [weather(city="Cork")],
+    "[[coder]]": [weather(city="Turin")],
+    "[[wrong type]]": [weather(city="Nice", days=3)],
+    "[[bad json]]": [weather(city="Nice", days=2)],
+    "[[violation]]": [weather(city="Nice", unit="celsius")],
+    "[[unknown tool]]": [weather(city="Paris")],
+    "[[thinking call]]": [weather(city="Bern")],
+}
 
 
 @dataclass(frozen=True)
@@ -19,7 +63,7 @@ class SdkAnswer:
 
     text: str = ""
     thoughts: str = ""
-    calls: tuple[tuple[str, json.JsonValue], ...] = ()
+    calls: tuple[tuple[str, JsonValue], ...] = ()
     reason: str = "stop"
 
 
@@ -38,23 +82,80 @@ class SdkQuestion:
         return {POLICY_HEADER: self.policy}
 
 
+def calling(prompt: str, thoughts: str = "") -> tuple[SdkQuestion, SdkAnswer]:
+    return SdkQuestion(prompt), SdkAnswer("", thoughts, tuple(CALLS[prompt]), "tool_calls")
+
+
+each_answer = pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (SdkQuestion("[[prose]]", "auto"), SdkAnswer(said("[[prose]]"))),
+        (SdkQuestion("[[four]]", has_tools=False), SdkAnswer(said("[[four]]"))),
+        calling("[[call]]"),
+        calling("[[coder]]"),
+        calling("[[bad json]]"),
+        calling("[[two calls]]"),
+        (SdkQuestion("[[thinking]]", "auto"), SdkAnswer("The answer is 4.", THOUGHTS)),
+        calling("[[thinking call]]", "A tool will know."),
+        (SdkQuestion("[[empty]]", "accept"), SdkAnswer()),
+    ],
+    ids=lambda value: value.prompt if isinstance(value, SdkQuestion) else "",
+)
+
+
+def check_as_in_chat(url: str, asked: SdkQuestion, got: SdkAnswer, answer: SdkAnswer) -> None:
+    """Check an answer against the one expected, and against that of chat completions."""
+    assert got == chat_answer(url, asked)
+    assert got.text == answer.text
+    assert got.thoughts.strip() == answer.thoughts
+    assert (got.calls, got.reason) == (answer.calls, answer.reason)
+
+
 def chat_answer(url: str, asked: SdkQuestion) -> SdkAnswer:
     """Ask by chat completions."""
-    offered = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
-    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": asked.prompt}]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         completion = client.chat.completions.create(
             model="any",
-            messages=messages,
+            messages=[{"role": "user", "content": asked.prompt}],
             max_tokens=asked.max_tokens,
-            tools=offered if asked.has_tools else omit,
+            tools=OFFERED if asked.has_tools else omit,
             extra_headers=asked.headers,
         )
     (choice,) = completion.choices
-    calls = [call for call in choice.message.tool_calls or [] if call.type == "function"]
     return SdkAnswer(
         choice.message.content or "",
         str((choice.message.model_extra or {}).get("reasoning_content", "")),
-        tuple((call.function.name, json.parse(call.function.arguments)) for call in calls),
+        tuple(calls_in(completion)),
         choice.finish_reason,
     )
+
+
+async def ask(
+    client: openai.AsyncOpenAI,
+    prompt: str,
+    *,
+    model: str,
+    history: tuple[ChatCompletionMessageParam, ...] = (),
+    choice: ChatCompletionToolChoiceOptionParam | None = None,
+    extra: JsonObject | None = None,
+) -> ChatCompletion:
+    """Ask for a whole chat completion, with tools."""
+    return await client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": prompt}, *history],
+        tools=OFFERED,
+        tool_choice=choice or omit,
+        extra_body=extra,
+    )
+
+
+def calls_in(completion: ChatCompletion) -> list[tuple[str, JsonValue]]:
+    """Return the names and arguments of the calls, each of which has an id of its own."""
+    (choice,) = completion.choices
+    made = choice.message.tool_calls or []
+    assert len({call.id for call in made}) == len(made)
+    return [
+        (call.function.name, json.parse(call.function.arguments))
+        for call in made
+        if call.type == "function"
+    ]

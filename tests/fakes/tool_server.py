@@ -6,7 +6,8 @@ before each answer, `noise` writes lines that are no messages, `many` has 500 to
 without a name, `stubborn`
 ignores the end of its input and SIGTERM, `brief` ends with the first call, `deaf` reads nothing
 behind it, `dumb` closes its output with it, `endless` writes a line without end, `chatter` writes
-16 MB of messages that nobody asked for before it answers.
+8 MB of messages that nobody asked for before it answers, `babble` writes them without end, and
+`wail` to its standard error.
 It speaks the handshake of before 2026 and uses nothing but the standard library.
 
 LOG names a file for what happens to it, one word a line; DEFINITION one with echo's description.
@@ -16,6 +17,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 NAMES = (
@@ -23,6 +25,10 @@ NAMES = (
     *("structured", "garbage", "refuse", "inject", "inject_error", "parts"),
 )
 PAGE = 50
+FLOODS = (
+    ("babble", 1, '{"jsonrpc":"2.0","method":"notifications/resources/list_changed"}\n'),
+    ("wail", 2, "warning: this again\n"),
+)
 
 
 def describe(name: str) -> dict[str, object]:
@@ -89,6 +95,11 @@ def tools_from(cursor: str | None) -> dict[str, object]:
     return page if start + size >= len(names) else {**page, "nextCursor": str(start + size)}
 
 
+def flood(out: int, piece: bytes) -> None:
+    while True:
+        os.write(out, piece)
+
+
 def misbehave(name: str) -> bool:
     """Do what the options say; returns whether there is no answer."""
     if name == "die" or "brief" in sys.argv:
@@ -98,10 +109,14 @@ def misbehave(name: str) -> bool:
         return True
     while "endless" in sys.argv:
         sys.stdout.write("x" * 65536)
+    for option, out, line in FLOODS:
+        if option in sys.argv:
+            threading.Thread(target=flood, args=(out, line.encode() * 100), daemon=True).start()
+            return True
     if "chatter" in sys.argv:
         told = {"level": "error", "data": "x" * 8_000}
         message = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}
-        sys.stdout.write(f"{json.dumps(message)}\n" * 2_000)
+        sys.stdout.write(f"{json.dumps(message)}\n" * 1_000)
     if "deaf" in sys.argv:
         signal.pause()
     return False

@@ -11,7 +11,8 @@ from proxy.conversation.replies import ToolCallArgumentsDelta as Arguments
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.engine import converse
 from proxy.errors import ContextOverflow
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn
 from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tool_rounds.run import Ask

@@ -1,26 +1,14 @@
 """Requests that no proxy and no engine can object to: what is asked while something goes wrong."""
 
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.histories import make_tool, said
 
-
-def tool(name: str, *required: str, **properties: JsonValue) -> JsonValue:
-    """Write a tool."""
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-    }
-    function: JsonObject = {"name": name, "description": f"{name}.", "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
-WEATHER = tool("get_weather", "city", city={"type": "string"}, days={"type": "integer"})
-TIME = tool("get_time")
+WEATHER = make_tool("get_weather", "city", city={"type": "string"}, days={"type": "integer"})
+TIME = make_tool("get_time")
 
 
 def user(text: str) -> JsonObject:
-    """Write what a user says."""
-    return {"role": "user", "content": text}
+    return said("user", text)
 
 
 def asks(**others: JsonValue) -> JsonObject:

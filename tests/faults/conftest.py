@@ -72,20 +72,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             assert mark.args[0] in known, f"{item.nodeid}: there is no row {mark.args[0]}"
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.fixture
 def subject(request: pytest.FixtureRequest) -> str:
     """The name of what is tested; tests that take it run against peers as well."""
     return str(request.config.getoption("--fault-subject", TEMPER))
+
+
+@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """The language of the backend."""
+    found: Wire = request.param
+    return found
 
 
 @pytest.fixture(autouse=True)

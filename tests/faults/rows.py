@@ -184,15 +184,11 @@ ROWS = (
             "neutralised, no call, an error",
         ),
         ("F66", "500 tools over pages", "read to the last page; clients get what they name"),
-        (
-            "F67",
-            "definition that changes after a restart",
-            "the tool is withdrawn until a reload",
-        ),
+        ("F67", "definition that changes after a restart", "the tool is withdrawn until a reload"),
         (
             "F68",
             "flood on standard error, or of messages that nobody asked for",
-            "read and bounded; calls go on",
+            "read and bounded; calls go on; disconnected, if it has no end",
         ),
         ("F69", "client leaves during a call", "the server hears the cancellation"),
         ("F70", "SIGTERM during a call", "ended within the grace time; no program stays behind"),

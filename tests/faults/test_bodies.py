@@ -13,12 +13,11 @@ from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import CHAT, request, temper
+from tests.fakes.histories import make_tool
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.spoken import says
-from tests.faults.asked import TIME, WEATHER, asks, chats, tool, user
+from tests.faults.asked import TIME, WEATHER, asks, chats, user
 from tests.faults.fronts import TEMPER, before, is_refusal
-
-pytestmark = pytest.mark.anyio
 
 SIZE = pytest.mark.fault("F31")
 ENCODING = pytest.mark.fault("F32")
@@ -269,7 +268,7 @@ async def test_an_image_in_the_message_itself_travels_on_as_it_is(
 )
 async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
     async with temper() as front:
-        answer = await front.ask(asks(tools=[tool(name), TIME]))
+        answer = await front.ask(asks(tools=[make_tool(name), TIME]))
     assert answer.status == 400
     assert front.backend.questions == []
 
@@ -360,9 +359,7 @@ async def test_a_body_without_a_length_is_counted(size: int, status: int) -> Non
 
 
 @SHAPE
-async def test_a_refused_request_has_its_line_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_refused_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.requests")
     async with temper() as front:
         await front.send(b"{", {"x-request-id": "broken-1"})

@@ -28,25 +28,23 @@ async def has_unexpected_data(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("accepts", "reads"), [(False, False), (True, False), (True, True)])
-def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
+async def test_a_request_that_a_server_has_not_read_before_it_ended_is_told(
     *, accepts: bool, reads: bool
 ) -> None:
-    async def told() -> BrokenOff:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            address = listening.getsockname()
-            sending = asyncio.create_task(send(ConnectionPool(Endpoint(*address), SOON)))
-            await has_unexpected_data(listening)
-            if accepts:
-                accepted, _ = listening.accept()
-                await has_unexpected_data(accepted)
-                if reads:
-                    accepted.recv(len(HEAD) + 2)
-                accepted.close()
-        with pytest.raises(BrokenOff) as raised:
-            await sending
-        return raised.value
-
-    assert asyncio.run(told()).is_unread is not reads
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        sending = asyncio.create_task(send(ConnectionPool(Endpoint(*address), SOON)))
+        await has_unexpected_data(listening)
+        if accepts:
+            accepted, _ = listening.accept()
+            await has_unexpected_data(accepted)
+            if reads:
+                accepted.recv(len(HEAD) + 2)
+            accepted.close()
+    with pytest.raises(BrokenOff) as raised:
+        await sending
+    found = raised.value
+    assert found.is_unread is not reads
 
 
 def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
@@ -64,11 +62,8 @@ def test_a_server_that_hangs_up_within_a_head_is_not_asked_again() -> None:
     assert play(scene, script).connections == 1
 
 
-def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
-    async def begun() -> None:
-        line = Connection(asyncio.get_running_loop())
-        line.connection_lost(None)
-        with pytest.raises(BrokenOff):
-            await line.begin(HEAD, b"", later())
-
-    asyncio.run(begun())
+async def test_a_connection_that_ends_before_it_is_used_is_broken() -> None:
+    line = Connection(asyncio.get_running_loop())
+    line.connection_lost(None)
+    with pytest.raises(BrokenOff):
+        await line.begin(HEAD, b"", later())

@@ -10,11 +10,10 @@ from proxy.profiles.files import load_profiles
 from tests.fakes import spoken
 from tests.fakes.answers import Answer
 from tests.fakes.front import temper
+from tests.fakes.histories import make_tool
 from tests.fakes.spoken import calls, says
-from tests.faults.asked import TIME, WEATHER, asks, tool, user
+from tests.faults.asked import TIME, WEATHER, asks, user
 from tests.faults.fronts import TEMPER, Subject, before
-
-pytestmark = pytest.mark.anyio
 
 QUOTED = pytest.mark.fault("F42")
 CONTROL = pytest.mark.fault("F43")
@@ -136,7 +135,7 @@ async def test_a_name_that_can_mean_only_one_tool_means_it(
 async def test_a_name_that_can_mean_two_tools_is_asked_for_again(
     *, subject: str, stream: bool
 ) -> None:
-    tools = [WEATHER, tool("get-weather", "city", city={"type": "string"})]
+    tools = [WEATHER, make_tool("get-weather", "city", city={"type": "string"})]
     scripts = (calls("Get Weather", PARIS), calls("get-weather", PARIS))
     async with before(subject, *scripts) as front:
         answer = await front.ask(asks(tools=tools), stream=stream)
@@ -182,7 +181,7 @@ async def test_calls_have_ids_and_indexes_of_their_own(
 async def test_a_clients_own_tool_called_respond_stays_its_own(
     *, subject: str, stream: bool
 ) -> None:
-    own = tool("respond", "message", message={"type": "string"})
+    own = make_tool("respond", "message", message={"type": "string"})
     async with before(subject, *[calls("respond", '{"message": "Hi."}')] * ENOUGH) as front:
         answer = await front.ask(asks(tools=[own, TIME]), stream=stream)
         offered = cast("list[JsonObject]", front.backend.questions[0].fields["tools"])

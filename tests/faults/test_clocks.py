@@ -11,7 +11,7 @@ from proxy.api.streaming import StreamTimeouts
 from tests.fakes.front import request, temper
 from tests.fakes.spoken import calls
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F58")]
+pytestmark = pytest.mark.fault("F58")
 
 PROXY = Path(__file__).parents[2] / "proxy"
 HOUR = 3600.0

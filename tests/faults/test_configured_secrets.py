@@ -8,7 +8,7 @@ import pytest
 from proxy.api.assembly import server_options_of
 from proxy.api.observing import secrets_of
 from proxy.doctor.report import write_bundle
-from proxy.doctor.target import Examined, fail
+from proxy.doctor.target import CheckResult, fail
 from proxy.errors import InvalidConfiguration
 from proxy.settings import Settings, load_settings
 
@@ -52,7 +52,7 @@ def test_nothing_that_is_made_of_settings_shows_a_secret(settings: Settings) -> 
 
 
 def test_a_bundle_shows_no_secret_whoever_quotes_it(settings: Settings, tmp_path: Path) -> None:
-    findings = [Examined(f"asked {one}", fail(f"it said: {one}", one)) for one in CANARIES]
+    findings = [CheckResult(f"asked {one}", fail(f"it said: {one}", one)) for one in CANARIES]
     write_bundle(tmp_path / "bundle.zip", settings, findings)
     with zipfile.ZipFile(tmp_path / "bundle.zip") as archive:
         contents = [archive.read(name).decode() for name in archive.namelist()]

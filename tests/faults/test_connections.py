@@ -23,8 +23,6 @@ from tests.fakes.steady_loop import SLICE_SECONDS
 from tests.faults.asked import chats
 from tests.faults.fronts import TEMPER, before_url
 
-pytestmark = pytest.mark.anyio
-
 READER = pytest.mark.fault("F29")
 DAWDLER = pytest.mark.fault("F30")
 SMUGGLER = pytest.mark.fault("F34")
@@ -128,9 +126,7 @@ async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
-async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(
-    raw: bytes,
-) -> None:
+async def test_heads_and_bodies_that_do_not_come_are_given_up_and_others_served(raw: bytes) -> None:
     async with (
         raw_backend(*[nothing] * 8) as backend,
         open_to_all(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,

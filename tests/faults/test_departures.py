@@ -22,8 +22,6 @@ from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import before
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 STREAMING = pytest.mark.fault("F26")
 WAITING = pytest.mark.fault("F27")
 WHOLE = pytest.mark.fault("F28")
@@ -174,7 +172,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(sub
 
 @STREAMING
 @WHOLE
-async def test_others_are_not_disturbed(*, subject: str, stream: bool) -> None:
+async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, stream: bool) -> None:
     gate = asyncio.Event()
     patient = Script((spoken.START, gate, spoken.text("Hi.") + spoken.end()))
     async with before(subject, patient, TALKING) as front:
@@ -190,7 +188,9 @@ async def test_others_are_not_disturbed(*, subject: str, stream: bool) -> None:
 
 @STREAMING
 @WHOLE
-async def test_many_leave_at_once(*, subject: str, stream: bool) -> None:
+async def test_twenty_clients_that_leave_at_once_are_all_noticed(
+    *, subject: str, stream: bool
+) -> None:
     count = 20
     async with before(subject, *[TALKING] * count) as front:
         body = json.dump(chats(stream=stream))

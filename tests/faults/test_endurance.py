@@ -19,9 +19,8 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls
 from tests.faults.asked import asks, chats
 from tests.faults.fronts import TEMPER, Standing, in_a_process
-from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F57")]
+pytestmark = pytest.mark.fault("F57")
 
 MEGABYTE = 2**20
 STREAMS = 250
@@ -46,8 +45,7 @@ async def stream(front: Standing) -> AsyncGenerator[None, None]:
     try:
         head = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}"
         writer.write(f"{head}\r\ncontent-type: application/json\r\n\r\n".encode() + body)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await reader.readuntil(b"It is" if front.name == TEMPER else b"200 OK")
+        await reader.readuntil(b"It is" if front.name == TEMPER else b"200 OK")
         yield
     finally:
         writer.close()

@@ -1,6 +1,5 @@
 """F59: whatever ends a request, at whichever of its awaits, nothing of it is left behind."""
 
-import asyncio
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import Ended
@@ -25,20 +24,22 @@ from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
-from tests.fakes.interruption import Interruption, interruptible
+from tests.fakes.interruption import (
+    IGNORES_HALF_CONNECTIONS,
+    Interruption,
+    Strike,
+    cancelled,
+    interruptible,
+    raised,
+)
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.fault("F59"),
-    # what is raised into a connection attempt of anyio finds parts of it not begun
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object connect_tcp"),
-]
+pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
-FEWEST_STEPS = 10
+FEWEST_STEPS = 5
 MOST_STEPS = 2000
 ATTEMPTS = (says("I'll check ", "that now."), calls("get_weather", '{"city": ', '"Paris"}'))
 ROUNDS = (calls("find", '{"q": 1}'), calls("open", '{"q": 2}'), says("It is fine, ", "and noon."))
@@ -46,29 +47,11 @@ OFFERED = (served("find", "search"), served("open", "search"))
 FOUND = Ended("It is 21 degrees.")
 
 
-class Boom(Exception):
-    """What is raised out of nowhere."""
-
-
-def cancelled(_: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
-    def strike(root: asyncio.Task[None]) -> None:
-        root.cancel()
-
-    return strike
-
-
-def raised(_: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
-    def strike(_: asyncio.Task[None]) -> None:
-        raise Boom
-
-    return strike
-
-
-def left(client: HandMadeClient) -> Callable[[asyncio.Task[None]], None]:
+def left(client: HandMadeClient) -> Strike:
     return lambda _: client.leaves.set()
 
 
-End: TypeAlias = Callable[[HandMadeClient], Callable[[asyncio.Task[None]], None]]
+End: TypeAlias = Callable[[HandMadeClient], Strike]
 
 
 @pytest.mark.parametrize("end", [cancelled, raised, left])

@@ -5,7 +5,6 @@ import gc
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import pytest
 
@@ -13,24 +12,22 @@ from proxy.conversation.messages import Message
 from proxy.inference.retry_budget import FLOOR
 from temper import Agent, Conversation, Model, Stop
 from tests.fakes.agents import WEATHER_CALLED, scripted
-from tests.fakes.interruption import Interruption, interruptible
+from tests.fakes.interruption import (
+    IGNORES_HALF_CONNECTIONS,
+    Interruption,
+    Strike,
+    cancelled,
+    interruptible,
+    raised,
+)
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.spoken import calls, says
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.fault("F59"),
-    # what is raised into a connection attempt of anyio finds parts of it not begun
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object connect_tcp"),
-]
+pytestmark = [pytest.mark.fault("F59"), IGNORES_HALF_CONNECTIONS]
 
 FEWEST_STEPS = 15
 MOST_STEPS = 2000
 SCRIPTS = (WEATHER_CALLED, calls("get_time", "{}"), says("It is fine, ", "and noon."))
-
-
-class Boom(Exception):
-    """What is raised out of nowhere."""
 
 
 @dataclass
@@ -39,23 +36,6 @@ class Attempt:
 
     talk: Conversation = field(default_factory=Conversation)
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
-
-
-def cancelled(_: Attempt) -> Strike:
-    def strike(root: asyncio.Task[None]) -> None:
-        root.cancel()
-
-    return strike
-
-
-def raised(_: Attempt) -> Strike:
-    def strike(_: asyncio.Task[None]) -> None:
-        raise Boom
-
-    return strike
 
 
 def stopped(attempt: Attempt) -> Strike:

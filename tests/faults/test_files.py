@@ -219,7 +219,6 @@ def test_a_scenario_fetches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F84")
-@pytest.mark.anyio
 async def test_what_cannot_be_deleted_is_not_called_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

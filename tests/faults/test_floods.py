@@ -14,7 +14,7 @@ from benchmarks.rescue_floods import measured
 from proxy.api.app import ServerOptions
 from proxy.conversation import json
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes import spoken
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.front import CHAT, plain_transport, request, temper_before
@@ -23,7 +23,7 @@ from tests.faults.asked import asks
 from tests.faults.fronts import TEMPER, before
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F44")]
+pytestmark = pytest.mark.fault("F44")
 
 MEGABYTE = 1_000_000
 PIECE = 1_000  # characters a delta: many more than a model's, so the test is quick

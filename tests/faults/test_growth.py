@@ -5,6 +5,7 @@ and four times as much is compared with what differs between once and twice: so 
 once counts.
 """
 
+import asyncio
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +17,9 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
+from proxy.conversation.tools import Tool
 from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Front, IdsAndClock, Sender
 from proxy.dialects.openai_chat.encode import encode_question
@@ -24,8 +27,14 @@ from proxy.dialects.openai_chat.front import ChatFront
 from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.guardrails.schemas.arguments import check
+from proxy.guardrails.schemas.schema import compile_schema
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
+from proxy.serving.request_preparation import RequestPreparation
+from proxy.serving.services import ServiceOptions
 from tests.examples import share
+from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import Playbook, make_request
 from tests.fuzz.growing_replies import REPLIES, Reply
 from tests.fuzz.growing_requests import CHAT, MESSAGES, RESPONSES, Growing
@@ -47,6 +56,7 @@ COUNT = 16  # of a part, and then twice and four times as many
 MOST_GROWTH = 2.4  # twice the work, and some luck
 UNITS = 300  # of a reply: what is read in windows has to fill some
 NOISE = 200  # lines
+MOST_LINES_OF_A_CHECK = 1_000_000
 
 
 @pytest.fixture
@@ -111,3 +121,34 @@ def test_four_times_of_a_reply_are_four_times_the_work(part: str) -> None:
     hear(few)
     once, four_times = lines_run(partial(hear, few)), lines_run(partial(hear, many))
     assert four_times <= 4 * MOST_GROWTH / 2 * once + NOISE
+
+
+def demanding(members: int) -> Tool:
+    """Return a tool that checks each member as often as it has members."""
+    each: JsonObject = {f"p{one}": {"type": "integer"} for one in range(members)}
+    depending: JsonObject = {name: {"properties": dict(each)} for name in each}
+    return Tool("look", {"dependentSchemas": depending, "properties": {"": {"$ref": "#"}}}, b"{}")
+
+
+@pytest.mark.fault("F81")
+@pytest.mark.parametrize("value", ["x", "1", 1.5])
+def test_what_many_schemas_say_of_each_member_is_little_work(value: JsonValue) -> None:
+    arguments = json.dump_text({f"p{one}": value for one in range(100)})
+    checking = partial(check, demanding(100), arguments)
+    checking()  # compiles the schema
+    assert lines_run(checking) < MOST_LINES_OF_A_CHECK
+
+
+@pytest.mark.fault("F80")
+def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None:
+    tool = demanding(120)
+    function: JsonObject = {"name": tool.name, "parameters": tool.parameters}
+    body: JsonObject = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [{"type": "function", "function": function}],
+    }
+    preparation = RequestPreparation(ServiceOptions().alone(ScriptedBackend()), Policy())
+    parsed = preparation.address(ChatFront(STAMP).decode(json.dump(body), Sender()))
+    asyncio.run(preparation.prepare(parsed, Sender(), {}))
+    assert lines_run(partial(compile_schema, tool.parameters)) < NOISE

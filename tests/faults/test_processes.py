@@ -9,7 +9,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
@@ -19,14 +19,12 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN
 
-pytestmark = pytest.mark.anyio
-
 AT_ONCE = 0.05
 RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
 DOWN = ServerStatus(RestartState.DOWN, reason="it was killed (SIGKILL)")
 
 
-def looked_after(status: ServerStatus) -> tuple[RemoteStatus, Managed]:
+def looked_after(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]:
     """Make a backend for a managed server that does as told."""
     server = RemoteStatus("llama-server/m")
     server.note(status)
@@ -34,7 +32,7 @@ def looked_after(status: ServerStatus) -> tuple[RemoteStatus, Managed]:
     def connect(address: ServerAddress) -> LlamaServer:
         return LlamaServer(BackendClient(address.base_url, address.api_key))
 
-    return server, Managed(server, Description(("m",)), connect, load_wait=30.0)
+    return server, ManagedBackend(server, Description(("m",)), connect, load_wait=30.0)
 
 
 @pytest.mark.fault("F01")

@@ -19,7 +19,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.ollama import Ollama
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.logs import RequestLog, configure_logging
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
@@ -32,8 +32,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.wires import line
-
-pytestmark = pytest.mark.anyio
 
 SERVER, STRANGER, BACKEND, HEADER = (
     f"canary-{name}-0123456789" for name in ("server", "stranger", "backend", "header")
@@ -176,9 +174,7 @@ async def test_no_key_leaves_temper_whatever_an_ollama_says(
 
 
 @pytest.mark.fault("F41")
-async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_client_writes_cannot_forge_a_line_or_steer_a_terminal(tmp_path: Path) -> None:
     asked = request(model=HOSTILE)
     right = {"authorization": f"Bearer {SERVER}"}
     async with watched(tmp_path, GOOD) as temper:

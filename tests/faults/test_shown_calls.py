@@ -13,7 +13,7 @@ from tests.fakes.spoken import calls, says
 from tests.faults.asked import asks
 from tests.faults.fronts import before
 
-pytestmark = [pytest.mark.anyio, pytest.mark.fault("F60")]
+pytestmark = pytest.mark.fault("F60")
 
 BEGUN = spoken.START + spoken.call_delta("get_weather", '{"city": "Par')
 GOOD = spoken.call_delta("get_weather", '{"city": "Paris"}')

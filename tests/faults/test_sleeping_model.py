@@ -18,8 +18,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 4096
 
 

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -22,6 +22,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
+from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import LOST, CallLimits, ServerSpec
 from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
@@ -33,8 +34,6 @@ from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, QUICK, has, program, until
 from tests.faults.asked import chats
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 MUTE = pytest.mark.fault("F61")
 DIES = pytest.mark.fault("F62")
@@ -82,9 +81,10 @@ async def hosting(
     owners: frozenset[str] = frozenset(),
     serving: ServerOptions | None = None,
     settles: bool = True,
+    patience: ServerTimeouts = PATIENCE,
 ) -> AsyncGenerator[Hosted, None]:
     """Run Temper with a tool server, before a model that answers as scripted."""
-    async with open_fleet((spec,), PATIENCE) as fleet:
+    async with open_fleet((spec,), patience) as fleet:
         if settles:
             await fleet.wait_settled(PATIENCE_SECONDS)
         limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=LONGEST)
@@ -285,6 +285,26 @@ async def test_a_flood_on_standard_error_holds_nobody_up(*, stream: bool) -> Non
         answer = await hosted.front.ask(asks(), stream=stream)
         assert len(hosted.fleet.servers[0].log) <= MOST_LINES
     assert (answer.text, hosted.result()) == ("Thank you.", "hi")
+
+
+@FLOOD
+@pytest.mark.parametrize("option", ["babble", "wail"])
+async def test_a_program_that_floods_for_ever_is_disconnected_and_at_last_left_alone(
+    caplog: pytest.LogCaptureFixture, option: str
+) -> None:
+    once = replace(PATIENCE, restarts=replace(QUICK, most_failures=1))
+    async with hosting(program(option), calls("echo", "{}"), BACK, patience=once) as hosted:
+        answer = await hosted.front.ask(asks())
+        while not hosted.fleet.servers[0].problem:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        refused = await hosted.front.ask(asks())
+    assert (answer.text, refused.status) == ("Thank you.", 503)
+    cause = f"it wrote more than {bounds.UNASKED:,} messages, or as many KiB, that nobody asked for"
+    assert f"the tool server fake stays down: it was disconnected: {cause}" in caplog.text
+    effect = "whether the call had an effect is not known"
+    assert hosted.result() == (
+        f"Error: the tool server was disconnected, because {cause}; {effect}"
+    )
 
 
 @LEAVES

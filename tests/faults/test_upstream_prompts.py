@@ -20,8 +20,6 @@ from tests.fakes.toxic_backend import toxic_backend
 from tests.faults.fronts import PLAIN, WITH_TOOLS, before
 from tests.faults.wires import ended, line
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 2048
 LOADING: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
 OVERFLOW: JsonObject = {

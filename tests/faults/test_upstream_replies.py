@@ -15,16 +15,8 @@ from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
 
-pytestmark = pytest.mark.anyio
-
 MEGABYTE = 1024 * 1024
 STREAMS = "text/event-stream"
-
-
-@pytest.fixture(params=list(Wire), ids=[wire.value for wire in Wire])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param
-    return found
 
 
 NO_REPLIES = (

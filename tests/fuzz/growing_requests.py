@@ -76,11 +76,9 @@ CHAT: Mapping[str, Growing] = {
         *[said("assistant", f"So {one}") for one in range(n)], _user("Go on")
     ),
     "rounds": lambda n: _chat(*_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one)))),
-    "equal rounds": lambda n: _chat(
-        *_pairs(n, lambda _: (_made(_chat_call(0)), _chat_result(0))),
-    ),
+    "equal rounds": lambda n: _chat(*_pairs(n, lambda _: (_made(_chat_call(0)), _chat_result(0)))),
     "failed rounds": lambda n: _chat(
-        *_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one, "Error: no"))),
+        *_pairs(n, lambda one: (_made(_chat_call(one)), _chat_result(one, "Error: no")))
     ),
     "calls in a message": lambda n: _chat(
         _made(*map(_chat_call, range(n))), *map(_chat_result, range(n))
@@ -138,9 +136,7 @@ CHAT: Mapping[str, Growing] = {
     "levels of a tool": lambda n: _chat(tools=[_chat_tool(0, _nested(n))]),
     "stop strings": lambda n: _chat(stop=[f"x{one}" for one in range(n)]),
     "biases": lambda n: _chat(logit_bias={f"{one}": 1 for one in range(n)}),
-    "members of a message": lambda n: _chat(
-        {**_user("Hi"), **{f"x{one}": 1 for one in range(n)}},
-    ),
+    "members of a message": lambda n: _chat({**_user("Hi"), **{f"x{one}": 1 for one in range(n)}}),
     "metadata": lambda n: _chat(metadata={f"x{one}": "y" for one in range(n)}),
     "required steps": lambda n: _chat(
         tools=[_chat_tool(one) for one in range(n)],
@@ -296,9 +292,7 @@ RESPONSES: Mapping[str, Growing] = {
     "calls, then results": lambda n: _responses(
         *map(_call_item, range(n)), *map(_output_item, range(n))
     ),
-    "rounds": lambda n: _responses(
-        *_pairs(n, lambda one: (_call_item(one), _output_item(one))),
-    ),
+    "rounds": lambda n: _responses(*_pairs(n, lambda one: (_call_item(one), _output_item(one)))),
     "shell calls": lambda n: _responses(
         *_pairs(
             n,
@@ -326,8 +320,7 @@ RESPONSES: Mapping[str, Growing] = {
     ),
     "results of a search": lambda n: _responses(
         _item(
-            "file_search_call",
-            results=[{"filename": f"a{one}", "text": "b"} for one in range(n)],
+            "file_search_call", results=[{"filename": f"a{one}", "text": "b"} for one in range(n)]
         ),
         _user("Go on"),
     ),

@@ -16,18 +16,12 @@ from jsonschema_rs import Draft202012Validator
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.guardrails.rescue.findings import (
-    EarlierThoughts,
-    Finding,
-    FoundCalls,
-    LeftOut,
-    Prose,
-)
+from proxy.guardrails.rescue.findings import EarlierThoughts, Finding, FoundCalls, LeftOut, Prose
 from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.corpus.cases import Case, ask, cut, outcome
 from tests.corpus.genuine import genuine
 from tests.corpus.quoted import quoted

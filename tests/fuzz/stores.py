@@ -82,7 +82,7 @@ def judge(data: bytes) -> None:
 
 async def _use(store: Hostile, sealing: Sealing) -> None:
     times = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, outage=0.0)
-    claims = Claims(store, sealing, "replica", times, bytes)
+    claims = Claims(store, sealing, "replica", times)
     with suppress(StateUnavailable, KeyReused):
         settled = await claims.attempt(_KEY, PRINT)
         if isinstance(settled, KeptAnswer):

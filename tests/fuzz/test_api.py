@@ -5,8 +5,7 @@ HYPOTHESIS_PROFILE=searching makes a long run of it.
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import cycle, product
+from itertools import product
 from typing import Protocol, TypedDict, cast
 
 import httpx
@@ -17,53 +16,16 @@ from jsonschema_rs import Draft202012Validator
 from schemathesis import GenerationMode
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.fronts import all_fronts
-from proxy.backends.client import PassthroughRequest, Pieces, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import (
-    EventSink,
-    ReplyEvent,
-    ReplyFinished,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCallStarted,
-)
-from proxy.conversation.requests import Question
-from proxy.errors import TemperError
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from tests.examples import examples
-from tests.fakes.backend import ScriptedBackend
+from tests.fuzz.requests import FRONTS, Tireless
 
 FEW = 15  # an example takes 0.1 s to make
 MOST = settings.default.max_examples if settings.default is not None else FEW
 EXAMPLES = examples(FEW) if MOST <= 100 else MOST
-
-REPLIES: list[list[ReplyEvent | TemperError]] = [
-    [TextDelta("Hi."), ReplyFinished("stop")],
-    [ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"), ReplyFinished("stop")],
-    [TextDelta('<tool_call>{"name": "0", "arguments": {}}'), ReplyFinished("length")],
-]
-
-
-@dataclass
-class Tireless(ScriptedBackend):
-    """Plays the same replies by turns, however often it is asked."""
-
-    turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
-
-    async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
-    ) -> ReplyEvents:
-        self.questions.clear()
-        self.scripts = [next(self.turns)]
-        async for batch in super().ask(question, headers):
-            yield batch
-
-    async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
-        yield b"data: [DONE]\n\n" if passage.stream else b"{}"
-
 
 SERVING = ServerOptions()
 APP = create_app(SERVING.alone(Tireless(counts=[9])), SERVING, Observers(meter=Metrics()))
@@ -79,7 +41,6 @@ WAYS = [
     for (path, method), mode in product(ASKED, GenerationMode)
     if "requestBody" in PATHS[path][method] or mode is GenerationMode.POSITIVE
 ]
-FRONTS = all_fronts()
 
 
 class Case(Protocol):

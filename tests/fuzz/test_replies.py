@@ -18,7 +18,7 @@ def test_no_broken_reply_breaks_its_reader(seed: int) -> None:
             raise
 
 
-def test_there_is_something_to_break() -> None:
+def test_there_are_many_replies_to_mutate() -> None:
     assert len(seeds()) > 500
     assert "<tool_call>" in dictionary()
     assert len(set(mutations(100, 0))) == 100

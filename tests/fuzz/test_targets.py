@@ -34,7 +34,7 @@ def loop() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[one.name for one in TARGETS])
-def test_nothing_is_found_at_once(target: Target) -> None:
+def test_every_target_accepts_its_first_inputs(target: Target) -> None:
     @settings(max_examples=examples(FEW), deadline=None, suppress_health_check=list(HealthCheck))
     @given(target.inputs)
     def judge(data: bytes) -> None:

@@ -1,15 +1,15 @@
 """A wire without a network: an engine that answers with exactly these bytes, in these pieces."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.backends.client import Backend, BackendWrapper
-from proxy.backends.connection_pool import Connection
-from proxy.backends.transport import BackendClient, Outgoing, translate_errors
+from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
+from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
+from proxy.backends.transport import BackendClient
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from tests.fakes.asgi import HandMadeClient
@@ -67,67 +67,75 @@ class Wire(asyncio.Transport):
         self._goes_on.set()
 
 
-class FedClient(BackendClient):
-    """A client of an engine whose n-th answer to a question is the n-th list of pieces.
+class FedPool(ConnectionPool):
+    """An engine whose n-th answer to a question is the n-th list of pieces.
 
     The last one is repeated; every document is missing.
     """
 
     def __init__(self, *answers: Pieces) -> None:
-        super().__init__("http://engine.test")
+        super().__init__(Endpoint("engine.test", 80), 5.0)
         self.questions: list[bytes] = []
         self._answers = answers
 
-    async def open(self, request: Outgoing, deadline: float) -> Connection:
-        method, path, _, body = request
+    async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
+        method, path, _ = head.partition(b"\r\n")[0].split(b" ")
         pieces: Pieces = [NOT_FOUND]
-        if method == "POST" and path in ("/v1/chat/completions", "/api/chat", "/v1/messages"):
+        if method == b"POST" and path in (b"/v1/chat/completions", b"/api/chat", b"/v1/messages"):
             self.questions.append(body)
             pieces = self._answers[min(len(self.questions), len(self._answers)) - 1]
         connection = Connection(asyncio.get_running_loop())
         connection.connection_made(Wire(connection, pieces))
-        with translate_errors(self.name):
-            await connection.begin(b"", body, deadline)
+        await connection.begin(b"", body, deadline)
         return connection
 
-    async def release(self, arriving: object) -> None:
-        if isinstance(arriving, Connection):
-            arriving.close()
+    def release(self, connection: Connection) -> None:
+        connection.close()
 
 
-class _Changing(BackendWrapper):
+class _Changing(LateBackend):
     """Stands for one backend after the other."""
 
-    def plug(self, backend: Backend) -> None:
-        self._backend = backend
+    name = "changing"
+
+    def __init__(self) -> None:
+        self.backend: Backend = ScriptedBackend()
+
+    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+        return put(self.backend)
+
+    async def _present(self) -> Backend:
+        return self.backend
+
+    async def models(self) -> tuple[BackendModel, ...]:
+        return await self.backend.models()
+
+    async def describe(self, model: str) -> Description:
+        return await self.backend.describe(model)
+
+    async def health(self) -> Health:
+        return await self.backend.health()
 
 
 @cache
 def _served() -> tuple[Edge, _Changing]:
     """Return an application, which takes long to make, and what stands for its backend."""
-    serving, changing = ServerOptions(), _Changing(ScriptedBackend())
+    serving, changing = ServerOptions(), _Changing()
     return create_app(serving.alone(changing), serving, Observers(meter=Metrics())), changing
 
 
 async def _ask(
-    engine: Callable[[BackendClient], Backend], wire: FedClient, client: HandMadeClient
+    engine: Callable[[BackendClient], Backend], fed: FedPool, client: HandMadeClient
 ) -> None:
     app, changing = _served()
-    changing.plug(engine(wire))
+    changing.backend = engine(BackendClient("http://engine.test", pool=fed))
     await client.call(app)
 
 
 def ask(
     engine: Callable[[BackendClient], Backend], client: HandMadeClient, *answers: Pieces
-) -> FedClient:
+) -> FedPool:
     """Ask Temper before an engine that answers so; returns what that engine was asked."""
-
-    async def asking() -> FedClient:
-        wire = FedClient(*answers)
-        try:
-            await _ask(engine, wire, client)
-        finally:
-            await wire.close()
-        return wire
-
-    return run(asking())
+    fed = FedPool(*answers)
+    run(_ask(engine, fed, client))
+    return fed

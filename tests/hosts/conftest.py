@@ -21,8 +21,3 @@ def hosts_can_be_made(request: pytest.FixtureRequest) -> None:
     """Leave all of it out, with the reason, where that is not so."""
     if problem := request.config.stash[MISSING]:
         pytest.skip(f"no extra brings hosts of their own: {problem}")
-
-
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def stream(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.hosts.network import Host, network
-from tests.hosts.programs import (
-    NEVER,
-    Client,
-    Engine,
-    client_on,
-    engine_on,
-    temper_on,
-    until,
-)
+from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, temper_on, until
 
 # enough for a fault in between, few enough for a test
 LONG = "[[tokens=4000;ms=20]]"
@@ -163,7 +155,7 @@ def test_a_stream_of_before_ends_when_its_host_is_back_and_the_next_is_served() 
 @pytest.mark.fault("F93")
 @pytest.mark.parametrize("fault", GONE)
 @pytest.mark.parametrize("where", ["engine", "client"])
-def test_what_is_short_loses_nothing(fault: str, where: str) -> None:
+def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
     """TCP sends again what was lost, in order and once."""
     patient = {"TEMPER_BACKEND__LOST_SECONDS": "60", "TEMPER_SERVER__STALL_SECONDS": "60"}
     with lan(**patient) as one:

@@ -14,8 +14,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 
-pytestmark = pytest.mark.anyio
-
 KEY = "the-key"
 LOCKED = ServerOptions(access=Access({"us": KEY}))
 ROUTES = (
@@ -63,7 +61,7 @@ async def test_a_key_in_the_address_is_no_key() -> None:
     "headers",
     [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer  {KEY}"}, {"x-api-key": KEY}],
 )
-async def test_with_the_key_everything_is(*, headers: dict[str, str], stream: bool) -> None:
+async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], stream: bool) -> None:
     async with temper(says("Hi."), serving=LOCKED) as front:
         answer = await front.ask(request(tools=None), stream=stream, headers=headers)
     assert answer.text == "Hi."

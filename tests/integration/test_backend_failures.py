@@ -16,9 +16,6 @@ from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 PLAIN = request(tools=None)
 QUICK = Timeouts(connect=1, first_byte=0.02, idle=0.02)
@@ -121,8 +118,7 @@ async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.ask(request(), stream=stream, headers=headers)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await front.backend.questions[1].left.wait()
+        await front.backend.questions[1].left.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_timeout"
     assert answer.status == (200 if stream else 504)
@@ -178,10 +174,7 @@ async def in_silence(front: Front, gate: asyncio.Event, lines: int) -> str:
     """Read a stream while nothing comes from behind; open the gate at so many events."""
     body = {**PLAIN, "stream": True}
     seen = ""
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        front.client.stream("POST", "/v1/chat/completions", json=body) as response,
-    ):
+    async with front.client.stream("POST", "/v1/chat/completions", json=body) as response:
         assert response.status_code == 200
         async for piece in response.aiter_text():
             seen += piece

@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import ClosedOut
 from proxy.guardrails.close_out import MARK, CloseOut
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.metrics import Metrics
@@ -28,9 +28,6 @@ from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 POLICY = Policy(close_out=CloseOut.STRUCTURAL)
 SERVING = ServerOptions(policy=POLICY)
@@ -96,11 +93,7 @@ RESPONSES: JsonObject = {
         {"type": "function_call_output", "call_id": "a", "output": '{"error": "no such city"}'},
     ],
 }
-PATHS = {
-    "/v1/chat/completions": CHAT,
-    "/v1/messages": MESSAGES,
-    "/v1/responses": RESPONSES,
-}
+PATHS = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, "/v1/responses": RESPONSES}
 # how an answer with a call ends
 REASONS = {
     "/v1/chat/completions": '"finish_reason":"tool_calls"',
@@ -180,7 +173,6 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
     async with (
         temper(GAVE_UP, Script((gate, AGAIN)), serving=serving) as front,
         front.client.stream("POST", path, content=body) as answer,
-        asyncio.timeout(PATIENCE_SECONDS),
     ):
         end, sign = ENDS[path]
         seen = b""
@@ -203,8 +195,7 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
 async def test_what_is_no_call_is_stopped_at_the_backend(*, stops: Script, stream: bool) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as front:
         answer = await front.ask(CHAT, stream=stream)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await front.backend.questions[1].left.wait()
+        await front.backend.questions[1].left.wait()
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
@@ -213,8 +204,7 @@ async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
         asking = asyncio.create_task(front.ask(CHAT, stream=stream))
         questions = [await front.backend.asked() for _ in range(2)]
         asking.cancel()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await questions[1].left.wait()
+        await questions[1].left.wait()
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ from tests.fakes.tool_servers import PATIENCE, program
 from tests.integration.test_dashboard import asked, code_of, following, objects
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
 REFUSED = "Error: a person refused this call; it was not made"
 UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
@@ -70,11 +68,10 @@ class Scene:
 
     async def pending(self, many: int = 1) -> list[JsonObject]:
         """Wait until so many calls wait for a person."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                _, state = await asked(self.front, "state")
-                if len(found := objects(state["confirmations"])) == many:
-                    return found
+        while True:
+            _, state = await asked(self.front, "state")
+            if len(found := objects(state["confirmations"])) == many:
+                return found
 
     async def answer(self, name: JsonValue, said: JsonObject) -> httpx.Response:
         """Say what a person says."""

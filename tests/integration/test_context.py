@@ -14,8 +14,6 @@ from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
 from tests.fakes.tokenizing import TokenizingBackend
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 4096
 SYSTEM: JsonObject = {"role": "system", "content": "Answer in one sentence."}
 QUESTION: JsonObject = {"role": "user", "content": "Which of the hundred cities is warm?"}
@@ -115,7 +113,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
-async def test_a_client_may_forbid_it(mode: str) -> None:
+async def test_a_client_may_forbid_compaction(mode: str) -> None:
     async with temper(costs(3 * WINDOW)) as front:
         with_window(front)
         headers = {"x-temper-compaction": mode}

@@ -24,8 +24,6 @@ from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 WORDS = ("It", " is", " sunny", ' "in"', " Paris", " today", ".")
 PLAIN = request(tools=None)
 ACCEPTING = {"x-temper-text-policy": "accept"}
@@ -103,11 +101,7 @@ def said() -> Steps:
 
 @pytest.mark.parametrize(
     ("asked", "headers", "is_direct"),
-    [
-        (PLAIN, {}, True),
-        (request(), ACCEPTING, True),
-        (PLAIN, {"idempotency-key": "k"}, False),
-    ],
+    [(PLAIN, {}, True), (request(), ACCEPTING, True), (PLAIN, {"idempotency-key": "k"}, False)],
 )
 async def test_a_client_gets_the_same_on_either_way(
     asked: JsonObject, headers: dict[str, str], *, is_direct: bool
@@ -175,6 +169,5 @@ async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
                         next(going_on, None)
                         if b'"content":"."' in piece:
                             break
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    await backend.questions[0].left.wait()
+                await backend.questions[0].left.wait()
         await engine.close()

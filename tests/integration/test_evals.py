@@ -5,8 +5,6 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_runs
 from temper_evals.results import ArmResult, results_of
@@ -14,8 +12,6 @@ from temper_evals.runs import ArmProgress
 from tests.fakes.command import ended
 from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 FAMILIES = ("single", "parallel", "failing", "none", "trap", "forced", "ordered")
 CONTROLS = ("temper", "temper-off", "temper-observe", "temper-accept")

@@ -17,7 +17,7 @@ from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.corpus.cases import TOOLS as CORPUS_TOOLS
 from tests.corpus.cases import Case
 from tests.corpus.genuine import genuine
@@ -25,8 +25,6 @@ from tests.corpus.quoted import quoted
 from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.spoken import calls, says
 from tests.fakes.whole_replies import completion_of
-
-pytestmark = pytest.mark.anyio
 
 PARIS = '{"city": "Paris"}'
 BARE = f'{{"name": "get_weather", "arguments": {PARIS}}}'

@@ -4,7 +4,6 @@ import inspect
 from pathlib import Path
 
 import httpx
-import pytest
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.fronts import FrontRoute, Fronts, all_fronts
@@ -15,8 +14,6 @@ from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 from tests.fakes.toy_dialect import Shouting
 from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:

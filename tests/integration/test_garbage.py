@@ -23,8 +23,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls
 
-pytestmark = pytest.mark.anyio
-
 GOOD = calls("get_weather", '{"city": "Paris"}')
 SOURCES = os.fspath(Path(proxy.__file__).parent)
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
-import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
@@ -23,8 +22,6 @@ from tests.fakes.front import CHAT, Front, request, serving_all
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.servers import Server
 from tests.fakes.sockets import listening
-
-pytestmark = pytest.mark.anyio
 
 GOOD = spoken.calls("get_weather", '{"city": "Paris"}')
 

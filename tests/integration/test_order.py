@@ -9,8 +9,6 @@ from proxy.settings import load_settings
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, request, temper
 
-pytestmark = pytest.mark.anyio
-
 WEATHER = spoken.calls("get_weather", '{"city": "Paris"}')
 TIME = spoken.calls("get_time", "{}")
 

@@ -15,8 +15,6 @@ from tests.fakes.backend import ScriptedBackend
 from tests.fakes.front import in_front_of, request, temper
 from tests.fakes.spoken import calls, says
 
-pytestmark = pytest.mark.anyio
-
 PLAIN = request(tools=None)
 PRICES: JsonObject = {
     "type": "object",

@@ -15,9 +15,6 @@ from tests.fakes.front import in_front_of, serving_all, temper, temper_before
 from tests.fakes.loopback import own_address
 from tests.fakes.scripted_backend import Asked, Ending, Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
 
 COMPLETIONS, EMBEDDINGS = "/v1/completions", "/v1/embeddings"
 JSON = {"content-type": "application/json"}
@@ -26,8 +23,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def has_left(question: Asked) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await question.left.wait()
+    await question.left.wait()
 
 
 async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -> None:

@@ -17,8 +17,6 @@ from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import says
 
-pytestmark = pytest.mark.anyio
-
 PLAIN = request(tools=None)
 BUSY = refuses(503, {"message": "busy", "type": "server_error"})
 
@@ -92,7 +90,7 @@ async def test_a_clients_session_decides(*, stream: bool) -> None:
         assert sorted(scene.asked()) == [0, 6]
 
 
-async def test_conversations_spread() -> None:
+async def test_conversations_spread_over_all_servers() -> None:
     async with fake_servers([says("Hi.")] * 80, [says("Hi.")] * 80) as scene:
         for number in range(80):
             asked = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])

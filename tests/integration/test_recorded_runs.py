@@ -10,7 +10,7 @@ from msgspec import structs
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers
@@ -30,8 +30,6 @@ from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
-
-pytestmark = pytest.mark.anyio
 
 OFFERED = (served("find", "search"), served("open", "search"))
 ASKS: JsonObject = {"type": "mcp", "server_label": "search"}

@@ -9,7 +9,7 @@ from proxy.api.app import ServerOptions
 from proxy.backends.transport import Timeouts
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.observers import Observers
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import replay_file
@@ -17,8 +17,6 @@ from tests.fakes import spoken
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import call_delta, calls, says
-
-pytestmark = pytest.mark.anyio
 
 GOOD = calls("get_weather", '{"city": "Paris"}')
 BROKEN = calls("get_weather", '{"city": "Paris", "days": "two"}')

@@ -22,8 +22,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 SLOTS = 4
 QUESTION = b'{"model": "m", "messages": [{"role": "user", "content": "Go on."}]}'
 FLOOD = 40  # requests of one client

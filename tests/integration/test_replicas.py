@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-import pytest
-
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
@@ -17,8 +15,6 @@ from tests.fakes.answers import Answer
 from tests.fakes.front import request, temper_before
 from tests.fakes.scripted_backend import Script, ScriptedBackend, refuses
 from tests.fakes.sockets import listening
-
-pytestmark = pytest.mark.anyio
 
 WINDOW = 4096
 _FRESH_ID = re.compile(rb"call_[0-9a-f]{24}")

@@ -16,7 +16,6 @@ from temper_evals.tiny_model.shipped import MODEL_FILE, WINDOW
 from temper_evals.tiny_model.tools import tool_named
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
 pytest.importorskip("xllamacpp", reason="needs the extra `embedded`")
 
 

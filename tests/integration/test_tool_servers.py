@@ -25,8 +25,6 @@ from tests.fakes.spoken import calls, says
 from tests.fakes.tool_servers import FakeSource, served
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 SEARCH = (served("find", "search"), served("open", "search"))
 ASKS: JsonObject = {"type": "mcp", "server_label": "search"}
 FOUND: JsonObject = {"role": "tool", "tool_call_id": "call_backend", "content": "21 degrees"}
@@ -203,7 +201,7 @@ async def test_without_tool_servers_nobody_can_ask_for_one(*, stream: bool) -> N
     assert (answer.status, answer.error["param"]) == (400, "tools.0.type")
 
 
-async def test_a_stranger_gets_no_tools() -> None:
+async def test_only_owners_of_tools_may_use_them() -> None:
     serving = ServerOptions(access=Access({"me": "mine", "you": "yours"}))
     tools = hosting(owners=frozenset({"me"}))
     async with temper(FIND, SAYS, serving=serving, tools=tools) as front:

@@ -16,8 +16,6 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.toy_engine import ToyEngine
 
-pytestmark = pytest.mark.anyio
-
 HELLO = b'model m-1\nsay "Hel"\nsay "lo"\ncost 3 2\nend\n'
 CALL = b'call get_weather {"city": "Paris", "days": 2}\nend\n'
 
@@ -64,7 +62,7 @@ async def test_a_reply_of_a_toy_engine_is_an_answer() -> None:
     assert first["said"] == [["user", "How is the weather in Paris?"]]
 
 
-async def test_its_calls_are_calls() -> None:
+async def test_its_tool_calls_are_read() -> None:
     async with served(ToyServer(CALL)) as front:
         answer = await front.ask(request())
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]

@@ -10,8 +10,6 @@ from tests.fakes.front import request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 
-pytestmark = pytest.mark.anyio
-
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = calls("get_weather", '{"city": "Paris"}')
 

@@ -9,8 +9,6 @@ from tests.fakes import spoken
 from tests.fakes.front import TOOLS, request, temper
 from tests.fakes.spoken import calls, says
 
-pytestmark = pytest.mark.anyio
-
 # members in an odd order, odd white space, escapes, numbers no serializer would write like this
 ODD = {
     "seed": b"12345678901234567890123",
@@ -179,7 +177,7 @@ LOCKED = ServerOptions(access=Access({"us": "front-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_who_authorizes_at_the_backend(
+async def test_the_backend_gets_its_own_key_or_that_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")

@@ -6,12 +6,10 @@ import pytest
 
 from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes import spoken
 from tests.fakes.front import CHAT, request, temper
 from tests.fakes.spoken import calls, says
-
-pytestmark = pytest.mark.anyio
 
 PLAIN = request(tools=None)
 RESPOND = {"x-temper-text-policy": "respond"}

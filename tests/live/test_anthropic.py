@@ -18,27 +18,16 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import TOOLS
+from tests.live.servers import answer_after_a_call, check_a_demanded_call, question
 
 KEY = os.environ.get("ANTHROPIC_UPSTREAM_KEY", "")
 MODEL = os.environ.get("ANTHROPIC_UPSTREAM_MODEL", "")
 URL = os.environ.get("ANTHROPIC_UPSTREAM_URL", ADDRESS)
-ASKED: JsonObject = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": "What is the weather in Paris? Use the tool."}],
-    "tools": list(TOOLS),
-    "max_tokens": 500,
-}
+ASKED = question(MODEL, max_tokens=500)
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not (KEY and MODEL), reason="ANTHROPIC_UPSTREAM_KEY and _MODEL are not set"),
-]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.skipif(
+    not (KEY and MODEL), reason="ANTHROPIC_UPSTREAM_KEY and _MODEL are not set"
+)
 
 
 @asynccontextmanager
@@ -49,30 +38,14 @@ async def temper() -> AsyncGenerator[Front, None]:
         yield front
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
-    async with temper() as front:
-        answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)
-    assert answer.error is None
-    assert [name for name, _ in answer.called][:1] == ["get_weather"]
-    assert answer.reason == "tool_calls"
+    await check_a_demanded_call(temper, ASKED, stream=stream)
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
-    async with temper() as front:
-        made = await front.ask({**ASKED, "tool_choice": "required"})
-        call = made.calls[0]
-        history: list[JsonValue] = [
-            {"role": "system", "content": "Be brief."},
-            *cast("list[JsonValue]", ASKED["messages"]),
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
-            {"role": "system", "content": "Answer in one sentence."},
-        ]
-        answer = await front.ask({**ASKED, "messages": history, "tool_choice": "none"})
-    assert answer.error is None
-    assert answer.text
-    usage = cast("JsonObject", answer.usage)
+    instructions = ("Be brief.", "Answer in one sentence.")
+    said: list[JsonValue] = [{"role": "system", "content": one} for one in instructions]
+    usage = cast("JsonObject", (await answer_after_a_call(temper, ASKED, *said)).usage)
     assert cast("int", usage["prompt_tokens"]) > 0
 
 

@@ -16,29 +16,18 @@ from proxy.api.app import ServerOptions
 from proxy.backends.detection import ollama_url
 from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from tests.fakes.front import Front, in_front_of
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.scripts import TOOLS
+from tests.live.servers import answer_after_a_call, check_a_demanded_call, question
 
 HOST, MODEL = os.environ.get("OLLAMA_HOST", ""), os.environ.get("OLLAMA_MODEL", "")
 WINDOW = 4096
-ASKED: JsonObject = {
-    "model": MODEL,
-    "messages": [{"role": "user", "content": "What is the weather in Paris? Use the tool."}],
-    "tools": list(TOOLS),
-    "temperature": 0,
-}
+ASKED = question(MODEL, temperature=0)
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not (HOST and MODEL), reason="OLLAMA_HOST and OLLAMA_MODEL are not set"),
-]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.skipif(
+    not (HOST and MODEL), reason="OLLAMA_HOST and OLLAMA_MODEL are not set"
+)
 
 
 @asynccontextmanager
@@ -52,27 +41,12 @@ async def temper() -> AsyncGenerator[Front, None]:
             await engine.unload()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
-    async with temper() as front:
-        answer = await front.ask({**ASKED, "tool_choice": "required"}, stream=stream)
-    assert answer.error is None
-    assert [name for name, _ in answer.called][:1] == ["get_weather"]
-    assert answer.reason == "tool_calls"
+    await check_a_demanded_call(temper, ASKED, stream=stream)
 
 
 async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
-    async with temper() as front:
-        made = await front.ask({**ASKED, "tool_choice": "required"})
-        call = made.calls[0]
-        history: list[JsonValue] = [
-            *cast("list[JsonValue]", ASKED["messages"]),
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
-        ]
-        answer = await front.ask({**ASKED, "messages": history, "tool_choice": "none"})
-    assert answer.error is None
-    assert answer.text
+    await answer_after_a_call(temper, ASKED)
 
 
 async def test_the_window_is_the_one_that_was_asked_for() -> None:

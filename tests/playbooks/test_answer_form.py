@@ -10,7 +10,7 @@ from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, RejectedReply, ReplyOutcome, outcome
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, write
 
 CITY: JsonSchema = {

@@ -38,7 +38,8 @@ from proxy.guardrails.close_out import MARK, CloseOut
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import TurnState
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, shown_text, write
 

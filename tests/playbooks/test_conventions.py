@@ -17,7 +17,7 @@ from proxy.facts import Asked, Dropped, RejectedReply, ReplyOutcome, Rescued, ou
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.tool_prompts.history import CONVENTIONS, find_convention
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import Playbook, make_request, write
 

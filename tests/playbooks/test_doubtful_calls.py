@@ -8,7 +8,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, Refused, RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 CALL = "[get_weather(city='Paris')]"
@@ -71,7 +71,6 @@ ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 
 
 @pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
-@pytest.mark.parametrize("stream", [False, True])
 def test_markup_that_is_written_again_is_never_the_answer(again: str, stream: bool) -> None:
     book = asked(f"{MARKED} is it.", stream=stream)
     write(book, again)
@@ -82,7 +81,6 @@ def test_markup_that_is_written_again_is_never_the_answer(again: str, stream: bo
     book.end()
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
 def test_where_nothing_is_left_of_it_the_answer_says_so(text: str, stream: bool) -> None:
     book = asked(text, *after_result(), stream=stream)
@@ -96,7 +94,6 @@ def test_an_envelope_beside_words_is_left_out_like_a_mark() -> None:
     assert shown_text(book) == f"It is done.\n\n{SAID}"
 
 
-@pytest.mark.parametrize("stream", [False, True])
 def test_words_that_were_shown_stay_where_a_call_is_written_again(stream: bool) -> None:
     book = Playbook.of(make_request(*after_result(), stream=stream)).ask()
     write(book, f"It is three.\n{MARKED}")
@@ -126,7 +123,6 @@ def test_thoughts_before_a_doubtful_call_are_not_among_its_words() -> None:
     assert shown_text(book).startswith("is it.")
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", [CALL, MARKED, f"Sure.\n{MARKED}"])
 def test_a_call_of_a_result_is_refused_as_a_structure_too(text: str, stream: bool) -> None:
     book = Playbook.of(make_request(*after_result(), stream=stream)).ask()

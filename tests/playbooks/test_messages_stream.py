@@ -7,9 +7,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReasoningDelta, ReplyEvent, ReplyStarted
 from proxy.dialects.anthropic_messages.encode import MessageStream
-from proxy.dialects.front import Problem
+from proxy.dialects.front import Problem, StreamEncoder
 from proxy.errors import CallBrokeOff
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client, Written, replies
@@ -28,9 +28,10 @@ def thoughtful(draw: st.DrawFn) -> list[ReplyEvent]:
     return [ReplyStarted("c1"), *events]
 
 
-def show(turn: Turn, answers: list[list[ReplyEvent]]) -> tuple[list[ReplyEvent], bytes, bool]:
+def show(
+    stream: StreamEncoder, turn: Turn, answers: list[list[ReplyEvent]]
+) -> tuple[list[ReplyEvent], bytes, bool]:
     """Return what a turn shows, how it is written, and whether it broke off."""
-    stream = MessageStream(terms())
     events: list[ReplyEvent] = []
     payload = stream.keep_alive()
     for answer in answers:
@@ -56,7 +57,7 @@ def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
     answers: list[list[ReplyEvent]], policy: Policy
 ) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
-    events, payload, is_broken = show(turn, answers)
+    events, payload, is_broken = show(MessageStream(terms()), turn, answers)
     check(payload, is_broken=is_broken)
     client = Client()
     client.see(events)

@@ -25,15 +25,13 @@ from proxy.facts import (
     repairs,
 )
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy, begin, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 PARIS = '{"city": "Paris"}'
 
-RAN = (
-    assistant_message("", (ToolCall("a", "get_time", "{}"),)),
-    tool_result("a", "noon"),
-)
+RAN = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 
 
 def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:

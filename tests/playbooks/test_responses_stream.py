@@ -5,34 +5,11 @@ from hypothesis import strategies as st
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.front import Problem
-from proxy.errors import CallBrokeOff
-from proxy.inference.preparation import Policy
-from proxy.inference.turn import Turn
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import CountedIds, make_request, prepare
 from tests.fakes.responses import StreamJudge, decode, member, objects, read_stream, whole
-from tests.playbooks.test_messages_stream import thoughtful
+from tests.playbooks.test_messages_stream import show, thoughtful
 from tests.playbooks.test_streaming_properties import POLICIES, TOOLS, Client
-
-BROKEN = Problem(502, "server_error", "It broke off.", "call_broke_off")
-
-
-def show(turn: Turn, answers: list[list[ReplyEvent]]) -> tuple[list[ReplyEvent], bytes, bool]:
-    """Return what a turn shows, how it is written, and whether it broke off."""
-    encoder = decode().answering.begin(None)
-    events: list[ReplyEvent] = []
-    payload = encoder.keep_alive()
-    for answer in answers:
-        if turn.next_question() is None:
-            break
-        for event in answer:
-            try:
-                batch = turn.receive(event)
-            except CallBrokeOff:
-                return events, payload + encoder.fail(BROKEN), True
-            events += batch
-            payload += encoder.encode_all(batch)
-    return events, payload + encoder.end(), False
 
 
 def texts(output: JsonValue, kind: str) -> str:
@@ -45,7 +22,7 @@ def test_a_turn_is_written_as_a_sound_stream_of_all_that_it_shows(
     answers: list[list[ReplyEvent]], policy: Policy
 ) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
-    events, payload, is_broken = show(turn, answers)
+    events, payload, is_broken = show(decode().answering.begin(None), turn, answers)
     read = read_stream(payload)
     StreamJudge().judge(read)
     client = Client()

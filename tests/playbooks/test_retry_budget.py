@@ -3,7 +3,7 @@
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.facts import ReplyOutcome, Withheld, outcome, repairs
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, prepare, write
 
 

@@ -18,7 +18,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.facts import BrokeOff, RejectedReply, ReplyOutcome, attempts, outcome
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import TurnState
 from tests.fakes.playbook import CLOCK, WEATHER, Playbook, call, make_request, make_tool, write
 

@@ -20,7 +20,7 @@ from proxy.errors import CallBrokeOff
 from proxy.facts import attempts
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.schemas.schema import compile_schema
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 

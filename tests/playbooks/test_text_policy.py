@@ -19,7 +19,7 @@ from proxy.conversation.workflows import Workflow
 from proxy.facts import RejectedReply, ReplyOutcome, attempts, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 ACCEPT = Policy(text_policy=TextPolicy.ACCEPT)
@@ -55,12 +55,7 @@ def announced(policy: Policy | None = None) -> Playbook:
 
 @pytest.mark.parametrize(
     ("policy", "is_offered"),
-    [
-        (Policy(), False),
-        (ACCEPT, False),
-        (RESPOND, True),
-        (REQUIRE, False),
-    ],
+    [(Policy(), False), (ACCEPT, False), (RESPOND, True), (REQUIRE, False)],
 )
 def test_the_tool_for_answers_is_offered_where_it_may_help(
     policy: Policy, is_offered: bool

@@ -10,7 +10,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import RejectedReply, ReplyOutcome, attempts, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 from tests.fakes.unread_calls import HELD, SEEN, TOOLS
 

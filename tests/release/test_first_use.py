@@ -58,7 +58,7 @@ def served(installed: Installed) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_it_says_which_it_is(installed: Installed) -> None:
+def test_version_names_commit_python_and_engine(installed: Installed) -> None:
     told = ask(installed, "--version").stdout
     version = re.escape(VERSION)
     commit, python, engine = "commit [0-9a-f]{12}", r"Python 3\.\d+\.\d+", r"embedded .+ [\d.]+"

@@ -162,7 +162,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 yield running
 
 
-@pytest.mark.parametrize("stream", [False, True])
 def test_tools_are_called_as_their_schemas_say(served: Served, *, stream: bool) -> None:
     for wish, name in WISHES[::4]:
         answer = served.temper.ask(wish, TOOLS, stream=stream)

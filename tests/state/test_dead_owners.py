@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
-import pytest
 
 from proxy.conversation import json
 from tests.fakes import spoken
@@ -17,8 +16,6 @@ from tests.fakes.sockets import listening
 from tests.patience import PATIENCE_SECONDS
 from tests.state.replicas import CHAT, SAID, SECRET, replica
 from tests.state.servers import StoreServer
-
-pytestmark = pytest.mark.anyio
 
 
 @contextmanager

@@ -3,15 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.fakes import spoken
 from tests.fakes.scripted_backend import Script, refuses
 from tests.state.conftest import PROGRAMS
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
-
-pytestmark = pytest.mark.anyio
 
 REPLAYED = "idempotent-replayed"
 

@@ -19,8 +19,6 @@ from tests.state.replicas import RESPONSES, Replica, field_of, replicas
 from tests.state.servers import StoreServer
 from tests.test_repository import read
 
-pytestmark = pytest.mark.anyio
-
 USUAL_MS = 200  # what does not answer by then does not answer
 GUIDE = read("docs/guides/shared-state.md")
 ALONE = "x-temper-state"

@@ -1,13 +1,9 @@
 """Responses that one replica has answered, and another goes on from."""
 
-import pytest
-
 from proxy.conversation import json
 from tests.fakes import spoken
 from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_any_replica_goes_on_from_what_another_has_answered(any_store: StoreServer) -> None:

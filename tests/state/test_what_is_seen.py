@@ -1,11 +1,7 @@
 """What somebody sees who watches the store: nothing for ordinary requests, and nothing readable."""
 
-import pytest
-
 from tests.state.replicas import SECRET, replicas
 from tests.state.servers import StoreServer, monitored
-
-pytestmark = pytest.mark.anyio
 
 KEY, QUESTION, API_KEY = "order-4711", "How warm is it in Graz?", "sk-of-a-client"
 HIDDEN = (KEY, QUESTION, API_KEY, SECRET, "Graz", "warm", "resp_", "msg_", "item_")

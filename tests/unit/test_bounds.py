@@ -14,8 +14,11 @@ from proxy import bounds
 from proxy.api.errors import DASHBOARD_PROBLEMS
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
+from proxy.dialects.front import IdsAndClock, Sender
+from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import RequestTooLarge
@@ -25,6 +28,7 @@ from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable, parse_number
 from proxy.guardrails.schemas.arguments import BrokenArguments, check
+from proxy.guardrails.schemas.schema import compile_schema
 from proxy.guardrails.schemas.workload import Workload
 from proxy.mcp.specification import CallLimits
 from proxy.observability.recording import read_recording
@@ -36,6 +40,7 @@ from proxy.state.tried_models import TriedModels
 from proxy.tools.results import cut
 from tests.corpus.cases import NOW, Case, ask, outcome
 from tests.corpus.spellings import JSON
+from tests.fakes.responses import make_store
 from tests.test_repository import REPOSITORY
 from tests.unit.guardrails.schemas.test_workload import doubling
 from tests.unit.state.test_tried_models import tried
@@ -125,6 +130,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
     "FILE_BYTES": lambda path: read_text(sparse(path, bounds.FILE_BYTES + 1)),
     "RECORDED_BYTES": lambda path: [*read_recording(sparse(path, bounds.RECORDED_BYTES + 1))],
     "KEY_PARTS": lambda path: read_toml(written_in(path, "a." * bounds.KEY_PARTS + "a = 1")),
+    "SCHEMA_BYTES": lambda _: compile_schema({"title": "x" * bounds.SCHEMA_BYTES}),
     "DIGITS": lambda path: read_toml(written_in(path, "a = 0x" + "1" * bounds.DIGITS)),
     "HEADER_FIELDS": lambda path: read_header(with_fields(path, bounds.HEADER_FIELDS + 1)),
     "NAME_BYTES": lambda _: TypeAdapter(File).validate_python("x" * (bounds.NAME_BYTES + 1)),
@@ -186,6 +192,17 @@ def remembers(folder: Path, size: int) -> bool:
     return models.all() != ()
 
 
+def is_stored(_: Path, count: int) -> bool:
+    items: list[JsonValue] = [{"role": "user", "content": "Hi"}] * count
+    front = ResponsesFront(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
+    builder = front.decode(json.dump({"input": items}), Sender()).answering.builder(ReplyStarted())
+    answer = json.parse(builder.build())
+    assert isinstance(answer, dict)
+    is_kept = front.store is not None and front.store.find("", "resp_0") is not None
+    assert answer["store"] is is_kept
+    return is_kept
+
+
 # What becomes of an amount, where that is within the bound.
 WITHIN: dict[str, Callable[[Path, int], bool]] = {
     "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
@@ -196,6 +213,7 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
     "LEVELS": lambda _, count: is_read("{a:" * count + "1" + "}" * count),
     "DIGITS": lambda _, count: is_number(count),
     "OPENINGS": lambda _, count: calls_behind("<tool_call> x " * (count - 1)),
+    "STORED_ITEMS": is_stored,
     "TRIED_BYTES": remembers,
     "RESULT_CHARACTERS": lambda _, size: cut("x" * size, CallLimits().result_chars) == "x" * size,
 }
@@ -218,6 +236,8 @@ SERVED = {
     "VALUES": "faults/test_tool_servers.py",
     "ITEMS": "faults/test_tool_servers.py",
     "TOOLS": "faults/test_tool_servers.py",
+    "UNASKED": "faults/test_tool_servers.py",
+    "UNASKED_A_SECOND": "unit/mcp/test_connecting.py",
     "PAGES": "faults/test_tool_servers.py",
     "RESPONSE_BYTES": "unit/state/test_shared_responses.py",
     "PROBLEMS": "faults/test_files.py",

@@ -14,7 +14,7 @@ from proxy.engine import converse
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CountedIds, make_request, prepare
@@ -86,13 +86,9 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
         collect(make_turn(), ScriptedBackend([[endless]]))
 
 
-def test_closing_the_conversation_closes_the_question_upstream() -> None:
+async def test_closing_the_conversation_closes_the_question_upstream() -> None:
     backend = ScriptedBackend([[TextDelta("a"), TextDelta("b"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
-
-    async def leave_early() -> None:
-        async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
-            assert await anext(batches) == [TextDelta("a")]
-
-    asyncio.run(leave_early())
+    async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
+        assert await anext(batches) == [TextDelta("a")]
     assert backend.closed == 1

@@ -8,6 +8,7 @@ from proxy.facts import (
     Compacted,
     Dropped,
     Fact,
+    JudgedAttempt,
     LadderEnded,
     Refused,
     RejectedReply,
@@ -16,17 +17,16 @@ from proxy.facts import (
     ReplyOutcome,
     Rescued,
     ToolRan,
-    Try,
     Unchecked,
     WindowFilled,
     attempts,
     context,
+    judged_attempts,
     last_defect,
     outcome,
     repairs,
     report,
     tools,
-    tries,
 )
 
 ASKED = Asked("as asked")
@@ -107,11 +107,11 @@ def test_the_shape_of_a_conversation_is_told_in_one_line() -> None:
 
 def test_a_try_has_the_defect_of_its_own_reply() -> None:
     first: list[Fact] = [RejectedReply("stray"), Asked("as_asked"), RESCUED, RejectedReply("prose")]
-    assert tries([*first, RESCUED, Asked("nudged"), LadderEnded("prose")]) == (
-        Try("as_asked", "prose"),
-        Try("nudged"),
+    assert judged_attempts([*first, RESCUED, Asked("nudged"), LadderEnded("prose")]) == (
+        JudgedAttempt("as_asked", "prose"),
+        JudgedAttempt("nudged"),
     )
-    assert tries([RESCUED]) == ()
+    assert judged_attempts([RESCUED]) == ()
 
 
 def test_calls_of_the_operators_tools_are_counted_by_server() -> None:

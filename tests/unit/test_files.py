@@ -4,7 +4,7 @@ import pytest
 
 from proxy import bounds
 from proxy.errors import InvalidConfiguration
-from proxy.files import read_text, read_toml
+from proxy.files import list_shipped, read_text, read_toml
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -45,3 +45,15 @@ def test_the_setting_that_names_a_file_is_the_one_that_is_refused(tmp_path: Path
     assert refused.value.setting == "server.keys_file"
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         read_text(tmp_path / "a\0b")
+
+
+@pytest.mark.parametrize("folder", ["models", "announcements"])
+def test_what_is_shipped_is_within_an_installed_package_and_beside_one_in_a_checkout(
+    folder: str, tmp_path: Path
+) -> None:
+    beside = list_shipped(folder)
+    assert [file.name for file in beside] == sorted(file.name for file in beside)
+    assert all(file.name.endswith(".toml") for file in beside)
+    (tmp_path / folder).mkdir()
+    written(tmp_path / folder, b"")
+    assert [file.name for file in list_shipped(folder, tmp_path)] == ["temper.toml"]

@@ -8,7 +8,7 @@ import pytest
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCallStarted
 from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.runner import carry_out
 from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
 from proxy.tool_rounds.run import Run
@@ -16,8 +16,6 @@ from proxy.tool_rounds.terms import RunTerms, Stop
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls
-
-pytestmark = pytest.mark.anyio
 
 CLOCK_CALLED = calls("get_time")
 NOON: list[ReplyEvent] = [TextDelta("It is noon."), ReplyFinished("stop")]

@@ -13,7 +13,6 @@ import pytest
 from proxy import systems
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
 NUMBER = signal.SIGUSR1
 
 
@@ -34,7 +33,7 @@ async def test_a_signal_is_heard_in_the_event_loop_while_the_block_runs(system: 
         heard.append(number)
         woken.set()
 
-    with systems.heard_signals((NUMBER,), act):
+    with systems.handle_signals((NUMBER,), act):
         signal.raise_signal(NUMBER)
         await asyncio.wait_for(woken.wait(), PATIENCE_SECONDS)
     assert heard == [NUMBER]
@@ -62,15 +61,15 @@ def test_a_tree_is_killed_as_a_whole() -> None:
 
 def test_a_program_is_wrapped_where_it_would_outlive_us(monkeypatch: pytest.MonkeyPatch) -> None:
     start = (sys.executable, "-P", "-S")
-    wrapped = systems.dies_with_us(("run", "this"), "/wrapper.py")
+    wrapped = systems.tie_to_parent(("run", "this"), "/wrapper.py")
     assert wrapped == (*start, "/wrapper.py", str(os.getpid()), "run", "this")
 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    wrapped = systems.dies_with_us(("run",), "/wrapper.py")
+    wrapped = systems.tie_to_parent(("run",), "/wrapper.py")
     assert wrapped == (*start, "-m", "proxy.processes.parent_death", str(os.getpid()), "run")
 
     monkeypatch.setattr(sys, "platform", "win32")
-    assert systems.dies_with_us(("run",), "/wrapper.py") == ("run",)
+    assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
 async def test_keys_are_polled_where_nothing_can_wait_for_them(
@@ -81,7 +80,7 @@ async def test_keys_are_polled_where_nothing_can_wait_for_them(
     monkeypatch.setitem(sys.modules, "msvcrt", console)
     monkeypatch.setattr(sys, "platform", "win32")
     heard: asyncio.Queue[bytes] = asyncio.Queue()
-    with systems.heard_keys(heard.put_nowait):
+    with systems.handle_keys(heard.put_nowait):
         found = [await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) for _ in range(2)]
     assert found == [b"x", b"q"]
 
@@ -98,7 +97,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 async def test_writing_waits_for_a_terminal_whose_keys_are_heard(terminal: int) -> None:
-    with systems.heard_keys(print):
+    with systems.handle_keys(print):
         assert os.get_blocking(terminal)
 
 

@@ -58,7 +58,6 @@ class RequestContext(msgspec.Struct):
     upstream: dict[str, str] = msgspec.field(default_factory=dict)
     prepared: PreparedRequest | None = None
     owned: "tuple[ServedTool, ...]" = ()
-    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,7 @@ class Chat:
         if self.tools is not None:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
-        context.priority = self.preparation.priority_of(sender)
-        context.live.priority = context.priority.value
+        context.live.priority = self.preparation.priority_of(sender).value
         with service.lease_for(request, has_prompt=not decoded.load_answer) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
@@ -159,7 +157,7 @@ class Chat:
         finally:
             live.prefix_broken = turns.prefix_broken
         key = client_key(context.sender, context.connection.scope)
-        slot = partial(service.admission.slot, key, context.priority, live.number)
+        slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)

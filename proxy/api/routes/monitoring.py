@@ -11,12 +11,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from proxy.backends.client import Health
+from proxy.backends.client import Health, best_health
 from proxy.conversation.json import JsonObject
-from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
-from proxy.processes.managed import Managed
-from proxy.serving.services import Service, Services, best_of
+from proxy.processes.managed import ManagedBackend
+from proxy.serving.services import Service, Services
 
 if TYPE_CHECKING:
     from proxy.serving.tool_hosting import ToolHosting
@@ -46,7 +45,7 @@ def health_router(services: Services) -> APIRouter:
     async def ready() -> JSONResponse:
         """Return whether a request would be answered now, and how each of several servers does."""
         healths = await services.healths()
-        health = best_of(healths)
+        health = best_health(healths.values())
         told: JsonObject = {"status": health.value, "backend": services.name}
         if len(healths) > 1:
             told["servers"] = {name: state.value for name, state in healths.items()}
@@ -68,11 +67,13 @@ def health_router(services: Services) -> APIRouter:
 
 
 def metrics_router(
-    services: Services, observers: Observers, meter: Metrics, tools: "ToolHosting | None" = None
+    services: Services, observers: Observers, tools: "ToolHosting | None" = None
 ) -> APIRouter:
-    """Make the route that Prometheus and inference gateways ask: all counters of all workers."""
-    meter.follow(service.title for service in services)
+    """Make the route that Prometheus and inference gateways ask, if requests are counted."""
     router = APIRouter(tags=["metrics"])
+    if (meter := observers.meter) is None:
+        return router
+    meter.follow(service.title for service in services)
 
     async def look_at(service: Service) -> None:
         felt: dict[str, Health] = {}
@@ -80,7 +81,7 @@ def metrics_router(
             async with asyncio.timeout(_PATIENCE):
                 felt = await service.healths()
         are_up = {name: state is Health.READY for name, state in felt.items()}
-        restarts = service.backend.restarts if isinstance(service.backend, Managed) else 0
+        restarts = service.backend.restarts if isinstance(service.backend, ManagedBackend) else 0
         meter.report_backend(service.title, are_up, restarts=restarts)
 
     @router.get(METRICS_PATH, response_class=Response, responses=_EXPOSITION)

@@ -123,7 +123,7 @@ class OllamaRoutes:
         return None
 
     async def _body(self, request: Request) -> bytes:
-        limits = replace(self.reader.body, any_type=True)
+        limits = replace(self.reader.body, takes_any_type=True)
         return await read_body(request.scope, request.receive, limits)
 
     async def _pass_on(

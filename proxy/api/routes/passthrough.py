@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar
 
 import anyio
@@ -24,13 +25,14 @@ from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
-    decode_passage,
     note_status,
     sender_of,
 )
 from proxy.api.streaming import Deadline, StreamTimeouts
 from proxy.backends.client import PassthroughRequest, Pieces
+from proxy.conversation import json
 from proxy.dialects import sse
+from proxy.dialects.raw_json import nodes_in, read_object
 from proxy.errors import BackendSpokeNonsense, TemperError
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.observers import Observers
@@ -39,6 +41,11 @@ from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import Service, load_wait
 
 logger = logging.getLogger(__name__)
+
+# paths: the field that the model reads, and whether the answer can be a stream
+PASSED_ON = MappingProxyType(
+    {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,13 @@ class Relay:
     observers: Observers = field(default_factory=Observers)
 
     def read(self, body: bytes) -> PassthroughRequest:
-        """Read a request; raises `InvalidRequest`."""
-        return decode_passage(self.path, body)
+        """Read only the model and the kind of answer; raises `InvalidRequest`."""
+        nodes, (text_field, may_stream) = nodes_in(read_object(body), body), PASSED_ON[self.path]
+        model, stream = nodes.word("model"), nodes.value("stream")
+        fields = json.split_object(body)
+        return PassthroughRequest(
+            self.path, text_field, model, fields, stream=may_stream and stream is True
+        )
 
     async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
         """Return what the backend of a service is asked."""

@@ -1,8 +1,6 @@
 """What clients can look up: models, none of which is ever loaded for it, and kept responses."""
 
 from asyncio import to_thread
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -78,8 +76,6 @@ _UPGRADE = Problem(
     headers={"upgrade": "HTTP/1.1"},
 )
 
-P = ParamSpec("P")
-
 
 def responses_router(store: ResponseStore | None) -> APIRouter:
     """Make the routes; without a store nothing is found. A response belongs to its owner's key."""
@@ -101,7 +97,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
     @router.get(_ONE)
     async def show(request: Request) -> Response:
         """Show a response that was kept."""
-        return await _answer(request, store, responses.retrieve, request.query_params)
+        return await _answer(request, store, responses.retrieve)
 
     @router.delete(_ONE)
     async def delete(request: Request) -> Response:
@@ -111,7 +107,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
     @router.get(f"{_ONE}/input_items")
     async def list_inputs(request: Request) -> Response:
         """List the items that a response was made from, with those of all before it."""
-        return await _answer(request, store, responses.list_inputs, request.query_params)
+        return await _answer(request, store, responses.list_inputs)
 
     @router.post(f"{_ONE}/cancel")
     async def cancel(request: Request) -> Response:
@@ -122,14 +118,10 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 
 
 async def _answer(
-    request: Request,
-    store: ResponseStore | None,
-    find: Callable[Concatenate[ResponseStore | None, str, str, P], bytes | Problem],
-    *args: P.args,
-    **kwargs: P.kwargs,
+    request: Request, store: ResponseStore | None, answer: responses.LookUp
 ) -> Response:
     owner, name = sender_of(request.scope).owner, request.path_params["response_id"]
-    found = await to_thread(find, store, owner, name, *args, **kwargs)
+    found = await to_thread(answer, store, owner, name, request.query_params)
     if isinstance(found, Problem):
         return error_response(found, request.scope)
     return Response(found, 200, media_type="application/json")

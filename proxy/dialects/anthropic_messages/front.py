@@ -1,12 +1,23 @@
-"""Messages as a front end: `POST /v1/messages` and the counting of its tokens."""
+"""Messages as a front end: `POST /v1/messages` and the counting of its tokens.
 
+The order of what is written for backends is fixed, and values go as they were written. What nobody
+may lean on, such as marks for the cache, leaves no trace: the same conversation always gives the
+same bytes.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+
+from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.conversation.json import JsonSchema, JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import ReplyStarted
+from proxy.conversation.requests import Request, ThinkingOptions
+from proxy.conversation.tools import Tool
 from proxy.dialects import sse
-from proxy.dialects.anthropic_messages.decode import DecodedMessages, decode_request
 from proxy.dialects.anthropic_messages.encode import (
     MESSAGE_STOP,
     MessageBuilder,
@@ -14,17 +25,34 @@ from proxy.dialects.anthropic_messages.encode import (
     MessageStream,
     error_reply,
 )
-from proxy.dialects.anthropic_messages.schema import messages_schemas
-from proxy.dialects.foreign_history import PICTURE
+from proxy.dialects.anthropic_messages.history import read_history
+from proxy.dialects.anthropic_messages.schema import MessagesRequest, messages_schemas
+from proxy.dialects.anthropic_messages.table import FIELDS
+from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in
+from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
 from proxy.dialects.front import (
+    Answering,
     Decoded,
     ErrorReply,
+    IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
     Sender,
-    StampedAnswering,
 )
+from proxy.dialects.lenient_json import as_text, parse_object
+from proxy.dialects.raw_json import Members, nodes_in, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import check, schema_or_any
+from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
+
+# An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
+_SHORT = 1_024
+_USUAL_SHARE = 0
+
+_SWITCHES = {"enabled": True, "disabled": False}
+_COPIED = ("temperature", "top_p", "top_k", "temper")
 
 # what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
@@ -46,10 +74,10 @@ class MessagesFront:
         return messages_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        return self._answerable(decode_request(body), sender)
+        return self._decode(body, sender)
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        return self._answerable(decode_request(body, is_count=True), sender)
+        return self._decode(body, sender, is_count=True)
 
     def encode_count(self, tokens: int) -> bytes:
         """Write how many tokens a prompt has, those that are cached included."""
@@ -61,41 +89,101 @@ class MessagesFront:
     def is_complete(self, end: bytes) -> bool:
         return end.endswith(MESSAGE_STOP)
 
-    def _answerable(self, decoded: DecodedMessages, sender: Sender) -> Decoded:
-        answering = MessagesAnswering(decoded, self.stamp, sender.request_id)
+    def _decode(self, body: bytes, sender: Sender, *, is_count: bool = False) -> Decoded:
+        value = read_object(body)
+        checked, nodes = check(MessagesRequest, value), nodes_in(value, body)
+        for name, member in value.items():
+            if member:
+                FIELDS.check(name, member)
+        if checked.max_tokens is None and not is_count:
+            raise InvalidRequest("Field required", "max_tokens")
+        offered = ToolSet(nodes.elements("tools"))
+        messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
+        if offered.has_search:
+            facts = (Omitted("tool_search"), *facts)
+        request = _request(checked, messages, offered.offered)
+        request = replace(request, fields=_fields(request, nodes))
         # a summary, and what has no tools to call, ends in prose
         is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
-        accepts_prose = is_summary or not decoded.request.tools
         # no string can hold this, as its quotes would be escaped
-        has_pictures = PICTURE in decoded.request.fields["messages"]
-        blindness = _NO_SIGHT if has_pictures else ""
+        has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
-            decoded.request, answering, decoded.facts, accepts_prose, blindness=blindness
+            request,
+            self._answering(checked, sender.request_id),
+            facts,
+            accepts_prose=is_summary or not request.tools,
+            blindness=_NO_SIGHT if has_pictures else "",
         )
 
+    def _answering(self, checked: MessagesRequest, request_id: str) -> Answering:
+        stamp, new_call_id = self.stamp, partial(self.stamp.call_id, "toolu_")
 
-@dataclass(frozen=True, slots=True)
-class MessagesAnswering(StampedAnswering):
-    """One answer to a Messages request, with the model's name as the client wrote it."""
+        def identify(started: ReplyStarted) -> MessageOptions:
+            return MessageOptions(
+                f"msg_{stamp.token()}",
+                checked.model or started.model or "",
+                request_id,
+                new_call_id,
+                # without room for an answer the client only wants the prompt to be read
+                shows_nothing=checked.max_tokens == 0,
+                reports_edits=checked.context_management is not None,
+            )
 
-    decoded: DecodedMessages
-    stamp: IdsAndClock
-    request_id: str
-    call_prefix: ClassVar[str] = "toolu_"
+        return IdentifiedAnswering(identify, MessageStream, MessageBuilder, new_call_id)
 
-    def begin(self, first: ReplyEvent | None) -> MessageStream:
-        return MessageStream(self._terms(first))
 
-    def builder(self, first: ReplyEvent | None) -> MessageBuilder:
-        return MessageBuilder(self._terms(first))
+def _request(
+    checked: MessagesRequest, messages: tuple[Message, ...], tools: tuple[Tool, ...]
+) -> Request:
+    limit, choice = checked.max_tokens, checked.tool_choice
+    return Request(
+        model=checked.model or "",
+        messages=messages,
+        fields={},
+        tools=tools,
+        tool_choice=choice_in(checked, tools),
+        parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
+        stream=bool(checked.stream),
+        max_tokens=None if limit is None else max(1, limit),
+        stop_strings=any(checked.stop_sequences or ()),
+        wants_stop=any(checked.stop_sequences or ()),
+        shows_rounds=bool(checked.temper and checked.temper.tool_rounds),
+        answer_schema=_answer_schema(checked),
+        workflow=workflow_in(checked.temper, messages, tools),
+        answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,
+        session=_session_in(checked.metadata),
+        thinking=_thinking(checked),
+    )
 
-    def _terms(self, first: ReplyEvent | None) -> MessageOptions:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        return MessageOptions(
-            f"msg_{self.stamp.token()}",
-            self.decoded.request.model or started.model or "",
-            self.request_id,
-            self.new_call_id,
-            shows_nothing=self.decoded.shows_nothing,
-            reports_edits=self.decoded.asks_for_edits,
-        )
+
+def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
+    """Return what Claude Code writes into the id of the user; any other id may be a person's."""
+    told = parse_object(as_text((metadata or {}).get("user_id")))
+    return as_text((told or {}).get("session_id"))
+
+
+def _thinking(checked: MessagesRequest) -> ThinkingOptions:
+    """Read what is said of thoughts; what is `adaptive` is left to the model."""
+    said, config = checked.thinking, checked.output_config
+    effort = (None if config is None else config.effort) or ""
+    if said is None or said.type not in _SWITCHES:
+        return ThinkingOptions(effort=effort)
+    is_on = _SWITCHES[said.type]
+    return ThinkingOptions(is_on, effort, said.budget_tokens if is_on else None)
+
+
+def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:
+    config = checked.output_config
+    wanted = checked.output_format if config is None or config.format is None else config.format
+    return None if wanted is None else schema_or_any(wanted.schema_)
+
+
+def _fields(request: Request, nodes: Members) -> dict[str, bytes]:
+    fields = write_fields(request, nodes, _COPIED)
+    if request.stop_strings:
+        fields["stop"] = nodes["stop_sequences"].source
+    if request.answer_schema is not None:
+        wanted = (nodes.inner("output_config").get("format") or nodes["output_format"]).members()
+        described = {"schema": wanted["schema"].source} if "schema" in wanted else {}
+        fields["response_format"] = write_answer_format({"name": b'"answer"', **described})
+    return fields

@@ -14,7 +14,10 @@ from proxy.dialects.foreign_history import (
     HistoryCall,
     HistoryEntry,
     Part,
+    assistant_entry,
     is_replayed,
+    result_entry,
+    user_entry,
     write_arguments,
     write_picture,
 )
@@ -209,9 +212,9 @@ def read_history(
             if role == _SYSTEM:  # what becomes of it depends on what stands before it
                 _read_system(history, blocks, tools, findings)
                 continue
-            alone, inside = ForeignHistory(), Findings()
-            (_read_user if role == _USER else _read_assistant)(alone, blocks, inside)
-            found = _Converted(alone.entries, inside)
+            inside = Findings()
+            read = _read_user if role == _USER else _read_assistant
+            found = _Converted([*read(blocks, inside)], inside)
             _converted.keep(source, found)
         history.extend(found.entries)
         _add(found.findings, tools, findings)
@@ -256,28 +259,28 @@ def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
             findings.omit(block.kind)
 
 
-def _read_user(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
+def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
     """Write the results of tools first, in their order, and then what the user says."""
     said: list[Part] = []
     has_results = False
     for block in blocks:
         if block.kind == "tool_result":
             has_results = True
-            _read_result(history, block, findings)
+            yield _read_result(block, findings)
         else:
             said += parts_of(block, findings)
     if not has_results or any(not isinstance(part, JsonText) or part.text for part in said):
-        history.add_user(said)
+        yield user_entry(said)
 
 
-def _read_result(history: ForeignHistory, block: RawBlock, findings: Findings) -> None:
+def _read_result(block: RawBlock, findings: Findings) -> HistoryEntry:
     members = block.members
-    parts = [part for one in blocks_of(members.get("content")) for part in parts_of(one, findings)]
+    parts = _inner_parts(members.get("content"), findings)
     is_error = members.value("is_error") is True
-    history.add_result(_call_id(members.text("tool_use_id")), parts, is_error=is_error)
+    return result_entry(_call_id(members.text("tool_use_id")), parts, is_error=is_error)
 
 
-def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: Findings) -> None:
+def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
     said: list[JsonText] = []
     thoughts: list[JsonText] = []
     calls: list[HistoryCall] = []
@@ -289,15 +292,15 @@ def _read_assistant(history: ForeignHistory, blocks: list[RawBlock], findings: F
             calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
         elif block.kind == "mcp_tool_result":  # of a call that ran here, or elsewhere
             if said or thoughts or calls:
-                history.add_assistant(said, thoughts, calls)
+                yield assistant_entry(said, thoughts, calls)
             said, thoughts, calls, has_results = [], [], [], True
-            _read_result(history, block, findings)
+            yield _read_result(block, findings)
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
     if said or thoughts or calls or not has_results:
-        history.add_assistant(said, thoughts, calls)
+        yield assistant_entry(said, thoughts, calls)
 
 
 def _call_id(written: JsonText | None) -> JsonText | None:

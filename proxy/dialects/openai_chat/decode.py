@@ -16,7 +16,7 @@ from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.dialects.openai_chat import schema
 from proxy.dialects.openai_chat.thinking import thinking_in
-from proxy.dialects.openai_chat.tool_rounds import expand
+from proxy.dialects.openai_chat.tool_rounds import expand, has_rounds
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import (
@@ -32,8 +32,11 @@ from proxy.errors import InvalidRequest
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
-    body, failed = expand(body)
-    checked = check(schema.ChatCompletionRequest, read_object(body))
+    document, failed = read_object(body), dict[int, bool]()
+    if has_rounds(document.get("messages")):
+        body, failed = expand(body)
+        document = read_object(body)
+    checked = check(schema.ChatCompletionRequest, document)
     fields = json.split_object(body)
     tools = _tools(checked.tools or [], fields)
     choice, allowed = read_choice(checked.tool_choice, tools)
@@ -121,12 +124,14 @@ ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
     """Read a choice among these tools; raises `InvalidRequest` for one that they do not leave."""
-    choice, names = wanted or "auto", [tool.name for tool in tools]
-    if not tools and choice not in ("auto", "none"):
+    if wanted is None or wanted == "auto":  # nearly always
+        return ToolUse.AUTO, None
+    if not tools and wanted != "none":
         raise InvalidRequest("It asks for a tool call, but `tools` is empty.", _PARAM)
-    match choice:
+    names = [tool.name for tool in tools]
+    match wanted:
         case schema.ChosenTool():
-            return NamedTool(_name_in(choice, names, _PARAM)), None
+            return NamedTool(_name_in(wanted, names, _PARAM)), None
         case schema.SeveralTools(allowed_tools=some):
             param = f"{_PARAM}.allowed_tools.tools"
             known = dict.fromkeys(names)
@@ -134,10 +139,8 @@ def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadCh
                 _name_in(one, known, f"{param}.{place}") for place, one in enumerate(some.tools)
             ]
             return ToolUse(some.mode), frozenset(allowed)
-        case "auto":  # nearly always; to look a member up costs more
-            return ToolUse.AUTO, None
         case _:
-            return ToolUse(choice), None
+            return ToolUse(wanted), None
 
 
 def _name_in(choice: schema.ChosenTool, offered: Collection[str], param: str) -> str:

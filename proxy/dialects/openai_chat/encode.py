@@ -55,7 +55,8 @@ def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
         members["stream_options"] = json.join_object({**options, "include_usage": b"true"})
-    members.update((name, json.dump(value)) for name, value in extra.items())
+    for name, value in extra.items():
+        members[name] = json.dump(value)
     return json.join_object(members)
 
 

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import ReplyEvent, ReplyStarted
+from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import front, sse
 from proxy.dialects.openai_chat import encode
@@ -62,30 +63,22 @@ class ChatFront(OpenAIFront):
     def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:
         del sender
         request = decode_request(body)
-        return front.Decoded(request, ChatAnswering(request, self.stamp))
+        return front.Decoded(request, chat_answering(request, self.stamp))
 
     def is_complete(self, end: bytes) -> bool:
         return end.endswith(sse.DONE)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatAnswering(front.StampedAnswering):
-    """One answer to a chat request, identified as the backend did as far as it has."""
+def chat_answering(request: Request, stamp: front.IdsAndClock) -> front.Answering:
+    """Answer a chat request, identified as the backend did as far as it has."""
 
-    request: Request
-    stamp: front.IdsAndClock
-
-    def begin(self, first: ReplyEvent | None) -> encode.ChunkEncoder:
-        return encode.ChunkEncoder(self._identity(first), self.request.include_usage)
-
-    def builder(self, first: ReplyEvent | None) -> encode.CompletionBuilder:
-        return encode.CompletionBuilder(self._identity(first))
-
-    def _identity(self, first: ReplyEvent | None) -> encode.Identity:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
+    def identify(started: ReplyStarted) -> encode.Identity:
         return encode.Identity(
-            started.id or f"chatcmpl-{self.stamp.token()}",
-            int(self.stamp.now()) if started.created is None else started.created,
-            started.model or self.request.model,
+            started.id or f"chatcmpl-{stamp.token()}",
+            int(stamp.now()) if started.created is None else started.created,
+            started.model or request.model,
             started.system_fingerprint,
         )
+
+    stream = partial(encode.ChunkEncoder, include_usage=request.include_usage)
+    return front.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)

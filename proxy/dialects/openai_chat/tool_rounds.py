@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import RoundsTold
 from proxy.errors import InvalidRequest
 
 MEMBER = "tool_rounds"
 _FAILED = "failed"
-_MARK = b'"tool_rounds"'
 
 
 class Expanded(NamedTuple):
@@ -32,36 +31,32 @@ def describe_rounds(
     return RoundsTold(tuple(map(_describe, messages)), servers or {})
 
 
+def has_rounds(messages: JsonValue) -> bool:
+    return isinstance(messages, list) and any(
+        isinstance(one, dict) and MEMBER in one for one in messages
+    )
+
+
 def expand(body: bytes) -> Expanded:
-    """Put rounds of a history where they belong; a body without any stays as it is.
+    """Put the rounds of a history where they belong.
 
     Raises InvalidRequest for rounds that are no messages.
     """
-    if _MARK not in body:
-        return Expanded(body, {})
-    try:
-        members = json.split_object(body)
-        sources = json.split_array(members["messages"])
-    except (ValueError, KeyError):  # which the decoder words better
-        return Expanded(body, {})
+    members = json.split_object(body)
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
-    for place, source in enumerate(sources):
+    for place, source in enumerate(json.split_array(members["messages"])):
         for one in _unfold(source, f"messages.{place}.{MEMBER}"):
             flag = one.pop(_FAILED, b"") if one.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):
                 failed[len(messages)] = flag == b"true"
             messages.append(json.join_object(one) if one else source)
-    if messages == sources:
-        return Expanded(body, {})
     members["messages"] = json.join_array(messages)
     return Expanded(json.join_object(members), failed)
 
 
 def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
-    """Return a message with its rounds before it; nothing of it where it is no object."""
-    if _MARK not in source:
-        return [{}]
+    """Return a message with its rounds before it; nothing of it where it has none."""
     try:
         members = json.split_object(source)
     except ValueError:

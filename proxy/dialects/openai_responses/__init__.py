@@ -1,10 +1,9 @@
 """The Responses language, spoken by clients only.
 
-- `front`: what the edge sees of it, and the answer as a stream
-- `table`: what happens to each field, item and tool
-- `schema`, `decode`: the fields of a request
+- `front`: what the edge sees of it, and how requests are read
+- `schema`: the fields of a request; what happens to each field, item and tool
 - `items`: the conversation
 - `tools`, `client_tools`: what the model may call, and as what calls come back
-- `response`, `output`: the answer, whole
+- `output`, `response`, `encode`: the items of the answer, its object, and both as a stream
 - `store`: responses that are kept, and what is answered about them
 """

@@ -42,24 +42,33 @@ class Origin(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
+class CallForm(NamedTuple):
+    """The type of the items with calls of a tool, and what their ids begin with.
+
+    Those of a tool without a name of its own have what was asked for in a `group` of `members`.
+    """
+
+    item: str
+    id_prefix: str
+    group: str = ""
+    members: tuple[str, ...] = ()
+
+
+CALL_FORMS: Mapping[ToolKind, CallForm] = {
+    ToolKind.FUNCTION: CallForm("function_call", "fc_"),
+    ToolKind.CUSTOM: CallForm("custom_tool_call", "ctc_"),
+    ToolKind.SEARCH: CallForm("tool_search_call", "tsc_"),
+    ToolKind.SHELL: CallForm(
+        "shell_call", "sh_", "action", ("commands", "timeout_ms", "max_output_length")
+    ),
+    ToolKind.LOCAL_SHELL: CallForm(
+        "local_shell_call", "lsh_", "action", ("command", "working_directory", "timeout_ms")
+    ),
+    ToolKind.PATCH: CallForm("apply_patch_call", "apc_", "operation", ("type", "path", "diff")),
+}
+KIND_OF_CALL = {form.item: kind for kind, form in CALL_FORMS.items()}
+NAMED_KINDS = (ToolKind.FUNCTION, ToolKind.CUSTOM)
 RAN_PREFIX = "mcp_"  # of calls that ran here, whose items have the id of the call behind it
-ID_PREFIXES: Mapping[ToolKind, str] = {  # of items with such calls
-    ToolKind.FUNCTION: "fc_",
-    ToolKind.CUSTOM: "ctc_",
-    ToolKind.SEARCH: "tsc_",
-    ToolKind.SHELL: "sh_",
-    ToolKind.LOCAL_SHELL: "lsh_",
-    ToolKind.PATCH: "apc_",
-}
-_SHELL = ("commands", "timeout_ms", "max_output_length")
-_LOCAL_SHELL = ("command", "working_directory", "timeout_ms")
-_PATCH = ("type", "path", "diff")
-# The items in which a client sends such calls back, and the member that holds what was asked for.
-_ASKED_IN: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "shell_call": ("action", _SHELL),
-    "local_shell_call": ("action", _LOCAL_SHELL),
-    "apply_patch_call": ("operation", _PATCH),
-}
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -69,44 +78,33 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     """Write a call as the client knows it, without the item's own id and status."""
-    asked = parse_object(arguments) or {}
-    match origin.kind:
-        case ToolKind.FUNCTION:
-            return _named_item("function_call", origin, call_id, {"arguments": arguments})
-        case ToolKind.CUSTOM:
-            plain = asked.get("input")  # all of it where it is something else
-            said: JsonObject = {"input": plain if isinstance(plain, str) else arguments}
-            return _named_item("custom_tool_call", origin, call_id, said)
-        case ToolKind.SEARCH:
-            searched: JsonObject = {"execution": "client", "arguments": asked}
-            return {"type": "tool_search_call", "call_id": call_id, **searched}
-        case ToolKind.SHELL:
-            action: JsonObject = {name: asked.get(name) for name in _SHELL}
-            return {"type": "shell_call", "call_id": call_id, "action": action}
-        case ToolKind.LOCAL_SHELL:
-            command: JsonObject = {name: asked.get(name) for name in _LOCAL_SHELL}
-            action = {"type": "exec", **command, "env": {}, "user": None}
-            return {"type": "local_shell_call", "call_id": call_id, "action": action}
-        case ToolKind.PATCH:
-            operation: JsonObject = {name: asked[name] for name in _PATCH if name in asked}
-            return {"type": "apply_patch_call", "call_id": call_id, "operation": operation}
+    kind, form, asked = origin.kind, CALL_FORMS[origin.kind], parse_object(arguments) or {}
+    item: JsonObject = {"type": form.item, "call_id": call_id}
+    if kind in NAMED_KINDS:
+        place: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
+        plain = asked.get("input")  # all of it where it is something else
+        said = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
+        member = "input" if kind is ToolKind.CUSTOM else "arguments"
+        return {**item, "name": origin.name, **place, member: said}
+    if kind is ToolKind.SEARCH:
+        return {**item, "execution": "client", "arguments": asked}
+    members = {name: asked.get(name) for name in form.members}
+    if kind is ToolKind.PATCH:
+        members = {name: one for name, one in members.items() if name in asked}
+    elif kind is ToolKind.LOCAL_SHELL:
+        members = {"type": "exec", **members, "env": {}, "user": None}
+    return {**item, form.group: members}
 
 
-def _named_item(kind: str, origin: Origin, call_id: str, members: JsonObject) -> JsonObject:
-    item: JsonObject = {"type": kind, "call_id": call_id, "name": origin.name}
-    place: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
-    return {**item, **place, **members}
-
-
-def arguments_in(item_type: str, members: Members) -> JsonText:
+def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     """Return the arguments of a call that comes back, as they were written where that is known."""
-    if item_type == "custom_tool_call":
+    form = CALL_FORMS[kind]
+    if kind is ToolKind.CUSTOM:
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
-    if item_type in _ASKED_IN:
-        place, names = _ASKED_IN[item_type]
-        asked = members.inner(place)
-        kept = {name: asked[name].source for name in names if name in asked}
+    if form.group:
+        asked = members.inner(form.group)
+        kept = {name: asked[name].source for name in form.members if name in asked}
         return own_text(json.join_object(kept).decode())
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:

@@ -1,170 +1,58 @@
 """Responses as a front end: `POST /v1/responses`, and the store that goes with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple
 
-from msgspec.structs import replace
+import msgspec
+from msgspec import structs
 
+from proxy import bounds
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
-from proxy.conversation.replies import (
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-    UsageReported,
+from proxy.conversation.json import JsonValue
+from proxy.conversation.messages import Message
+from proxy.conversation.replies import ReplyStarted
+from proxy.conversation.requests import Request, ThinkingOptions
+from proxy.dialects.foreign_history import write_answer_format, write_fields
+from proxy.dialects.front import (
+    Answering,
+    Decoded,
+    IdentifiedAnswering,
+    IdsAndClock,
+    Schemas,
+    Sender,
 )
-from proxy.dialects import sse
-from proxy.dialects.front import Decoded, IdsAndClock, Problem, Schemas, Sender, StampedAnswering
+from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_chat.front import OpenAIFront
-from proxy.dialects.openai_responses.decode import DecodedRequest, add_ids, decode_request
-from proxy.dialects.openai_responses.output import Event, OutputItems
-from proxy.dialects.openai_responses.response import (
-    COMPLETED,
-    FAILED,
-    AnswerTerms,
-    ResponseState,
-    ending_of,
-    response_object,
-    stream_error,
-    usage_of,
+from proxy.dialects.openai_responses.encode import AnswerInProgress, ResponseEncoder
+from proxy.dialects.openai_responses.items import ItemReader
+from proxy.dialects.openai_responses.response import AnswerTerms, ResponseState, echo_of
+from proxy.dialects.openai_responses.schema import (
+    FIELDS,
+    ResponseRequest,
+    TextFormat,
+    responses_schemas,
 )
-from proxy.dialects.openai_responses.schema import responses_schemas
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
-
-# Takes an answer that ended well: its items and the whole object.
-Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
+from proxy.dialects.openai_responses.tools import ToolTable, read_choice
+from proxy.dialects.raw_json import Members, Node, nodes_in, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import check, schema_or_any
+from proxy.errors import InvalidRequest, PreviousResponseUnknown
+from proxy.facts import Fact
 
 _ENDS = (b"\nevent: response.completed\n", b"\nevent: response.incomplete\n")
-_PROGRESS = "response.in_progress"
-_TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
-
-
-def is_good_end(end: bytes) -> bool:
-    """Return whether the last bytes of a stream hold the end of a good answer."""
-    # no line of an event's data begins like that, as line ends in strings are escaped
-    return any(mark in b"\n" + end for mark in _ENDS)
-
-
-class AnswerInProgress:
-    """One answer while it is made, which may become a stream; alone it adds up to the whole."""
-
-    def __init__(
-        self, terms: AnswerTerms, begun: ResponseState, stamp: IdsAndClock, keep: Keep
-    ) -> None:
-        self.output = OutputItems(terms, stamp.token)
-        self._terms = terms
-        self._begun = begun
-        self._now = stamp.now
-        self._keep = keep
-        self._usage: JsonObject | None = None
-        self._status = COMPLETED
-        self._why: str | None = None
-
-    def add(self, event: ReplyEvent, /) -> None:
-        self.take(event)
-
-    def build(self) -> bytes:
-        return self.finish()[1]
-
-    def take(self, event: ReplyEvent) -> list[Event]:
-        match event:
-            case UsageReported(usage):
-                self._usage = usage
-                return []
-            case ReplyFinished(reason):
-                self._status, self._why = ending_of(reason)
-                return self.output.finish(self._status)
-            case _:
-                return self.output.take(event)
-
-    def start(self) -> bytes:
-        return response_object(self._terms, self._begun)
-
-    def finish(self) -> tuple[str, bytes]:
-        """Return the status and the object of an answer that ended well, and keep them."""
-        completed = int(self._now()) if self._status == COMPLETED else None
-        usage = usage_of(self._usage)
-        whole = self._object(
-            status=self._status, usage=usage, completed=completed, incomplete_reason=self._why
-        )
-        self._keep(tuple(self.output.done), whole)
-        return self._status, whole
-
-    def fail_object(self, problem: Problem) -> bytes:
-        error = stream_error(problem)
-        usage = None if self._usage is None else usage_of(self._usage)
-        return self._object(status=FAILED, usage=usage, error=error)
-
-    def _object(self, **changes: object) -> bytes:
-        state = replace(self._begun, output=self.output.done, **changes)
-        return response_object(self._terms, state)
-
-
-class ResponseEncoder:
-    """Writes one answer as a stream.
-
-    It begins with `response.created` and `response.in_progress`, then come the items, and one event
-    that holds everything ends it. Every event is numbered and carries its type twice, and nothing
-    follows the last one, not even `[DONE]`.
-    """
-
-    def __init__(self, answer: AnswerInProgress) -> None:
-        self._answer = answer
-        self._number = 0
-
-    def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        written = [self._begin()]
-        for event in events:
-            if type(event) is TextDelta and (more := self._more_text(event)):
-                written.append(more)
-            else:
-                for kind, members in self._answer.take(event):
-                    written.append(self._event(kind, b"," + json.dump(members)[1:]))
-        return b"".join(written)
-
-    def keep_alive(self) -> bytes:
-        """Return an event that says nothing new: Codex does not count comments as life."""
-        return self._begin() or self._lifecycle(_PROGRESS, self._answer.start())
-
-    def comment(self, text: str) -> bytes:
-        return sse.encode_comment(text)
-
-    def end(self) -> bytes:
-        begun = self._begin()
-        status, whole = self._answer.finish()
-        return begun + self._lifecycle(f"response.{status}", whole)
-
-    def fail(self, problem: Problem) -> bytes:
-        return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
-
-    def _more_text(self, delta: TextDelta) -> bytes:
-        """Write what most events are, more of a text that is open, at a third of the cost."""
-        if delta.logprobs is not None or not delta.text:
-            return b""
-        item_id = self._answer.output.say_more(delta.text)
-        if item_id is None:
-            return b""
-        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.place)
-        text = json.dump(delta.text)
-        return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
-
-    def _begin(self) -> bytes:
-        if self._number:
-            return b""
-        begun = self._answer.start()
-        return self._lifecycle("response.created", begun) + self._lifecycle(_PROGRESS, begun)
-
-    def _lifecycle(self, kind: str, response: bytes) -> bytes:
-        return self._event(kind, b',"response":' + response + b"}")
-
-    def _event(self, kind: str, rest: bytes) -> bytes:
-        name = kind.encode()
-        head = b'{"type":"%b","sequence_number":%d' % (name, self._number)
-        self._number += 1
-        return b"event: %b\ndata: %b%b\n\n" % (name, head, rest)
+_UNKNOWN_ITEM = (
+    "The item {id!r} is not stored. Send the item itself, and `store: false` if your client sends "
+    "references by default."
+)
+_NOTHING = "Send a string, or an array of items."
+_ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
+_TURN_METADATA = "x-codex-turn-metadata"
+# To local models, the least effort is not to think at all.
+_NO_EFFORT = ("none", "minimal")
+_CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
+_MOST_FACTS = 256  # more of them tell nobody more
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,36 +67,189 @@ class ResponsesFront(OpenAIFront):
         return responses_schemas()
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
-        read = decode_request(body, sender, self.store)
-        answering = ResponseAnswering(read, self.stamp, self.store, sender.owner)
-        return Decoded(read.request, answering, read.facts, read.accepts_prose, read.compaction)
+        value, store = read_object(body), self.store
+        checked, fields = check(ResponseRequest, value), nodes_in(value, body)
+        for name, node in fields.items():
+            if node.value is not False:
+                FIELDS.check(name, node.value)
+        facts: list[Fact] = []
+        table = ToolTable(facts)
+        inputs = read_inputs(fields, store, sender.owner)
+        messages = _read_messages(inputs.items, fields, table, facts)
+        request = _request(checked, fields, messages, table)
+        thoughts = checked.reasoning
+        terms = AnswerTerms(
+            echo_of({name: node.source for name, node in fields.items()}),
+            table.origins,
+            is_stored=_is_stored(checked, inputs, store),
+            summarizes=thoughts is not None and bool(thoughts.summary or thoughts.generate_summary),
+            signs=_ENCRYPTED in (checked.include or []),
+        )
+        # what Codex says in a header of a request for a summary
+        codex = parse_object(sender.headers.get(_TURN_METADATA, "")) or {}
+        return Decoded(
+            request,
+            self._answering(terms, request.model, inputs.own, sender.owner),
+            tuple(facts[:_MOST_FACTS]),
+            accepts_prose=not request.tools or codex.get("request_kind") == "compaction",
+            compaction=None if checked.truncation is None else checked.truncation == "auto",
+        )
 
     def is_complete(self, end: bytes) -> bool:
-        return is_good_end(end)
+        # no line of an event's data begins like that, as line ends in strings are escaped
+        return any(mark in b"\n" + end for mark in _ENDS)
+
+    def _answering(
+        self, terms: AnswerTerms, model: str, inputs: Sequence[bytes], owner: str
+    ) -> Answering:
+        store, stamp = self.store, self.stamp
+
+        def identify(started: ReplyStarted) -> ResponseState:
+            named = model or started.model or ""
+            return ResponseState(f"resp_{stamp.token()}", int(stamp.now()), named)
+
+        def whole(begun: ResponseState) -> AnswerInProgress:
+            def keep(output: Sequence[bytes], answer: bytes) -> None:
+                if store is not None and terms.is_stored:
+                    own = add_ids(inputs, begun.id)
+                    kept = StoredResponse(begun.id, own, output, answer, terms.previous_id)
+                    store.keep(owner, kept)
+
+            return AnswerInProgress(terms, begun, stamp, keep)
+
+        return IdentifiedAnswering(
+            identify, lambda begun: ResponseEncoder(whole(begun)), whole, stamp.call_id
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseAnswering(StampedAnswering):
-    """One answer; it is kept for the `owner` when it has ended well, unless nobody wants that."""
+class Inputs(NamedTuple):
+    """All items in their order, and those that the request itself has brought, as JSON."""
 
-    read: DecodedRequest
-    stamp: IdsAndClock
-    store: ResponseStore | None
-    owner: str
+    items: list[Node]
+    own: list[bytes]
 
-    def begin(self, first: ReplyEvent | None) -> ResponseEncoder:
-        return ResponseEncoder(self.builder(first))
 
-    def builder(self, first: ReplyEvent | None) -> AnswerInProgress:
-        started = first if isinstance(first, ReplyStarted) else ReplyStarted()
-        model = self.read.request.model or started.model or ""
-        begun = ResponseState(f"resp_{self.stamp.token()}", int(self.stamp.now()), model)
-        return AnswerInProgress(self.read.terms, begun, self.stamp, partial(self._keep, begun.id))
+def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
+    """Read the items; raises `InvalidRequest` where there are none, or one cannot be found."""
+    own = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
+    earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
+    if not own and not earlier and "instructions" not in fields:
+        raise InvalidRequest(_NOTHING, "input")
+    return Inputs([*earlier, *own], [node.source for node in own])
 
-    def _keep(self, response_id: str, output: Sequence[bytes], whole: bytes) -> None:
-        terms = self.read.terms
-        if self.store is None or not terms.is_stored:
-            return
-        inputs = add_ids(self.read.inputs, response_id)
-        kept = StoredResponse(response_id, inputs, output, whole, terms.previous_id)
-        self.store.keep(self.owner, kept)
+
+def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
+    """Give each item of a request an id by which it can be referred to, unless it has one."""
+    token = response_id.removeprefix("resp_")
+    with_ids: list[bytes] = []
+    for place, item in enumerate(items):
+        members = json.raw_members(item)
+        if bytes(members.get("id", b"null")) == b"null":
+            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{place}"}))
+        else:
+            with_ids.append(item)
+    return with_ids
+
+
+def _own_items(given: Node | None) -> list[Node]:
+    if given is None:
+        return []
+    if not given.is_text:
+        return given.elements()
+    message = {"type": b'"message"', "role": b'"user"', "content": given.source}
+    value: JsonValue = {"type": "message", "role": "user", "content": given.value}
+    return [Node(value, json.join_object(message), given.path)]
+
+
+def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
+    """Replace a reference to an item by the item."""
+    if not isinstance(node.value, dict) or node.value.get("type") != "item_reference":
+        return node
+    item_id = as_text(node.value.get("id"))
+    found = None if store is None else store.item(owner, item_id)
+    if found is None:
+        raise InvalidRequest(_UNKNOWN_ITEM.format(id=item_id), f"{node.path}.id")
+    return Node(json.parse(found), found, node.path)
+
+
+def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
+    if named is None:
+        return []
+    response_id = named.text().text
+    earlier = None if store is None else store.history(owner, response_id)
+    if earlier is None:
+        raise PreviousResponseUnknown(response_id)
+    return [
+        Node(json.parse(source), source, f"{named.path}.{position}")
+        for position, source in enumerate(earlier)
+    ]
+
+
+def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
+    is_wanted = store is not None and checked.store is not False
+    return is_wanted and len(inputs.own) <= bounds.STORED_ITEMS
+
+
+def _read_messages(
+    items: list[Node], fields: Members, table: ToolTable, facts: list[Fact]
+) -> tuple[Message, ...]:
+    table.offer(fields.get("tools"))
+    reader = ItemReader(table, facts)
+    if "instructions" in fields:
+        reader.instruct(fields["instructions"].text())
+    for node in items:
+        reader.read(node)
+    table.check()
+    if not (messages := reader.messages()):
+        raise InvalidRequest("Nothing in it is for the model to read.", "input")
+    return messages
+
+
+def _request(
+    checked: ResponseRequest, fields: Members, messages: tuple[Message, ...], table: ToolTable
+) -> Request:
+    tools = table.tools
+    choice, allowed = read_choice(fields.get("tool_choice"), table)
+    form = None if checked.text is None else checked.text.format
+    if form is not None and form.type == "text":
+        form = None  # any text will do
+    effort = None if checked.reasoning is None else checked.reasoning.effort
+    thinking = ThinkingOptions(effort=effort or "")
+    if effort in _NO_EFFORT:
+        thinking = ThinkingOptions(is_on=False)
+    request = Request(
+        model=checked.model or "",
+        messages=messages,
+        fields={},
+        tools=tools,
+        tool_choice=choice,
+        parallel_tool_calls=checked.parallel_tool_calls is not False,
+        stream=bool(checked.stream),
+        max_tokens=checked.max_output_tokens,
+        answer_schema=None if form is None else schema_or_any(form.schema_),
+        workflow=workflow_in(checked.temper, messages, tools),
+        allowed_tools=allowed,
+        thinking=thinking,
+        shows_rounds=True,
+    )
+    # said as the client says it: what engines do without a word differs
+    parallel = ("parallel_tool_calls",) if tools else ()
+    written = write_fields(request, fields, (*_CARRIED, *parallel))
+    return structs.replace(request, fields=written | _options(checked, fields, form))
+
+
+def _options(
+    checked: ResponseRequest, fields: Members, form: TextFormat | None
+) -> dict[str, bytes]:
+    written: dict[str, bytes] = {}
+    if checked.top_logprobs or _LOGPROBS in (checked.include or []):
+        written["logprobs"] = b"true"
+        written["top_logprobs"] = json.dump(checked.top_logprobs or 0)
+    if form is not None and form.type == "json_object":
+        written["response_format"] = b'{"type":"json_object"}'
+    elif form is not None:
+        members = fields["text"].members().inner("format")
+        names = ("name", "description", "schema", "strict")
+        described = {name: members[name].source for name in names if name in members}
+        written["response_format"] = write_answer_format(described)
+    return written

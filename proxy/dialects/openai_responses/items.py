@@ -18,12 +18,22 @@ from proxy.dialects.foreign_history import (
     HistoryEntry,
     Medium,
     Part,
+    assistant_entry,
     is_replayed,
+    result_entry,
+    user_entry,
     write_picture,
 )
 from proxy.dialects.lenient_json import as_list, as_object, as_text
-from proxy.dialects.openai_responses.client_tools import RAN_PREFIX, arguments_in, flat_name
-from proxy.dialects.openai_responses.table import ITEMS
+from proxy.dialects.openai_responses.client_tools import (
+    KIND_OF_CALL,
+    NAMED_KINDS,
+    RAN_PREFIX,
+    ToolKind,
+    arguments_in,
+    flat_name,
+)
+from proxy.dialects.openai_responses.schema import ITEMS
 from proxy.dialects.openai_responses.tools import ToolTable
 from proxy.dialects.raw_json import JsonText, Members, Node, own_text
 from proxy.errors import InvalidRequest
@@ -136,32 +146,18 @@ def _command_result(node: Node) -> str:
 _ROLES = ("user", "assistant", "system", "developer")
 _SYSTEM_ROLES = ("system", "developer")
 _MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
-_NAMED_CALLS = ("function_call", "custom_tool_call")
-# Calls of tools that have no name of their own, and the names under which they are offered.
-_BUILT_IN_CALLS = {
-    "tool_search_call": "tool_search",
-    "shell_call": "shell",
-    "local_shell_call": "local_shell",
-    "apply_patch_call": "apply_patch",
-}
-_RESULTS = (
-    "function_call_output",
-    "custom_tool_call_output",
-    "shell_call_output",
-    "local_shell_call_output",
-    "apply_patch_call_output",
-)
+_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has none
 
 
 class _Item(NamedTuple):
-    """What an item becomes, whatever stands around it; `entries` are it alone.
+    """What an item becomes, whatever stands around it.
 
-    `spoken` is its part of a message of the assistant; without one it ends what the assistant says.
+    One that `is_spoken` is a part of a message of the assistant; any other ends what it says.
     """
 
     entries: Sequence[HistoryEntry] = ()
-    spoken: HistoryEntry | None = None
-    facts: tuple[Fact, ...] = ()
+    facts: Sequence[Fact] = ()
+    is_spoken: bool = False
     is_thought: bool = False
 
 
@@ -192,9 +188,9 @@ class ItemReader:
             found = _convert(kind, members)
             _converted.keep(node.source, found)
         self._facts += found.facts
-        if found.spoken is not None:
+        if found.is_spoken:
             # a call goes on with any message, and everything else with thoughts only
-            if self._has_spoken and not found.spoken.calls:
+            if self._has_spoken and not any(one.calls for one in found.entries):
                 self._end_saying()
             self._said.append(found)
             self._has_spoken |= not found.is_thought
@@ -227,7 +223,7 @@ class ItemReader:
         if "call_id" in members:
             self._end_saying()
             text = f"Available now: {', '.join(names)}." if names else "No tools were found."
-            self._history.add_result(members["call_id"].text(), [own_text(text)])
+            self._history.extend([result_entry(members["call_id"].text(), [own_text(text)])])
 
     def _end_saying(self) -> None:
         """Make one message of what the assistant says in a row."""
@@ -236,12 +232,12 @@ class ItemReader:
         if len(said) == 1:
             self._history.extend(said[0].entries)
             return
-        entries = [item.spoken for item in said if item.spoken is not None]
+        entries = [one for item in said for one in item.entries]
         thoughts = [text for one in entries for text in one.thoughts]
         if thoughts or has_spoken:
             parts = [part for one in entries for part in one.parts]
             calls = [call for one in entries for call in one.calls]
-            self._history.add_assistant(parts, thoughts, calls)
+            self._history.extend([assistant_entry(parts, thoughts, calls)])
 
 
 def _convert(kind: str, members: Members) -> _Item:
@@ -250,21 +246,15 @@ def _convert(kind: str, members: Members) -> _Item:
         return _message(members)
     if kind == "reasoning":
         return _thoughts(members)
-    if kind in _NAMED_CALLS or kind in _BUILT_IN_CALLS:
-        return _spoken(calls=(_call(kind, members),))
+    if kind in KIND_OF_CALL:
+        return _Item(
+            [assistant_entry((), (), [_call(KIND_OF_CALL[kind], members)])], is_spoken=True
+        )
     if kind in _RESULTS:
         return _result(kind, members)
     if kind == "mcp_call":
         return _ran(members)
     return _other(kind, members)
-
-
-def _spoken(
-    parts: Sequence[Part] = (), calls: tuple[HistoryCall, ...] = (), facts: Sequence[Fact] = ()
-) -> _Item:
-    alone = ForeignHistory()
-    alone.add_assistant(parts, (), calls)
-    return _Item(alone.entries, HistoryEntry("assistant", parts, (), calls), tuple(facts))
 
 
 def _role_in(members: Members) -> str:
@@ -279,10 +269,8 @@ def _message(members: Members) -> _Item:
     facts: list[Fact] = []
     parts = read_content(members.get("content"), facts)
     if _role_in(members) == "assistant":
-        return _spoken(parts, facts=facts)
-    alone = ForeignHistory()
-    alone.add_user(parts)
-    return _Item(alone.entries, facts=tuple(facts))
+        return _Item([assistant_entry(parts)], facts, is_spoken=True)
+    return _Item([user_entry(parts)], facts)
 
 
 def _thoughts(members: Members) -> _Item:
@@ -292,19 +280,14 @@ def _thoughts(members: Members) -> _Item:
     thought = "".join(text.text for text in texts)
     if not is_replayed(thought, members.word("encrypted_content")):
         return _Item()
-    alone = ForeignHistory()
-    if texts:
-        alone.add_assistant((), texts)
-    return _Item(alone.entries, HistoryEntry("assistant", (), texts), is_thought=True)
+    entries = [assistant_entry((), texts)] if texts else []
+    return _Item(entries, is_spoken=True, is_thought=True)
 
 
-def _call(kind: str, members: Members) -> HistoryCall:
-    if kind in _NAMED_CALLS:
-        name = members.need("name").text()
-        if "namespace" in members:
-            name = own_text(flat_name(members.word("namespace"), name.text))
-    else:
-        name = own_text(_BUILT_IN_CALLS[kind])
+def _call(kind: ToolKind, members: Members) -> HistoryCall:
+    name = members.need("name").text() if kind in NAMED_KINDS else own_text(kind.value)
+    if kind in NAMED_KINDS and "namespace" in members:
+        name = own_text(flat_name(members.word("namespace"), name.text))
     return HistoryCall(members.text("call_id"), name, arguments_in(kind, members))
 
 
@@ -312,22 +295,18 @@ def _result(kind: str, members: Members) -> _Item:
     facts: list[Fact] = []
     call_id = members.text("id" if kind == "local_shell_call_output" else "call_id")
     parts = result_in(kind, members.get("output"), facts)
-    alone = ForeignHistory()
-    alone.add_result(call_id, parts, is_error=is_failure(kind, members))
-    return _Item(alone.entries, facts=tuple(facts))
+    return _Item([result_entry(call_id, parts, is_error=is_failure(kind, members))], facts)
 
 
 def _ran(members: Members) -> _Item:
     """Read a call that a server has run, here or elsewhere, with its result."""
     call_id = own_text(members.word("id").removeprefix(RAN_PREFIX))
     name = members.text("name") or own_text("mcp")
-    alone = ForeignHistory()
     call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
-    alone.add_assistant((), (), (call,))
     failure = as_text(members.value("error"))
-    result = failure or as_text(members.value("output"))
-    alone.add_result(call_id, [own_text(result)], is_error=bool(failure))
-    return _Item(alone.entries)
+    said = [own_text(failure or as_text(members.value("output")))]
+    result = result_entry(call_id, said, is_error=bool(failure))
+    return _Item([assistant_entry((), (), [call]), result])
 
 
 def _other(kind: str, members: Members) -> _Item:
@@ -339,7 +318,9 @@ def _other(kind: str, members: Members) -> _Item:
         return _Item()
     facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
-    return _Item(facts=facts) if text is None else _spoken((text,), facts=facts)
+    if text is None:
+        return _Item(facts=facts)
+    return _Item([assistant_entry([text])], facts, is_spoken=True)
 
 
 def remains_of(kind: str, members: Members) -> JsonText | None:

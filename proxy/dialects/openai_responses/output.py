@@ -21,7 +21,8 @@ from proxy.dialects.answer_blocks import (
 from proxy.dialects.foreign_history import sign
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_responses.client_tools import (
-    ID_PREFIXES,
+    CALL_FORMS,
+    NAMED_KINDS,
     RAN_PREFIX,
     Origin,
     ToolKind,
@@ -162,7 +163,7 @@ class OpenCall(OpenItem):
 
     def __init__(self, item_id: str, origin: Origin, call_id: str) -> None:
         super().__init__(item_id)
-        self.is_held = origin.kind not in (ToolKind.FUNCTION, ToolKind.CUSTOM)
+        self.is_held = origin.kind not in NAMED_KINDS
         self._origin = origin
         self._call_id = call_id
 
@@ -278,7 +279,7 @@ class OutputItems:
                 return OpenReasoning(item_id, summarizes=terms.summarizes, signs=terms.signs)
             case "tool_use":
                 origin = self._terms.origin_of(started.name)
-                item_id = f"{ID_PREFIXES[origin.kind]}{self._token()}"
+                item_id = f"{CALL_FORMS[origin.kind].id_prefix}{self._token()}"
                 return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 
     def _announce(self, item: OpenItem) -> list[Event]:

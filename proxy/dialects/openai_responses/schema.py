@@ -8,9 +8,16 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from proxy.dialects import wire_schema as wire
+from proxy.dialects.field_table import read_tables
 from proxy.dialects.front import Schemas
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
 from proxy.dialects.temper_options import TemperOptions
+
+# What happens to everything that a request may hold, as `table.toml` says: for the code, the guide
+# and the test that holds it against the types of OpenAI's SDK. What stands in no table is ignored,
+# as clients add fields in every release; tools are the exception.
+_TABLES = read_tables("proxy.dialects.openai_responses")
+FIELDS, ITEMS, TOOLS = _TABLES["fields"], _TABLES["items"], _TABLES["tools"]
 
 
 class Reasoning(wire.WireObject):

@@ -5,8 +5,8 @@ uses all before it: so the one that is left alone for longest never stands in th
 conversation that is still used, and goes first.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -88,6 +88,9 @@ def id_of(item: bytes) -> str:
         return ""
 
 
+# Answers what is asked about a stored response of an owner; a `Problem` is an answer, too.
+LookUp: TypeAlias = Callable[[ResponseStore | None, str, str, Mapping[str, str]], bytes | Problem]
+
 _KIND = "invalid_request_error"
 _MOST_ITEMS, _USUAL_ITEMS = 100, 20
 
@@ -95,14 +98,16 @@ _MOST_ITEMS, _USUAL_ITEMS = 100, 20
 def retrieve(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """Return a response, which can be read whole only; a `Problem` is an answer, too."""
+    """Return a response, which can be read whole only."""
     if query.get("stream", "false").lower() == "true":
         return _refuse("A stored response is not streamed. Leave it out.", "stream")
     found = None if store is None else store.find(owner, response_id)
     return _missing(response_id) if found is None else found.whole
 
 
-def delete(store: ResponseStore | None, owner: str, response_id: str) -> bytes | Problem:
+def delete(
+    store: ResponseStore | None, owner: str, response_id: str, _: Mapping[str, str]
+) -> bytes | Problem:
     if store is None or not store.forget(owner, response_id):
         return _missing(response_id)
     gone: JsonObject = {"id": response_id, "object": "response", "deleted": True}

@@ -5,17 +5,24 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
-from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse
-from proxy.dialects.foreign_history import write_choice, write_tool
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
+from proxy.dialects.foreign_history import write_tool
+from proxy.dialects.openai_chat.decode import ReadChoice
 from proxy.dialects.openai_responses import client_tools
-from proxy.dialects.openai_responses.client_tools import KINDS, Origin, ToolKind, flat_name
-from proxy.dialects.openai_responses.table import TOOLS
+from proxy.dialects.openai_responses.client_tools import (
+    KINDS,
+    NAMED_KINDS,
+    Origin,
+    ToolKind,
+    flat_name,
+)
+from proxy.dialects.openai_responses.schema import TOOLS
 from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_text
 from proxy.dialects.wire_schema import check_name, check_new, check_offered
 from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
-_NAMED = (ToolKind.FUNCTION.value, ToolKind.CUSTOM.value)
+_NAMED = tuple(kind.value for kind in NAMED_KINDS)
 _TOOL = "tool"  # the place of a tool before it is known where in a request it stands
 
 
@@ -158,30 +165,19 @@ _WORDS = frozenset(use.value for use in ToolUse)
 _MODES = frozenset(("auto", "required"))
 
 
-class ToolUseChoice(NamedTuple):
-    """How tools may be used, and the only ones that may be, where the client says so.
-
-    `source` is the choice in the language of backends.
-    """
-
-    use: ToolChoice
-    source: bytes
-    allowed: frozenset[str] | None = None
-
-
-def read_choice(node: Node | None, table: ToolTable) -> ToolUseChoice | None:
-    """Read a client's choice; None where it makes none."""
+def read_choice(node: Node | None, table: ToolTable) -> ReadChoice:
+    """Read a client's choice; raises `InvalidRequest` for one that the tools do not leave."""
     if node is None:
-        return None
-    choice = _read(node, table)
-    if not table.tools and choice.use not in (ToolUse.AUTO, ToolUse.NONE):
+        return ToolUse.AUTO, None
+    choice, allowed = _read(node, table)
+    if not table.tools and choice not in (ToolUse.AUTO, ToolUse.NONE):
         raise InvalidRequest("It asks for a tool call, but no tool is offered.", _PARAM)
-    return choice
+    return choice, allowed
 
 
-def _read(node: Node, table: ToolTable) -> ToolUseChoice:
+def _read(node: Node, table: ToolTable) -> ReadChoice:
     if node.is_text:
-        return _word(node, _WORDS)
+        return _word(node, _WORDS), None
     members = node.members()
     if members.need("type").value == "allowed_tools":
         mode = _word(members.need("mode"), _MODES)
@@ -189,20 +185,19 @@ def _read(node: Node, table: ToolTable) -> ToolUseChoice:
         allowed = frozenset(name for name in named if name is not None)
         if not allowed:
             raise InvalidRequest("Expected at least one tool.", f"{_PARAM}.tools")
-        return mode._replace(allowed=allowed)
+        return mode, allowed
     name = _name_in(node, table)
     if name is None:
         raise InvalidRequest("Nothing here runs this tool. Choose another.", f"{_PARAM}.type")
-    choice = NamedTool(name)
-    return ToolUseChoice(choice, write_choice(choice))
+    return NamedTool(name), None
 
 
-def _word(node: Node, known: frozenset[str]) -> ToolUseChoice:
+def _word(node: Node, known: frozenset[str]) -> ToolUse:
     word = node.text().text
     if word not in known:
         expected = ", ".join(sorted(known))
         raise InvalidRequest(f"Expected one of {expected}, got {word[:40]!r}.", node.path)
-    return ToolUseChoice(ToolUse(word), json.dump(word))
+    return ToolUse(word)
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:

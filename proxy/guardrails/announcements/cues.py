@@ -9,9 +9,9 @@ a script without spaces, for a few characters. `,` and `:` cannot be part of a p
 import tomllib
 import unicodedata
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Literal, TypeAlias
+
+from proxy.files import list_shipped
 
 # Arabic vowel marks may be left out; a Hindi nasal is written with either of two marks.
 _FOLDED = str.maketrans(
@@ -65,19 +65,8 @@ class Cues:
 
 def load_languages() -> tuple[Cues, ...]:
     """Read every language, ordered by the name of its file."""
-    folder = _find_shipped_folder(resources.files("proxy"))
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    return tuple(_read(file) for file in files if file.name.endswith(".toml"))
-
-
-def _find_shipped_folder(package: Traversable) -> Traversable:
-    """Return the folder in an installed package; in a checkout it lies beside `proxy`."""
-    installed = package / "announcements"
-    return installed if installed.is_dir() else package / ".." / "config" / "announcements"
-
-
-def _read(file: Traversable) -> Cues:
-    return Cues(**tomllib.loads(file.read_text(encoding="utf-8")))
+    texts = (file.read_text(encoding="utf-8") for file in list_shipped("announcements"))
+    return tuple(Cues(**tomllib.loads(text)) for text in texts)
 
 
 def fold(text: str) -> str:

@@ -224,10 +224,11 @@ def heal_messages(
 ) -> tuple[Messages, tuple[Fact, ...]]:
     """Return messages that a backend and its chat template can read, and what was repaired."""
     facts: list[Fact] = []
-    healed = tuple(heal_members(message, facts) for message in messages)
+    healed = tuple([heal_members(message, facts) for message in messages])
     healed = pair_calls(healed, facts)
     healed = fit_roles(healed, template, facts)
-    healed = neutralise(healed, template.control_tokens, facts)
+    if template.control_tokens:
+        healed = neutralise(healed, template.control_tokens, facts)
     return healed, tuple(facts)
 
 

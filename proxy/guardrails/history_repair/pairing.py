@@ -53,10 +53,12 @@ class _Waiting:
     def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
         """Add the calls of a new reply; earlier ones then wait only under their ids."""
         self._by_name = {"": deque(calls)}
-        self._with_made_id = deque(call for call in calls if call.id not in own_ids)
-        self._by_id.update((call.id, deque()) for call in calls)
+        self._with_made_id = deque()
+        self._by_id |= {call.id: deque() for call in calls}
         for call in calls:
             self._by_id[call.id].append(call)
+            if call.id not in own_ids:
+                self._with_made_id.append(call)
             if call.name:
                 self._by_name.setdefault(call.name, deque()).append(call)
 

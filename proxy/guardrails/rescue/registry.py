@@ -4,7 +4,6 @@ Three are no calls: they prevent reading a call in what is addressed to the user
 result.
 """
 
-from collections.abc import Iterable
 from functools import cache
 
 from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA
@@ -88,13 +87,9 @@ SYNTAXES: tuple[Syntax, ...] = (
 )
 
 
-def order_syntaxes(names: Iterable[str]) -> tuple[Syntax, ...]:
-    """Return every syntax, those named by a profile first; unknown names raise KeyError."""
-    return _order_syntaxes(tuple(names))
-
-
 @cache  # profiles name a few orders, and every request asks
-def _order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
+def order_syntaxes(names: tuple[str, ...]) -> tuple[Syntax, ...]:
+    """Return every syntax, those named by a profile first; unknown names raise KeyError."""
     known = {syntax.name: syntax for syntax in SYNTAXES}
     first = {name: known[name] for name in names}
     return tuple((first | known).values())

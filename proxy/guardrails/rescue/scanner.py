@@ -100,7 +100,7 @@ class Scanner:
             pass
         match self._state:
             case OpeningAttempt():
-                self._cursor.pass_rest()
+                self._cursor.pass_until(_NOTHING)
                 self._record.refuse(Reason.CUT_OFF, self._source())
             case AfterCall(FoundCalls() as found, gap):
                 reason = self._record.object_at_end(found, cut_off=cut_off)

@@ -8,38 +8,26 @@ it continues as long as there is text.
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.conversation.json import JsonObject
 from proxy.guardrails.rescue.examples import SIGHT
 from proxy.guardrails.rescue.markup import Markup
-
-_STRING_QUOTES = "\"'"
-_OPENING, _CLOSING = "[{", "]}"
-_DEEPEST = 64
-_LONGEST_ATOM = 400
-_SPACE = re.compile(r"\s*")
-_IN_STRING = {quote: re.compile(rf"[^{quote}\\]*") for quote in _STRING_QUOTES}
-_ATOM = re.compile(r"[\w.+-]*")
-_ATOMS = re.compile(
-    r"true|false|null|True|False|None|NaN|-?Infinity|[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\.\."
-)
+from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.rescue.values.reader import read_value
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable
 
 
 class ProseDocument:
     """Follows one document from its first bracket, in pieces of any size.
 
-    It `is_known` to be one from the first key of an object. Extra commas and Python's words do no
-    harm; anything else that is not JSON breaks it.
+    It `is_known` to be one from the first key of an object. What nobody can read breaks it.
     """
 
     def __init__(self) -> None:
-        self._open: list[str] = []
-        self._quote = ""
-        self._is_escaped = False
-        self._atom = ""
-        self._is_behind_value = False
-        self._is_behind_string = False
-        self._is_behind_colon = False
+        self._cursor = Cursor()
+        self._reading = read_value(self._cursor, self, Style(has_gaps=True))
         self._is_broken = False
         self.is_known = False
         self.is_over = False
@@ -50,76 +38,23 @@ class ProseDocument:
 
     def pass_text(self, text: str) -> None:
         """Read what comes next; anything after the end is ignored."""
-        place = 0
-        while place < len(text) and not (self.is_over or self._is_broken):
-            place = self._string(text, place) if self._quote else self._token(text, place)
-        self.is_over |= self._is_broken and not self.is_known
-
-    def _string(self, text: str, place: int) -> int:
-        if self._is_escaped:
-            self._is_escaped = False
-            return place + 1
-        found = _IN_STRING[self._quote].match(text, place)
-        end = found.end() if found else place
-        if not self.is_known and "\n" in text[place:end]:
+        if self.is_over or self._is_broken:
+            return
+        self._cursor.feed(text)
+        try:
+            next(self._reading)
+        except StopIteration:
+            self.is_over = True
+        except Unreadable:
             self._is_broken = True
-        elif text[end : end + 1] == "\\":
-            self._is_escaped = True
-        elif end < len(text):
-            self._quote = ""
-            self._is_behind_value = self._is_behind_string = True
-        return end + 1
+            self.is_over = not self.is_known
 
-    def _token(self, text: str, place: int) -> int:
-        found = _ATOM.match(text, place)
-        end = found.end() if found else place
-        if end > place:
-            self._atom += text[place:end]
-            self._is_broken |= self._is_behind_value or len(self._atom) > _LONGEST_ATOM
-            return end
-        self._end_atom()
-        if self._is_broken:
-            return place
-        space = _SPACE.match(text, place)
-        if space and space.end() > place:
-            return space.end()
-        self._mark(text[place])
-        return place + 1
-
-    def _end_atom(self) -> None:
-        if self._atom:
-            self._is_broken |= _ATOMS.fullmatch(self._atom) is None
-            self._atom = ""
-            self._is_behind_value = True
-
-    def _mark(self, char: str) -> None:
-        behind_value, behind_string = self._is_behind_value, self._is_behind_string
-        self._is_behind_value = self._is_behind_string = False
-        is_key, self._is_behind_colon = not self._is_behind_colon, char == ":"
-        if char == ":" and behind_string and self._open[-1] == "{":
-            self.is_known = True
-        elif char in _CLOSING:
-            self._close(char)
-        elif char == "," and self._open:
-            pass
-        elif behind_value or not self._begins(char, is_key=is_key and "{" in self._open[-1:]):
-            self._is_broken = True
-
-    def _begins(self, char: str, *, is_key: bool) -> bool:
-        if char in _STRING_QUOTES:
-            self._quote = char
-        elif char in _OPENING and not is_key and len(self._open) < _DEEPEST:
-            self._open.append(char)
-        else:
-            return False
+    def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        self.is_known = True
         return True
 
-    def _close(self, char: str) -> None:
-        if not self._open or _OPENING.index(self._open.pop()) != _CLOSING.index(char):
-            self._is_broken = True
-            return
-        self._is_behind_value = True
-        self.is_over = not self._open
+    def leaves(self, path: Sequence[str | None]) -> None:
+        pass
 
 
 _INDENT = " \t"

@@ -8,11 +8,12 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from proxy.bounds import MEMBERS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
-from proxy.guardrails.rescue.values.reader import MOST_MEMBERS, read_whole
+from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
 from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names, unwrap_arguments
 from proxy.guardrails.schemas.schema import (
@@ -134,8 +135,8 @@ def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | 
 def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | BrokenArguments:
     if not text.strip():
         return _ParsedObject({})
-    if text.count('":') > MOST_MEMBERS:
-        return BrokenArguments(f"The arguments have more than {MOST_MEMBERS:,} members")
+    if text.count('":') > MEMBERS:
+        return BrokenArguments(f"The arguments have more than {MEMBERS:,} members")
     done: Fact = Coerced(tool, "")
     try:
         value = json.parse(text)

@@ -6,6 +6,7 @@ did not help.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,7 +21,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
-from proxy.guardrails.schemas.schema import Path, Schema, forbids_members, list_allowed_values
+from proxy.guardrails.schemas.schema import (
+    Path,
+    Schema,
+    TooLargeToExplain,
+    forbids_members,
+    list_allowed_values,
+)
+from proxy.guardrails.schemas.workload import ListingBudget
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _CODE = re.compile(r"0[0-9]+")
@@ -101,6 +109,7 @@ def _label(value: JsonValue) -> str | None:
 # One round repairs one level: a string that holds an array of wrongly typed items takes two.
 _ROUNDS = 6
 _UNION_DEPTH = 3
+_MOST_TRIES = 20  # to mend one place: more of what checks it says the same
 _TRIALS = 200  # branches of unions that are tried for one value
 _NOTHING = ("null", "None")
 _ITEM = "item"
@@ -260,21 +269,22 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Coercer:
-    """Coerces toward one schema, and toward its branches with a budget of trials."""
+    """Coerces toward one schema, and toward its branches with the same budgets."""
 
     schema: Schema
     trials: list[int] = field(default_factory=lambda: [_TRIALS])
     depth: int = 0
+    budget: ListingBudget = field(default_factory=ListingBudget)
 
     def coerce(self, value: JsonValue) -> Coercion:
         piece = _Piece(copy_value(value))
-        errors = list(self.schema.errors(piece.value))
+        errors = list(self.schema.errors(piece.value, self.budget))
         for _ in range(_ROUNDS):
             if not self._improve(piece, errors):
                 break
-            errors = list(self.schema.errors(piece.value))
+            errors = list(self.schema.errors(piece.value, self.budget))
         if errors and piece.take_back(errors):
-            errors = list(self.schema.errors(piece.value))
+            errors = list(self.schema.errors(piece.value, self.budget))
         paths = dict.fromkeys(path for change in piece.changes for path in change.paths)
         drops = sum(change.drops for change in piece.changes)
         return Coercion(piece.value, tuple(paths), tuple(errors), drops)
@@ -282,9 +292,11 @@ class _Coercer:
     def _improve(self, piece: _Piece, errors: Sequence[ValidationError]) -> bool:
         """Change every place at most once; return whether anything was changed."""
         touched: set[Path] = set()
+        tries: Counter[Path] = Counter()
         for error in errors:
             place = _place(error)
-            if touched.isdisjoint(_prefixes(place)):
+            tries[place] += 1
+            if tries[place] <= _MOST_TRIES and touched.isdisjoint(_prefixes(place)):
                 for change in self._changes(error, place, piece.at(place)):
                     piece.make(change)
                     touched.add(change.place)
@@ -337,7 +349,12 @@ class _Coercer:
         self.trials[0] -= 1
         schema = self.schema.part(branch)
         deeper = self.depth + 1
-        return None if schema is None else _Coercer(schema, self.trials, deeper).coerce(value)
+        if schema is None:
+            return None
+        try:
+            return _Coercer(schema, self.trials, deeper, self.budget).coerce(value)
+        except TooLargeToExplain:
+            return None
 
 
 def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:

@@ -4,6 +4,7 @@ Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn, TypeAlias
 
@@ -15,12 +16,13 @@ from jsonschema_rs import (
     ValidationErrorKind,
 )
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.graph import ROOT
-from proxy.guardrails.schemas.workload import Workload
+from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
+from proxy.guardrails.schemas.workload import ListingBudget, Workload
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -43,6 +45,7 @@ _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
 _DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
 
+_PATTERN = b'"pattern'  # or patternProperties
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
 
@@ -64,36 +67,46 @@ class Schema:
         self._validator = validator
         self._registry = registry
         self._workload = workload
+        self._can_give_up = _PATTERN in workload.source
 
     def is_valid(self, value: JsonValue) -> bool:
         """Return whether a value satisfies the schema; raises UnusableSchema for too much work."""
         if not self._workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
         try:
-            return self._validator.is_valid(value) or not any(self.errors(value))
+            if self._validator.is_valid(value):
+                return True
+            return self._can_give_up and not any(self.errors(value))
         except TooLargeToExplain:
             return False
 
-    def errors(self, value: JsonValue) -> Iterator[ValidationError]:
+    def errors(
+        self, value: JsonValue, budget: ListingBudget | None = None
+    ) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
-        Raises TooLargeToExplain, though not if the validator finds no fault.
+        Raises TooLargeToExplain, though not if the validator finds no fault. Whoever lists the
+        errors of a value several times gives all of them one budget.
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
         if self._validator.is_valid(value):
             return
-        if not self._workload.is_listable(value):
+        if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
         for error in self._validator.iter_errors(value):
             if not isinstance(error.kind, _GAVE_UP):
                 yield error
 
+    def follow(self) -> None:
+        """Find out which of its schemas check what; raises TooManySchemas."""
+        self._workload.graph()
+
     def part(self, path: Path) -> "Schema | None":
         """Compile the sub-schema at `path` with its references; None if that is impossible."""
         try:
             workload = self._workload.part(path)
-            return _compile({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
+            return _validate_with({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
         except (ValueError, LookupError):
             return None
 
@@ -101,14 +114,22 @@ class Schema:
 def compile_schema(schema: JsonSchema) -> Schema:
     """Compile a schema, or return it from the cache; raises UnusableSchema."""
     try:
-        return _compile_cached(json.dump(schema))
+        document = json.dump(schema)
+        if len(document) > bounds.SCHEMA_BYTES:
+            raise UnusableSchema(f"it has more than {bounds.SCHEMA_BYTES:,} bytes")
+        return _compile_cached(document)
     except (ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0]
         raise UnusableSchema(reason[:_PROBLEM_LIMIT]) from error
 
 
-@DocumentCache
-def _compile_cached(document: bytes) -> Schema:
+def prepare_checks(schema: JsonSchema) -> None:
+    """Do once what checks of values need, so that none has to do it first."""
+    with suppress(UnusableSchema, TooManySchemas):
+        compile_schema(schema).follow()
+
+
+def _compile_document(document: bytes) -> Schema:
     schema = json.parse(document)
     try:
         return _compile_root(schema, document)
@@ -119,6 +140,9 @@ def _compile_cached(document: bytes) -> Schema:
         rest = _compile_root(usable, json.dump(usable))
         rest.problem = str(error).partition("\n")[0][:_PROBLEM_LIMIT]
         return rest
+
+
+_compile_cached = DocumentCache(_compile_document, largest=bounds.SCHEMA_BYTES)
 
 
 def _without_unknown_types(schema: JsonValue) -> JsonValue:
@@ -145,10 +169,10 @@ def _names_unknown_type(value: JsonValue) -> bool:
 
 def _compile_root(schema: JsonValue, document: bytes) -> Schema:
     workload = Workload.of(schema, document)
-    return _compile(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
+    return _validate_with(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
 
 
-def _compile(schema: JsonValue, registry: Registry, workload: Workload) -> Schema:
+def _validate_with(schema: JsonValue, registry: Registry, workload: Workload) -> Schema:
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
     validator = Draft202012Validator(
@@ -190,16 +214,6 @@ def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
     """
     source = (_simplify_source_further if is_further else _simplify_source)(tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)
-
-
-@DocumentCache
-def _simplify_source(source: bytes) -> bytes | None:
-    return _change_parameters(source, lambda schema: _move_object(schema, "#"))
-
-
-@DocumentCache
-def _simplify_source_further(source: bytes) -> bytes | None:
-    return _change_parameters(source, simplify_for_grammar)
 
 
 def _change_parameters(source: bytes, change: Callable[[JsonObject], JsonObject]) -> bytes | None:
@@ -305,3 +319,11 @@ def _move(schema: JsonValue, place: str) -> JsonValue:
             return {} if schema else {"not": {}}
         case _:
             return schema
+
+
+_simplify_source: DocumentCache[bytes | None] = DocumentCache(
+    partial(_change_parameters, change=partial(_move_object, place="#"))
+)
+_simplify_source_further: DocumentCache[bytes | None] = DocumentCache(
+    partial(_change_parameters, change=simplify_for_grammar)
+)

@@ -49,14 +49,23 @@ class _Checks:
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class ListingBudget:
+    """How many copies may still be made of parts of one value, however often errors are listed."""
+
+    left: int = field(default_factory=lambda: bounds.COPIES)
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
-    The `graph` is made when it is needed; that raises TooManySchemas.
+    The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
+    `source`.
     """
 
     graph: Callable[[], Graph]
+    source: bytes
     start: JsonValue
     is_suspicious: bool
 
@@ -68,14 +77,14 @@ class Workload:
         """
         make_graph = cache(partial(Graph, schema))
         if not any(mark in source for mark in _SUSPICIOUS):
-            return cls(make_graph, schema, is_suspicious=False)
+            return cls(make_graph, source, schema, is_suspicious=False)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
-        return cls(make_graph, schema, graph.checks[start] > _UNSUSPICIOUS)
+        return cls(make_graph, source, schema, graph.checks[start] > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if there is none."""
@@ -90,27 +99,34 @@ class Workload:
             value, self.start
         )
 
-    def is_listable(self, value: JsonValue) -> bool:
-        """Return whether the errors of a value take little time to list, whatever they are."""
-        try:
-            return _Walk(self.graph(), bounds.COPIES).lists(value, self.start)
-        except TooManySchemas:
+    def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
+        """Return whether the budget covers a list of the errors of a value, and charge it."""
+        budget = budget or ListingBudget()
+        if budget.left <= 0:
             return False
+        try:
+            walk = _Walk(self.graph(), budget.left)
+        except TooManySchemas:
+            budget.left = 0
+            return False
+        is_covered = walk.lists(value, self.start)
+        budget.left = walk.left if is_covered else 0
+        return is_covered
 
 
 class _Walk:
     def __init__(self, graph: Graph, left: int) -> None:
         self._graph = graph
-        self._left = left
+        self.left = left
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers all checks of a value and its content."""
         for item, checks, _ in self._places(value, start):
-            self._left -= checks.total
+            self.left -= checks.total
             if checks.names is not None:
-                self._left -= checks.names.total * _size(item)
-            if self._left < 0:
+                self.left -= checks.names.total * _size(item)
+            if self.left < 0:
                 return False
         return True
 
@@ -123,10 +139,10 @@ class _Walk:
                 errors += checks.names.errors * _size(item)
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
-            self._left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
+            self.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
             # each part will cost at least as much as it takes to copy what is around it
             parts = len(item) if isinstance(item, dict | list) else 0
-            if self._left < parts * (1 + copies[-1]):
+            if self.left < parts * (1 + copies[-1]):
                 return False
         return True
 
@@ -152,7 +168,7 @@ class _Walk:
         label = at if at in checks.labels else None
         found = checks.inner.get((kind, label))
         if found is None:
-            self._left -= len(checks.counts)
+            self.left -= len(checks.counts)
             counts: dict[int, int] = defaultdict(int)
             for number, times in checks.counts.items():
                 for one in self._graph.nodes[number].within(kind, label):

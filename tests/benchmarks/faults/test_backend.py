@@ -17,8 +17,6 @@ from benchmarks.faults.mixture import draw
 from benchmarks.faults.reading import read_stream
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 SEED = 1
 GOOD = ("good: text", "good: a slow drip", "good: in segments of 3 bytes")
 

@@ -69,7 +69,7 @@ def test_what_is_permitted_is_not_lost(demand: Demand, seen: Seen, kind: Kind) -
         (TEXT, replace(text("It is sunny."), problem="two identities"), "two identities"),
     ],
 )
-def test_all_else_is_lost(demand: Demand, seen: Seen, problem: str) -> None:
+def test_any_other_end_counts_as_a_lost_request(demand: Demand, seen: Seen, problem: str) -> None:
     assert problem in problem_of(demand, seen)
 
 

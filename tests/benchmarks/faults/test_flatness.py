@@ -38,7 +38,7 @@ def test_what_grows_in_the_first_fifth_has_warmed_up() -> None:
     assert is_flat(*(min(80 + place, 140) + noise for place, noise in enumerate(NOISE)))
 
 
-def test_what_shrinks_is_flat() -> None:
+def test_memory_that_shrinks_counts_as_flat() -> None:
     assert is_flat(*(200 - place / 10 for place in range(300)))
 
 
@@ -68,5 +68,5 @@ def test_descriptors_are_judged_by_themselves() -> None:
     assert not found.is_flat
 
 
-def test_too_few_looks_tell_nothing() -> None:
+def test_too_few_samples_give_no_verdict() -> None:
     assert of_memory(memory(1, 2, 3, 400)) is None

@@ -20,7 +20,7 @@ def test_the_same_seed_and_number_always_give_the_same() -> None:
         )
 
 
-def test_another_seed_gives_others() -> None:
+def test_another_seed_draws_other_faults() -> None:
     numbers = range(ONE_OF_EACH, ONE_OF_EACH + 50)
     once, again = ([draw(seed, number)[0] for number in numbers] for seed in (1, 2))
     assert once != again
@@ -43,7 +43,7 @@ def test_every_fault_is_drawn_later_as_well() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=NAMES)
-def test_a_plan_fits_together(fault: Fault) -> None:
+def test_what_a_plan_asks_plays_and_demands_agrees(fault: Fault) -> None:
     for number in range(20):
         plan = fault.make(Material(1, number))
         if not plan.demand.questions:

@@ -1,35 +1,16 @@
 """The mock backend as a model that does everything right, and keeps account of it."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
 import httpx
-import pytest
 
 from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.ledger import Asked, read_ledger
 from benchmarks.healthy.replies import LONG, RESPONDING, Wish, prose, two_calls
-from benchmarks.load import backend
 from benchmarks.load.replies import RESPOND
 from proxy.conversation import json
 from proxy.guardrails.respond import make_respond_tool
-from tests.patience import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.anyio
+from tests.benchmarks.running import mock_backend
 
 CHAT = "/v1/chat/completions"
-
-
-@asynccontextmanager
-async def mock_backend() -> AsyncGenerator[httpx.AsyncClient, None]:
-    server = await backend.start(0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(
-            base_url=url, timeout=PATIENCE_SECONDS, trust_env=False
-        ) as client:
-            yield client
 
 
 def whole(wish: Wish) -> bytes:

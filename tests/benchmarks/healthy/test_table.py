@@ -1,9 +1,7 @@
-import pytest
-
 from benchmarks.healthy import table
 from benchmarks.healthy.tally import counted_name, timed_name
-from benchmarks.load import table as load_table
 from benchmarks.load.results import Machine, Results
+from benchmarks.load.table import figures_of
 
 FIGURES = {
     "replies": 200.0,
@@ -23,7 +21,6 @@ RESULTS = Results(
     Machine("A CPU", 2, "Linux x86_64", "3.11.7"),
     rounds={"healthy": {"temper": [FIGURES]}},
 )
-PAGE = "Before.\n<!-- figures: {} -->\n\nold\n\n<!-- end of figures -->\nBehind.\n"
 
 
 def row(text: str, name: str) -> list[str]:
@@ -44,17 +41,10 @@ def test_what_was_changed_stands_beside_the_policies() -> None:
     assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 asked again"]
 
 
-@pytest.mark.parametrize(("kind", "write"), [("healthy", table.timings), ("harm", table.harm)])
-def test_pages_are_renewed_at_marks_of_their_own(kind: str, write: table.Writer) -> None:
-    page = PAGE.format(kind)
-    assert load_table.renewed(page, RESULTS) == page.replace("old\n", write(RESULTS))
-
-
-def test_a_mark_of_which_the_results_say_nothing_keeps_what_it_has() -> None:
-    others = PAGE.format("brief")
-    both = others + PAGE.format("harm")
-    assert load_table.renewed(both, RESULTS).startswith(others)
-    with pytest.raises(ValueError, match="no mark <!-- figures: healthy -->"):
-        load_table.renewed(others, RESULTS)
-    usual = Results("2026-01-02", RESULTS.machine, rounds={"call": {"temper": [{"p50": 1.0}]}})
-    assert load_table.renewed(both, usual).endswith(PAGE.format("harm"))
+def test_pages_get_them_beside_other_figures_or_alone() -> None:
+    alone = {"healthy": table.timings(RESULTS), "harm": table.harm(RESULTS)}
+    assert figures_of(RESULTS) == alone
+    rounds = {**RESULTS.rounds, "call": {"temper": [{"p50": 1.0}]}}
+    both = figures_of(Results("2026-01-02", RESULTS.machine, rounds=rounds))
+    assert both.keys() == {"all", "brief", "healthy", "harm"}
+    assert alone.items() <= both.items()

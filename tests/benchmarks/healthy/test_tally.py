@@ -2,15 +2,7 @@ from benchmarks.healthy.asking import body_of
 from benchmarks.healthy.client import Seen
 from benchmarks.healthy.ledger import Asked
 from benchmarks.healthy.replies import Wish
-from benchmarks.healthy.tally import (
-    Batch,
-    Pair,
-    counted,
-    timed,
-    timed_name,
-    told,
-    worst,
-)
+from benchmarks.healthy.tally import Batch, Pair, counted, timed, timed_name, told, worst
 
 TEXT = "All 1 tests pass. Nothing else in the repository has changed since the last release."
 WISH = Wish("prose", 1)
@@ -27,10 +19,7 @@ def asked(side: str, *, wish: Wish = WISH) -> Asked:
 
 
 def batch(through: Seen, generations: int = 1, wish: Wish = WISH) -> Batch:
-    ledger = {
-        "1-direct": [asked("direct")],
-        "1-temper": [asked("temper")] * generations,
-    }
+    ledger = {"1-direct": [asked("direct")], "1-temper": [asked("temper")] * generations}
     return Batch([Pair(wish, seen(TEXT, 1.0), through)], ledger)
 
 

@@ -2,15 +2,12 @@
 
 import asyncio
 
-import pytest
-
 from benchmarks.instructions.pace import Pace, PacedBackend, PacedClient
 from benchmarks.load.client import Target
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload
 
 
-@pytest.mark.anyio
 async def test_every_token_arrives_alone() -> None:
     pace = Pace()
     loop = asyncio.get_running_loop()

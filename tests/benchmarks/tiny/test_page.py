@@ -55,7 +55,6 @@ def test_the_ladder_is_shown_as_it_was_measured(folder: Path) -> None:
         assert f"{one['right']}/{one['runs']}" in told
 
 
-@pytest.mark.anyio
 async def test_records_of_another_model_are_not_carried_on(folder: Path) -> None:
     told: list[str] = []
     with pytest.raises(InvalidConfiguration, match="was made by protocol abc-def"):

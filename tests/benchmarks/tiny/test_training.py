@@ -106,7 +106,6 @@ def test_a_larger_size_ends_by_the_clock_and_says_what_it_can_do(tmp_path: Path)
     assert len(kept) == 1
 
 
-@pytest.mark.anyio
 async def test_llama_server_says_what_the_network_says(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -16,8 +16,6 @@ from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.rounds import called, done
 from tests.fakes.spoken import says
 
-pytestmark = pytest.mark.anyio
-
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -127,7 +125,6 @@ def test_a_collector_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         open_tracing("http://127.0.0.1:9", opened)
 
 
-@pytest.mark.anyio
 async def test_a_run_is_traced_with_its_generations_and_its_tools(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,8 +14,6 @@ from temper import Agent, BackendFailed, Model
 from tests.fakes.agents import get_weather
 from tests.unit.context.conversations import Pieces, words
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_client_of_the_programs_own_is_the_engine() -> None:
     asked: list[JsonObject] = []

@@ -79,7 +79,6 @@ def test_what_ends_a_run_is_raised_as_it_is_whatever_others_execute(reason: Base
     assert asyncio.run(run()) == "the loop goes on"
 
 
-@pytest.mark.anyio
 async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> None:
     done: list[str] = []
 
@@ -98,7 +97,6 @@ async def test_toolsets_in_a_row_keep_the_order_that_a_tool_of_one_wants() -> No
     assert done == ["slow", "quick"]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_is_done_keeps_its_result_when_another_is_cancelled() -> None:
     cancel = asyncio.Event()
 
@@ -165,8 +163,6 @@ def test_parameters_that_are_none_of_a_request_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
         task_of(parameters={"max_tokens": "many"}).request()
 
-
-pytestmark = pytest.mark.anyio
 
 TOO_LONG: JsonObject = {
     "code": 400,

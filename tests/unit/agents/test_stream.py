@@ -45,8 +45,6 @@ def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
     assert seen == ["Hi", Text("Ho")]
 
 
-pytestmark = pytest.mark.anyio
-
 THINKS = START + delta({"reasoning_content": "Hm."}) + text("It is ", "fine.") + end()
 
 

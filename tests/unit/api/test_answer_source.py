@@ -22,11 +22,11 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question, Request
-from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import ReplyOutcome
 from proxy.guardrails.offer import TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.observability.live_request import LiveRequest, RequestTarget
 from proxy.observability.record import RequestRecord, Tokens
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
@@ -62,7 +62,7 @@ async def answer(backend: Offering, wire: HandMadeWire) -> list[list[ReplyEvent]
     client = HandMadeClient()
     scope = {**client.scope, "extensions": {WIRE: {"wire": wire}}}
     stream = AnswerStream(ClientConnection(scope, client.receive, client.send), StreamTimeouts())
-    answering = ChatAnswering(request, STAMP)
+    answering = chat_answering(request, STAMP)
     await stream.begin(answering.begin(None), {})
     source = SingleTurn(turn, SlotTerms(backend), LiveRequest(""), answering, upstream={})
     return [[*batch] async for batch in source.events(stream)]
@@ -126,7 +126,7 @@ def exchange(
     turn = prepare(asked, Policy(), CountedIds())
     live = LiveRequest("req_1")
     live.asked = RequestTarget("test", "default", backend.name, is_stream)
-    one = SingleTurn(turn, SlotTerms(backend), live, ChatAnswering(asked, STAMP), upstream={})
+    one = SingleTurn(turn, SlotTerms(backend), live, chat_answering(asked, STAMP), upstream={})
     patience = timeouts or StreamTimeouts()
     connection = client.connection
 
@@ -249,7 +249,7 @@ def test_nothing_but_the_end_mark_follows_the_finish_reason() -> None:
     client = CountingClient()
     request = replace(make_request(tools=()), stream=True)
     turn = prepare(request, Policy(), CountedIds())
-    answering = ChatAnswering(request, STAMP)
+    answering = chat_answering(request, STAMP)
     live = LiveRequest("")
     one = SingleTurn(turn, SlotTerms(SlowToEnd(client.pause)), live, answering, upstream={})
     timeouts = StreamTimeouts(keep_alive=0.01)

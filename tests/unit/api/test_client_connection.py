@@ -1,7 +1,6 @@
 import asyncio
 from collections.abc import Awaitable
 
-import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 
@@ -9,8 +8,6 @@ from proxy.api.client_connection import WIRE, ClientConnection, Endpoint, header
 from proxy.api.edge import serve
 from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
-
-pytestmark = pytest.mark.anyio
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -73,37 +70,31 @@ def test_an_answer_that_is_complete_stays_as_it_was() -> None:
     assert len(client.got) == 2
 
 
-def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
-    async def work() -> Message:
-        connection = HandMadeClient().connection
-        connection.cancel()
-        return await connection.receive()
-
-    assert asyncio.run(work()) == {"type": "http.disconnect"}
+async def test_once_it_was_told_nobody_waits_for_the_client_any_more() -> None:
+    connection = HandMadeClient().connection
+    connection.cancel()
+    found = await connection.receive()
+    assert found == {"type": "http.disconnect"}
 
 
-def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() -> None:
-    async def work() -> Message:
-        connection = HandMadeClient(has_sent=True).connection
-        receiving = asyncio.create_task(connection.receive())
-        await asyncio.sleep(0)
-        connection.cancel()
-        return await receiving
-
-    assert asyncio.run(work()) == {"type": "http.disconnect"}
+async def test_whoever_waits_for_the_client_is_told_that_an_operator_ended_it() -> None:
+    connection = HandMadeClient(has_sent=True).connection
+    receiving = asyncio.create_task(connection.receive())
+    await asyncio.sleep(0)
+    connection.cancel()
+    found = await receiving
+    assert found == {"type": "http.disconnect"}
 
 
-def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
-    async def work() -> bool:
-        connection = HandMadeClient().connection
-        await connection.receive()
-        listening = asyncio.create_task(connection.receive())
-        await asyncio.sleep(0)
-        listening.cancel()
-        await asyncio.wait((listening,))
-        return listening.cancelled()
-
-    assert asyncio.run(work())
+async def test_somebody_elses_cancelling_is_not_taken_for_the_operators() -> None:
+    connection = HandMadeClient().connection
+    await connection.receive()
+    listening = asyncio.create_task(connection.receive())
+    await asyncio.sleep(0)
+    listening.cancel()
+    await asyncio.wait((listening,))
+    found = listening.cancelled()
+    assert found
 
 
 def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:

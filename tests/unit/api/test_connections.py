@@ -16,8 +16,6 @@ from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 GOOD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 

@@ -56,7 +56,7 @@ import sys
 from proxy.api.fronts import all_fronts
 fronts = all_fronts()
 others = ["anthropic_messages", "openai_responses"]
-decoders = [f"proxy.dialects.{one}.decode" for one in others]
+decoders = [f"proxy.dialects.{one}.front" for one in others]
 assert not any(one in sys.modules for one in decoders), "early"
 assert [fronts.of(path).name for path in ("/v1/messages", "/v1/responses")]
 assert all(one in sys.modules for one in decoders), "never"

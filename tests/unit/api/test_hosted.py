@@ -26,16 +26,9 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening, listening_in_thread
 from tests.patience import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 ROOT = Path(__file__).parents[3]
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 NOWHERE: dict[str, object] = {"url": "http://127.0.0.1:1", "kind": "openai"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def settings_of(**sections: dict[str, object]) -> Settings:

@@ -11,15 +11,8 @@ from proxy.conversation import json
 from tests.fakes.asgi import HandMadeClient, endpoint_of
 from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 
-pytestmark = pytest.mark.anyio
-
 PIECE = b"data: 1\n\n"
 DONE = b"data: [DONE]\n\n"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @dataclass

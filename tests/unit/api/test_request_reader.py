@@ -31,7 +31,7 @@ async def read(body: JsonObject) -> Request:
 def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
     async def thread_of(body: bytes) -> threading.Thread:
         client = HandMadeClient(body, "POST")
-        reader = RequestReader(BodyLimits(), references=(b"earlier",))
+        reader = RequestReader(BodyLimits(), marks=(b"earlier",))
         return await reader.read(client.connection, lambda _: threading.current_thread())
 
     assert asyncio.run(thread_of(b'{"now":1}')) is threading.current_thread()
@@ -90,19 +90,16 @@ def test_a_body_is_read_the_same_however_large(text: str) -> None:
         asyncio.run(read({"model": "m", "messages": text}))
 
 
-def test_others_are_served_while_a_large_body_is_read() -> None:
+async def test_others_are_served_while_a_large_body_is_read() -> None:
     said: list[JsonValue] = [{"role": "user", "content": "Hello there."}] * 30_000
-
-    async def scene() -> int:
-        served = 0
-        reading = asyncio.create_task(read({"model": "m", "messages": said}))
-        while not reading.done():
-            await asyncio.sleep(0)
-            served += 1
-        await reading
-        return served
-
-    assert asyncio.run(scene()) > 50
+    served = 0
+    reading = asyncio.create_task(read({"model": "m", "messages": said}))
+    while not reading.done():
+        await asyncio.sleep(0)
+        served += 1
+    await reading
+    found = served
+    assert found > 50
 
 
 JSON = {"content-type": "application/json"}
@@ -160,25 +157,23 @@ def test_a_body_may_say_that_it_is_not_compressed() -> None:
 
 
 @pytest.mark.parametrize(("is_cancelled", "status"), [(False, 201), (True, CLIENT_LEFT)])
-def test_the_status_counts_once_the_whole_answer_was_sent(
+async def test_the_status_counts_once_the_whole_answer_was_sent(
     *, is_cancelled: bool, status: int
 ) -> None:
-    async def scene() -> list[int]:
-        live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection
-        messages: list[Message] = [
-            {"type": "http.response.start", "status": 201, "headers": []},
-            {"type": "http.response.body", "body": b"", "more_body": True},
-            {"type": "http.response.body", "body": b""},
-        ]
-        seen: list[int] = []
-        for message in messages:
-            connection.is_cancelled = is_cancelled and message is messages[-1]
-            await connection.send(message)
-            note_status(live, connection)
-            seen.append(live.status)
-        return seen
-
-    assert asyncio.run(scene()) == [CLIENT_LEFT, CLIENT_LEFT, status]
+    live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection
+    messages: list[Message] = [
+        {"type": "http.response.start", "status": 201, "headers": []},
+        {"type": "http.response.body", "body": b"", "more_body": True},
+        {"type": "http.response.body", "body": b""},
+    ]
+    seen: list[int] = []
+    for message in messages:
+        connection.is_cancelled = is_cancelled and message is messages[-1]
+        await connection.send(message)
+        note_status(live, connection)
+        seen.append(live.status)
+    found = seen
+    assert found == [CLIENT_LEFT, CLIENT_LEFT, status]
 
 
 def test_a_status_that_was_noted_of_a_failure_stays() -> None:

@@ -29,11 +29,6 @@ from tests.fakes.asgi import HandMadeClient, endpoint_of
 ANSWER = StoredResponse("resp_1", [], [], b"{}")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, {"backend": {"url": "http://127.0.0.1:1"}, **sections})
 
@@ -143,7 +138,6 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost meanwhile", "alone", "wanted", "unwanted", "unread", "an error"],
 )
-@pytest.mark.anyio
 async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
     kind: bytes, is_shared: bool, turns: bool, body: bytes, status: int, is_told: bool
 ) -> None:
@@ -153,13 +147,10 @@ async def test_an_answer_that_should_have_been_shared_says_that_it_is_not(
     assert (ALONE in got[0]["headers"]) is is_told
 
 
-@pytest.mark.anyio
 async def test_a_stream_begins_at_once_and_a_whole_answer_with_its_body() -> None:
     assert len(await told(start(kind=STREAM), is_shared=True)) == 1
     assert await told(start(), is_shared=True) == []
 
-
-pytestmark = pytest.mark.anyio
 
 NOWHERE = "redis://127.0.0.1:1"
 CLIENT = "proxy.state.valkey"

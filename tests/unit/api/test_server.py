@@ -95,18 +95,14 @@ def test_a_model_that_is_no_model_is_found_before_anything_starts(tmp_path: Path
         asyncio.run(run(wanted))
 
 
-def test_it_serves_until_a_signal_ends_it() -> None:
+async def test_it_serves_until_a_signal_ends_it() -> None:
     seen: list[int] = []
-
-    async def serve() -> None:
-        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            app = make_app()
-            async with serving(app, listening, 1) as server, asking() as client:
-                seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
-                os.kill(os.getpid(), signal.SIGTERM)
-                await server
-
-    asyncio.run(serve())
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        app = make_app()
+        async with serving(app, listening, 1) as server, asking() as client:
+            seen.append((await client.get(f"{url_of(listening)}/healthz")).status_code)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await server
     assert seen == [200]
 
 
@@ -141,7 +137,7 @@ def test_an_idle_connection_is_kept_longer_than_clients_keep_it(
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["the grace is over", "a second signal"])
-def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
+async def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
     signals: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, begun = make_app(), asyncio.Event()
@@ -151,32 +147,26 @@ def test_whoever_is_not_waited_for_is_told_and_the_log_holds_no_traceback(
         await asyncio.Event().wait()
 
     app.app.add_api_route("/endless", endless)
-
-    async def serve() -> httpx.Response:
-        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            async with serving(app, listening, 1) as server, asking() as client:
-                answering = asyncio.create_task(client.get(f"{url_of(listening)}/endless"))
-                await begun.wait()
-                for _ in range(signals):
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    await asyncio.sleep(0)
-                await server
-                return await answering
-
-    answer = asyncio.run(serve())
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        async with serving(app, listening, 1) as server, asking() as client:
+            answering = asyncio.create_task(client.get(f"{url_of(listening)}/endless"))
+            await begun.wait()
+            for _ in range(signals):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0)
+            await server
+            answer = await answering
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
     assert all(record.exc_info is None for record in caplog.records)
     assert "Traceback" not in caplog.text
 
 
-def test_leaving_the_context_ends_it_as_well() -> None:
-    async def serve() -> bool:
-        with contextlib.closing(listen("127.0.0.1", 0)) as listening:
-            async with serving(make_app(), listening, 1) as server:
-                pass
-            return server.done()
-
-    assert asyncio.run(serve())
+async def test_leaving_the_context_ends_it_as_well() -> None:
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        async with serving(make_app(), listening, 1) as server:
+            pass
+        found = server.done()
+    assert found
 
 
 def test_a_signal_amid_the_start_is_not_lost() -> None:
@@ -196,17 +186,13 @@ def test_a_signal_amid_the_start_is_not_lost() -> None:
         asyncio.run(serve())
 
 
-def test_run_announces_where_it_can_be_reached() -> None:
+async def test_run_announces_where_it_can_be_reached() -> None:
     announced: list[str] = []
+    wanted = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
 
-    async def serve() -> None:
-        wanted = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
+    def note(address: object) -> None:
+        announced.append(str(address))
+        os.kill(os.getpid(), signal.SIGINT)
 
-        def note(address: object) -> None:
-            announced.append(str(address))
-            os.kill(os.getpid(), signal.SIGINT)
-
-        await run(wanted, on_ready=note)
-
-    asyncio.run(serve())
+    await run(wanted, on_ready=note)
     assert "http://127.0.0.1:1" in announced[0]

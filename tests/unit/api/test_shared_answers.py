@@ -18,16 +18,9 @@ from tests.fakes.gated_endpoint import JSON, STREAM, GatedEndpoint
 from tests.fakes.shared_store import SharedStore
 from tests.patience import until
 
-pytestmark = pytest.mark.anyio
-
 DONE = b"data: [DONE]\n\n"
 STREAMED = b'{"stream": true}'
 SOON = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, longest_poll=0.001, outage=0.01)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def open_endpoint(**others: object) -> GatedEndpoint:

@@ -15,7 +15,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.conversation.requests import Request
 from proxy.dialects.front import Decoded, Problem, StreamEncoder
-from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import BackendTimedOut, BackendUnavailable, LaunchFailed, TemperError
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
@@ -141,7 +141,7 @@ async def turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> None:
+async def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> None:
     read: list[int] = []
 
     async def endless() -> ReplyEvents:
@@ -150,28 +150,25 @@ def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down() -> N
             await asyncio.sleep(0)
             yield [TextDelta("x")]
 
-    async def scene() -> None:
-        reading = asyncio.Event()
+    reading = asyncio.Event()
 
-        async def slow_send(message: Message) -> None:
-            if message.get("body"):
-                await reading.wait()
+    async def slow_send(message: Message) -> None:
+        if message.get("body"):
+            await reading.wait()
 
-        connection = HandMadeClient().connection.behind(send=slow_send)
-        task = asyncio.create_task(send_all(endless(), connection))
-        await turns(500)
-        held = len(read)
-        assert held < 100
-        reading.set()
-        await turns(500)
-        assert len(read) > 5 * held
-        reading.clear()
-        await turns(50)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(scene())
+    connection = HandMadeClient().connection.behind(send=slow_send)
+    task = asyncio.create_task(send_all(endless(), connection))
+    await turns(500)
+    held = len(read)
+    assert held < 100
+    reading.set()
+    await turns(500)
+    assert len(read) > 5 * held
+    reading.clear()
+    await turns(50)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def test_too_much_time_in_all_is_a_failure() -> None:
@@ -257,7 +254,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
     assert client.answer.replace(b"~", b"") == b"a."
 
 
-def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
+async def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
     client = HandMadeClient()
     begun = asyncio.Event()
 
@@ -266,14 +263,11 @@ def test_a_stream_that_the_server_has_to_cut_off_ends_with_an_error() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async def scene() -> None:
-        task = asyncio.create_task(send_all(endless(), client.connection))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(scene())
+    task = asyncio.create_task(send_all(endless(), client.connection))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert client.answer == b"a!backend_unavailable"
 
 
@@ -324,14 +318,11 @@ def test_a_bound_in_time_is_the_backends_failure() -> None:
         asyncio.run(run())
 
 
-def test_a_bound_in_time_begins_with_its_block() -> None:
-    async def run() -> None:
-        deadline = Deadline(0.02, "b")
-        await asyncio.sleep(0.05)
-        async with deadline:
-            pass
-
-    asyncio.run(run())
+async def test_a_bound_in_time_begins_with_its_block() -> None:
+    deadline = Deadline(0.02, "b")
+    await asyncio.sleep(0.05)
+    async with deadline:
+        pass
 
 
 def test_work_that_says_it_is_late_is_the_backends_failure_too() -> None:
@@ -420,7 +411,7 @@ class World:
 
     async def wait(self, request: Request, *, model: str = "a") -> None:
         with self.fleet.lease(model) as hold:
-            answering = ChatAnswering(request, CHAT.stamp)
+            answering = chat_answering(request, CHAT.stamp)
             await self.stream.wait_for(hold, Decoded(request, answering))
 
     async def send(self, message: Message) -> None:

@@ -21,7 +21,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Question
 from proxy.errors import ContextOverflow, TemperError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.specification import Ended
 from proxy.observability.observers import Observers

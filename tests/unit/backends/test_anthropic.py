@@ -10,8 +10,6 @@ from proxy.backends.anthropic import (
     KEY_HEADER,
     VERSION_HEADER,
     Anthropic,
-    is_unknown_model,
-    meaning,
 )
 from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.refusals import Refusal
@@ -37,11 +35,13 @@ from proxy.errors import (
     UnknownModel,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 
 
 def refused(status: int, kind: str, message: str = "no", retry_after: str = "") -> Exception:
-    return meaning("http://host", Refusal(status, {"type": kind, "message": message}, retry_after))
+    engine = Anthropic(BackendClient("http://host"))
+    return engine.meaning(Refusal(status, {"type": kind, "message": message}, retry_after))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,6 @@ def test_all_else_is_a_refusal_with_its_status() -> None:
     error = refused(429, "rate_limit_error", "tokens per minute", "9")
     assert isinstance(error, BackendRefused)
     assert (error.status, error.kind, error.retry_after) == (429, "rate_limit_error", "9")
-
-
-def test_a_model_that_there_is_not_is_told_from_other_refusals() -> None:
-    assert is_unknown_model(BackendRefused("b", 404, "model: x", kind="not_found_error"))
-    assert not is_unknown_model(BackendRefused("b", 404, "File Not Found"))
-    assert not is_unknown_model(BackendRefused("b", 400, "x", kind="not_found_error"))
 
 
 USAGE: JsonObject = {
@@ -151,7 +145,7 @@ class Server:
             "http://host",
             "sk-ant-ours",
             headers=VERSION_HEADER,
-            transport=httpx.MockTransport(self.routes.async_handler),
+            pool=MockedPool(httpx.MockTransport(self.routes.async_handler)),
             key_header=KEY_HEADER,
         )
         self.backend = Anthropic(connection)
@@ -210,7 +204,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
     route = routes.get("http://host/v1/models").respond(json={"data": []})
     chat = routes.post("http://host/v1/messages").respond(content=STARTED + ENDED)
     wire = httpx.MockTransport(routes.async_handler)
-    backend = Anthropic(BackendClient("http://host", transport=wire, key_header=KEY_HEADER))
+    backend = Anthropic(BackendClient("http://host", pool=MockedPool(wire), key_header=KEY_HEADER))
 
     async def ask() -> None:
         headers = {"authorization": "Bearer client", "x-api-key": "client"}
@@ -250,6 +244,11 @@ def test_a_model_has_to_be_named_unless_there_is_only_one() -> None:
     alone.entries = [CLAUDE]
     assert alone.events(question("")) == HELLO
     assert alone.body["model"] == "claude"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, "other"), (400, "not_found_error")])
+def test_only_one_refusal_is_about_the_model(status: int, kind: str) -> None:
+    assert isinstance(failing(httpx.Response(status, json=failure(kind, "no"))), BackendRefused)
 
 
 def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:

@@ -287,32 +287,28 @@ def test_a_slow_reader_stops_the_server() -> None:
     play(scene, script)
 
 
-def test_a_server_that_is_not_there_is_not_reached() -> None:
-    async def run() -> None:
-        async with raw_backend() as backend:
-            pass
-        async with opened(backend) as one:
-            with pytest.raises(pool.NotReached):
-                await send(one)
-
-    asyncio.run(run())
+async def test_a_server_that_is_not_there_is_not_reached() -> None:
+    async with raw_backend() as backend:
+        pass
+    async with opened(backend) as one:
+        with pytest.raises(pool.NotReached):
+            await send(one)
 
 
 @pytest.mark.parametrize("host", ["x" * 64 + ".invalid", "no-such-host.invalid"])
-def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
-    async def run() -> None:
-        with pytest.raises(pool.NotReached):
-            await send(ConnectionPool(Endpoint(host, 1), SOON))
-
-    asyncio.run(run())
+async def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
+    with pytest.raises(pool.NotReached):
+        await send(ConnectionPool(Endpoint(host, 1), SOON))
 
 
-def test_a_connection_that_takes_too_long_is_not_reached() -> None:
-    async def run() -> None:
-        with pytest.raises(pool.NotReached, match="in time"):
-            await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
+async def test_a_connection_that_takes_too_long_is_not_reached() -> None:
+    with pytest.raises(pool.NotReached, match="in time"):
+        await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
 
-    asyncio.run(run())
+
+async def test_a_deadline_that_passes_before_there_is_a_connection_is_one() -> None:
+    with pytest.raises(TimeoutError):
+        await ConnectionPool(Endpoint("127.0.0.1", 1), SOON).send(b"", b"", 0.0)
 
 
 def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
@@ -352,26 +348,22 @@ class Noting(asyncio.Transport):
         self.is_over = True
 
 
-def test_a_line_with_something_unread_is_not_used_again() -> None:
+async def test_a_line_with_something_unread_is_not_used_again() -> None:
     """Its reading may be paused, and whoever came next would wait for ever."""
     size = 300 * 1024
     transport = Noting()
-
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        line = Connection(loop)
-        line.connection_made(transport)
-        loop.call_soon(
-            line.data_received,
-            b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
-        )
-        await line.begin(HEAD, b"{}", later())
-        assert line.is_over
-        assert transport.is_paused
-        assert not line.is_reusable
-        ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
-
-    asyncio.run(scene())
+    loop = asyncio.get_running_loop()
+    line = Connection(loop)
+    line.connection_made(transport)
+    loop.call_soon(
+        line.data_received,
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
+    )
+    await line.begin(HEAD, b"{}", later())
+    assert line.is_over
+    assert transport.is_paused
+    assert not line.is_reusable
+    ConnectionPool(Endpoint("127.0.0.1", 1), SOON).release(line)
     assert transport.is_over
 
 
@@ -422,17 +414,14 @@ def test_a_host_that_acknowledges_nothing_is_given_up_before_the_deadline(
         runner.run(scene())
 
 
-def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
-    async def scene() -> None:
-        line = Connection(asyncio.get_running_loop())
-        line.connection_made(Noting())
-        asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
-        await asyncio.sleep(0)
-        line.connection_lost(TimeoutError(errno.ETIMEDOUT, "timed out"))
-        with pytest.raises(pool.PeerLost):
-            await asking
-
-    asyncio.run(scene())
+async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
+    line = Connection(asyncio.get_running_loop())
+    line.connection_made(Noting())
+    asking = asyncio.create_task(line.begin(HEAD, b"{}", later(600)))
+    await asyncio.sleep(0)
+    line.connection_lost(TimeoutError(errno.ETIMEDOUT, "timed out"))
+    with pytest.raises(pool.PeerLost):
+        await asking
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
@@ -621,39 +610,33 @@ def test_an_address_that_swallows_everything_has_a_head_start_and_no_more() -> N
     assert addresses.given_up == ["a"]
 
 
-def test_what_is_connected_too_many_is_dropped() -> None:
-    async def scene() -> None:
-        both = asyncio.Event()
+async def test_what_is_connected_too_many_is_dropped() -> None:
+    both = asyncio.Event()
 
-        async def together() -> str:
-            both.set() if addresses.tried == ["a", "b"] else None
-            await both.wait()
-            return "good"
+    async def together() -> str:
+        both.set() if addresses.tried == ["a", "b"] else None
+        await both.wait()
+        return "good"
 
-        addresses = Addresses(a=together, b=together)
-        assert await addresses.first() == "good"
-        assert addresses.dropped == ["good"]
-        late = Addresses(a=stubborn, b=good)
-        assert await late.first() == "good"
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert late.dropped == ["late"]
-
-    asyncio.run(scene())
-
-
-def test_who_stops_waiting_stops_every_attempt() -> None:
-    async def scene() -> None:
-        addresses = Addresses(a=swallowing, b=refusing)
-        waiting = asyncio.create_task(addresses.first())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait([waiting])
+    addresses = Addresses(a=together, b=together)
+    assert await addresses.first() == "good"
+    assert addresses.dropped == ["good"]
+    late = Addresses(a=stubborn, b=good)
+    assert await late.first() == "good"
+    for _ in range(3):
         await asyncio.sleep(0)
-        assert addresses.given_up == ["a"]
+    assert late.dropped == ["late"]
 
-    asyncio.run(scene())
+
+async def test_who_stops_waiting_stops_every_attempt() -> None:
+    addresses = Addresses(a=swallowing, b=refusing)
+    waiting = asyncio.create_task(addresses.first())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await asyncio.sleep(0)
+    assert addresses.given_up == ["a"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

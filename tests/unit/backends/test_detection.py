@@ -12,8 +12,8 @@ from proxy.backends.detection import (
     DetectedBackend,
     EngineKind,
     FoundServer,
+    detect_kind,
     find_running,
-    kind_at,
     likely_urls,
     ollama_url,
 )
@@ -22,6 +22,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyFinished
 from proxy.errors import BackendFailed, BackendUnavailable
 from tests.fakes.backend import ScriptedBackend
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 
@@ -43,7 +44,7 @@ def routes_of(*answers: Mapping[str, JsonValue | httpx.Response]) -> respx.MockR
 
 
 def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClient:
-    return BackendClient(url, transport=httpx.MockTransport(routes.async_handler))
+    return BackendClient(url, pool=MockedPool(httpx.MockTransport(routes.async_handler)))
 
 
 @pytest.mark.parametrize(
@@ -74,12 +75,12 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
 def test_a_server_is_recognised_by_what_only_its_kind_says(
     documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
-    assert asyncio.run(kind_at(connect(routes_of(documents)))) == kind
+    assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
 
 
 def test_where_nothing_answers_there_is_no_kind() -> None:
     with pytest.raises(BackendFailed):
-        asyncio.run(kind_at(connect(routes_of())))
+        asyncio.run(detect_kind(connect(routes_of())))
 
 
 URLS = ("http://host0", "http://host1", "http://host2")
@@ -162,7 +163,7 @@ class Place:
             for kind in get_args(EngineKind)
         }
         transport = httpx.MockTransport(self.answer)
-        connection = BackendClient("http://host", transport=transport)
+        connection = BackendClient("http://host", pool=MockedPool(transport))
         self.backend = DetectedBackend(connection, self.adapter_for)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -189,100 +190,82 @@ class Place:
         ({}, "openai"),
     ],
 )
-def test_the_first_question_finds_out_whom_it_is_put_to(
+async def test_the_first_question_finds_out_whom_it_is_put_to(
     served: JsonObject, kind: EngineKind
 ) -> None:
-    async def scene() -> Place:
-        place = Place(served)
-        await place.ask()
-        await place.ask()
-        return place
-
-    place = asyncio.run(scene())
+    place = Place(served)
+    await place.ask()
+    await place.ask()
+    place = place
     assert place.made == [kind]
     assert len(place.adapters[kind].questions) == 2
     assert place.backend.name == "http://host"
 
 
 @pytest.mark.parametrize(("served", "warnings"), [(LLAMA_of_detected, 0), (VLLM, 0), ({}, 1)])
-def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
+async def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
     served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        place = Place(served)
-        await place.ask()
-        await place.backend.describe("m")
-
-    asyncio.run(scene())
+    place = Place(served)
+    await place.ask()
+    await place.backend.describe("m")
     said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert len(said) == warnings
     assert all("http://host lists no models" in one for one in said)
 
 
-def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
-    async def scene() -> None:
-        place = Place(httpx.ConnectError)
-        assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
-        assert await place.backend.health() is Health.UNREACHABLE
-        assert await place.backend.count(question(), {}) is None
-        assert await place.backend.count_texts(["a"], {}) is None
-        with pytest.raises(BackendUnavailable):
-            await place.ask()
-        place.served = LLAMA_of_detected
+async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
+    place = Place(httpx.ConnectError)
+    assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
+    assert await place.backend.health() is Health.UNREACHABLE
+    assert await place.backend.count(question(), {}) is None
+    assert await place.backend.count_texts(["a"], {}) is None
+    with pytest.raises(BackendUnavailable):
         await place.ask()
-        assert place.made == ["llama-server"]
-        assert await place.backend.health() is Health.READY
-        assert await place.backend.count(question(), {}) == 7
-        assert await place.backend.count_texts(["a b"], {}) == (2,)
-        assert [model.id for model in await place.backend.models()] == ["one"]
-
-    asyncio.run(scene())
-
-
-def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:
-    async def scene() -> Place:
-        place = Place(httpx.ReadTimeout)
-        await place.ask()
-        place.served = LLAMA_of_detected
-        await place.ask()
-        return place
-
-    assert asyncio.run(scene()).made == ["openai", "llama-server"]
+    place.served = LLAMA_of_detected
+    await place.ask()
+    assert place.made == ["llama-server"]
+    assert await place.backend.health() is Health.READY
+    assert await place.backend.count(question(), {}) == 7
+    assert await place.backend.count_texts(["a b"], {}) == (2,)
+    assert [model.id for model in await place.backend.models()] == ["one"]
 
 
-def test_what_is_put_in_its_place_is_recognised() -> None:
-    async def scene() -> Place:
-        place = Place(LLAMA_of_detected)
-        await place.backend.describe("m")
-        place.served = VLLM
-        await place.backend.describe("m")
-        place.served = {}
-        await place.backend.describe("m")
-        await place.ask()
-        return place
+async def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:
+    place = Place(httpx.ReadTimeout)
+    await place.ask()
+    place.served = LLAMA_of_detected
+    await place.ask()
+    found = place
+    assert found.made == ["openai", "llama-server"]
 
-    place = asyncio.run(scene())
+
+async def test_what_is_put_in_its_place_is_recognised() -> None:
+    place = Place(LLAMA_of_detected)
+    await place.backend.describe("m")
+    place.served = VLLM
+    await place.backend.describe("m")
+    place.served = {}
+    await place.backend.describe("m")
+    await place.ask()
+    place = place
     assert place.made == ["llama-server", "openai"]
     assert len(place.adapters["openai"].questions) == 1
 
 
-def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
-    async def scene() -> Place:
-        place = Place(LLAMA_of_detected)
-        await place.backend.describe("m")
-        place.served = httpx.ConnectError
-        await place.backend.describe("m")
-        await place.backend.close()
-        return place
-
-    assert asyncio.run(scene()).made == ["llama-server"]
+async def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
+    place = Place(LLAMA_of_detected)
+    await place.backend.describe("m")
+    place.served = httpx.ConnectError
+    await place.backend.describe("m")
+    await place.backend.close()
+    found = place
+    assert found.made == ["llama-server"]
 
 
-def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
-    async def scene() -> list[bytes]:
-        place = Place(LLAMA_of_detected)
-        place.adapters["llama-server"].pieces = [b"[", b"]"]
-        assert await relayed_by(place.backend) == b"[]"
-        return [one.body() for one in place.adapters["llama-server"].passages]
-
-    assert asyncio.run(scene()) == [PASSAGE.body()]
+async def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
+    place = Place(LLAMA_of_detected)
+    place.adapters["llama-server"].pieces = [b"[", b"]"]
+    assert await relayed_by(place.backend) == b"[]"
+    found = [one.body() for one in place.adapters["llama-server"].passages]
+    assert found == [PASSAGE.body()]

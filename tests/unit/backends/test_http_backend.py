@@ -22,6 +22,7 @@ from proxy.errors import (
     ContextOverflow,
     TemperError,
 )
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.questions import question
 
 END = ReplyFinished("stop")
@@ -92,7 +93,7 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
 
     async def collect() -> tuple[list[list[ReplyEvent]], TemperError | None]:
         wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(*chunks)))
-        connection = BackendClient("http://host", "secret-key", transport=wire)
+        connection = BackendClient("http://host", "secret-key", pool=MockedPool(wire))
         batches: list[list[ReplyEvent]] = []
         try:
             async with aclosing(LetterEngine(connection).ask(question(), {})) as coming:
@@ -117,7 +118,7 @@ def test_a_document_of_more_than_the_bound_is_refused_with_it(size: int, problem
     wire = httpx.MockTransport(lambda _: httpx.Response(200, stream=Body(document)))
 
     async def fetch() -> None:
-        await LetterEngine(BackendClient("http://host", transport=wire)).fetch("/props")
+        await LetterEngine(BackendClient("http://host", pool=MockedPool(wire))).fetch("/props")
 
     with pytest.raises(BackendSpokeNonsense, match=problem):
         asyncio.run(fetch())
@@ -169,7 +170,7 @@ def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
     wire = httpx.MockTransport(routes.async_handler)
 
     async def collect() -> list[bytes]:
-        connection = BackendClient("http://host", KEY, transport=wire)
+        connection = BackendClient("http://host", KEY, pool=MockedPool(wire))
         async with aclosing(OpenAICompatible(connection).relay(PASSAGE, HEADERS)) as pieces:
             return [piece async for piece in pieces]
 

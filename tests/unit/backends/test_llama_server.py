@@ -29,6 +29,7 @@ from proxy.errors import (
     InvalidRequest,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
@@ -42,7 +43,7 @@ OLDER = "Failed to parse input at pos 12: <tool_call>"
 
 def server(routes: respx.MockRouter, api_key: str = "") -> LlamaServer:
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(BackendClient("http://host", api_key, transport=wire))
+    return LlamaServer(BackendClient("http://host", api_key, pool=MockedPool(wire)))
 
 
 def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
@@ -213,7 +214,9 @@ def loading_server(
     states = iter([*health[:-1], *[health[-1]] * 100])
     routes.get("http://host/health").mock(side_effect=lambda _: httpx.Response(next(states)))
     wire = httpx.MockTransport(routes.async_handler)
-    return LlamaServer(BackendClient("http://host", transport=wire), load_wait=60, poll_seconds=0)
+    return LlamaServer(
+        BackendClient("http://host", pool=MockedPool(wire)), load_wait=60, poll_seconds=0
+    )
 
 
 def test_questions_wait_for_a_model_that_is_being_loaded() -> None:
@@ -314,20 +317,16 @@ def test_the_model_is_described_by_its_names_and_its_template(
     assert told == dataclasses.replace(description, engine="llama.cpp")
 
 
-def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
+async def test_the_models_it_listed_last_are_those_while_it_says_nothing() -> None:
     routes = respx.MockRouter()
     listing = httpx.Response(200, json={"data": [{"id": "m"}]})
     routes.get("http://host/v1/models").mock(side_effect=[TimeoutError, listing, TimeoutError])
-
-    async def scene() -> None:
-        backend = server(routes)
-        with pytest.raises(BackendTimedOut):
-            await backend.models()
-        before = await backend.models()
-        assert before == (BackendModel("m", {"id": "m"}),)
-        assert await backend.models() == before
-
-    asyncio.run(scene())
+    backend = server(routes)
+    with pytest.raises(BackendTimedOut):
+        await backend.models()
+    before = await backend.models()
+    assert before == (BackendModel("m", {"id": "m"}),)
+    assert await backend.models() == before
 
 
 @pytest.mark.parametrize(
@@ -375,27 +374,24 @@ def test_properties_of_something_else_tell_nothing(found: JsonValue) -> None:
     assert None in (described.window, described.slots)
 
 
-def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    async def scene() -> None:
-        abandoned = asyncio.Event()
+async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    abandoned = asyncio.Event()
 
-        async def begin(caller: Caller) -> None:
-            await caller.request()
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
-            await caller.hang_up_seen()
-            abandoned.set()
+    async def begin(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
+        await caller.hang_up_seen()
+        abandoned.set()
 
-        async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = LlamaServer(BackendClient(backend.url))
-            reply = adapter.ask(question(), {})
-            assert await anext(reply) == [STARTED, TextDelta("Hel")]
-            await reply.aclose()
-            await abandoned.wait()
-            assert adapter.name == backend.url
-            await adapter.close()
-
-    asyncio.run(scene())
+    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = LlamaServer(BackendClient(backend.url))
+        reply = adapter.ask(question(), {})
+        assert await anext(reply) == [STARTED, TextDelta("Hel")]
+        await reply.aclose()
+        await abandoned.wait()
+        assert adapter.name == backend.url
+        await adapter.close()
 
 
 def test_what_is_passed_on_waits_for_a_model_that_is_being_loaded_too() -> None:

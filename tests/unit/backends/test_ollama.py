@@ -14,7 +14,6 @@ from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.ollama import (
     Ollama,
     OllamaOverrides,
-    lacks_thinking,
 )
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
@@ -40,6 +39,7 @@ from proxy.errors import (
     UnknownModel,
 )
 from tests.fakes.backend import every
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import question
 from tests.fakes.raw_backend import raw_backend
@@ -59,13 +59,6 @@ def test_a_model_without_tools_is_told_from_other_refusals() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
     assert not lacks_tools(refusal(500, "does not support tools"))
-
-
-def test_a_model_that_does_not_think_is_told_from_other_refusals() -> None:
-    assert lacks_thinking(refusal(400, '"gemma:2b" does not support thinking'))
-    assert lacks_thinking(refusal(400, 'think value "high" is not supported for this model'))
-    assert not lacks_thinking(refusal(400, "does not support tools"))
-    assert not lacks_thinking(refusal(500, "does not support thinking"))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +120,7 @@ class Server:
             return_value=httpx.Response(200, json={"done": True})
         )
         wire = httpx.MockTransport(self.routes.async_handler)
-        self.backend = Ollama(BackendClient("http://host", transport=wire), overrides)
+        self.backend = Ollama(BackendClient("http://host", pool=MockedPool(wire)), overrides)
 
     def _show(self, _: httpx.Request) -> httpx.Response:
         if self.shown is None:
@@ -285,13 +278,21 @@ def test_without_a_list_the_refusal_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"), [({"reasoning_effort": "high"}, "reasoning_effort"), ({}, None)]
 )
+@pytest.mark.parametrize(
+    "said", ['"m" does not support thinking', 'think value "high" is not supported for this model']
+)
 def test_a_model_that_does_not_think_is_the_clients_choice(
-    fields: JsonObject, param: str | None
+    fields: JsonObject, param: str | None, said: str
 ) -> None:
-    answer = httpx.Response(400, json={"error": '"m" does not support thinking'})
+    answer = httpx.Response(400, json={"error": said})
     error = failing(answer, asked_with(**fields))
     assert isinstance(error, InvalidRequest)
     assert error.param == param
+
+
+def test_a_server_that_fails_says_nothing_of_thinking() -> None:
+    error = failing(httpx.Response(500, json={"error": "does not support thinking"}))
+    assert isinstance(error, BackendRefused)
 
 
 def test_an_overflow_has_the_numbers_that_the_runner_told() -> None:
@@ -359,31 +360,28 @@ def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
-def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
+async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
     """With no time at all between lines, only what has already come would be read."""
+    heard = asyncio.Event()
 
-    async def scene() -> list[ReplyEvent]:
-        heard = asyncio.Event()
+    async def pause(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(lines(line("Hello")))
+        await heard.wait()
+        await caller.send_chunk(lines(line("", done=True)))
+        await caller.send_chunk(b"")
 
-        async def pause(caller: Caller) -> None:
-            await caller.request()
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(lines(line("Hello")))
-            await heard.wait()
-            await caller.send_chunk(lines(line("", done=True)))
-            await caller.send_chunk(b"")
-
-        async with raw_backend(_refuse, _refuse, pause) as server:
-            backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
-            events: list[ReplyEvent] = []
-            async with aclosing(backend.ask(question(), {})) as reply:
-                async for batch in reply:
-                    events += batch
-                    heard.set()
-            await backend.close()
-            return events
-
-    assert asyncio.run(scene()) == HELLO
+    async with raw_backend(_refuse, _refuse, pause) as server:
+        backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
+        events: list[ReplyEvent] = []
+        async with aclosing(backend.ask(question(), {})) as reply:
+            async for batch in reply:
+                events += batch
+                heard.set()
+        await backend.close()
+        found = events
+    assert found == HELLO
 
 
 async def _refuse(caller: Caller) -> None:
@@ -459,17 +457,13 @@ def test_its_health_is_that_of_its_version() -> None:
     assert server.backend.name == "http://host"
 
 
-def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
+async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
     server = Server()
-
-    async def use() -> None:
-        async with aclosing(server.backend.ask(question(), {})) as reply:
-            async for _ in reply:
-                pass
-        await server.backend.unload()
-        await server.backend.close()
-
-    asyncio.run(use())
+    async with aclosing(server.backend.ask(question(), {})) as reply:
+        async for _ in reply:
+            pass
+    await server.backend.unload()
+    await server.backend.close()
     assert server.unload.call_count == 1
 
 

@@ -13,6 +13,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import BackendFailed, BackendRefused, BackendSpokeNonsense
+from tests.fakes.mocked_pool import MockedPool
 
 Result = TypeVar("Result")
 
@@ -71,7 +72,7 @@ class Server:
 
         async def do() -> Result:
             wire = httpx.MockTransport(self.routes.async_handler)
-            connection = BackendClient("http://host", transport=wire)
+            connection = BackendClient("http://host", pool=MockedPool(wire))
             try:
                 models = OllamaModels(
                     Ollama(connection), self.num_ctx, self.fitting, patience=patience

@@ -12,10 +12,11 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
+from proxy import bounds
 from proxy.backends.client import Backend, BackendModel, Description, Health
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
 from proxy.backends.probing import PROBES, write_probe
-from proxy.backends.transport import DOCUMENT_LIMIT, BackendClient
+from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -44,6 +45,7 @@ from proxy.guardrails.schemas.schema import call_schema
 from tests.fakes.backend import every
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
@@ -56,7 +58,7 @@ SCHEMA: JsonObject = {"type": "object"}
 
 def engine(routes: respx.MockRouter) -> OpenAICompatible:
     wire = httpx.MockTransport(routes.async_handler)
-    return OpenAICompatible(BackendClient("http://host/v1/", transport=wire))
+    return OpenAICompatible(BackendClient("http://host/v1/", pool=MockedPool(wire)))
 
 
 def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route]:
@@ -284,10 +286,10 @@ def test_a_refusal_that_makes_no_sense_keeps_its_status(body: bytes) -> None:
 
 
 def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
-    error = failure(httpx.Response(500, content=b"x" * (3 * DOCUMENT_LIMIT)))
+    error = failure(httpx.Response(500, content=b"x" * (3 * bounds.DOCUMENT_BYTES)))
 
     assert isinstance(error, BackendRefused)
-    assert len(error.message) <= DOCUMENT_LIMIT
+    assert len(error.message) <= bounds.DOCUMENT_BYTES
 
 
 def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
@@ -430,61 +432,55 @@ class Upstream:
 BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
 
 
-def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    async def scene() -> None:
-        upstream = Upstream(BEGUN)
-        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = OpenAICompatible(BackendClient(backend.url))
-            reply = adapter.ask(question(), {})
-            assert await anext(reply) == [STARTED, TextDelta("Hel")]
-            await reply.aclose()
-            await upstream.abandoned.wait()
-            await adapter.close()
-
-    asyncio.run(scene())
+async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
+    upstream = Upstream(BEGUN)
+    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        reply = adapter.ask(question(), {})
+        assert await anext(reply) == [STARTED, TextDelta("Hel")]
+        await reply.aclose()
+        await upstream.abandoned.wait()
+        await adapter.close()
 
 
 @pytest.mark.parametrize("body", [b"", BEGUN])
-def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(body: bytes) -> None:
+async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(
+    body: bytes,
+) -> None:
     async def wait_for_ever(adapter: OpenAICompatible) -> None:
         async with aclosing(adapter.ask(question(), {})) as reply:
             async for _ in reply:
                 pass
 
-    async def scene() -> None:
-        upstream = Upstream(body)
-        async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = OpenAICompatible(BackendClient(backend.url))
-            waiting = asyncio.create_task(wait_for_ever(adapter))
-            await upstream.asked.wait()
-            waiting.cancel()
-            await upstream.abandoned.wait()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            await adapter.close()
-
-    asyncio.run(scene())
+    upstream = Upstream(body)
+    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        waiting = asyncio.create_task(wait_for_ever(adapter))
+        await upstream.asked.wait()
+        waiting.cancel()
+        await upstream.abandoned.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await adapter.close()
 
 
-def test_two_replies_travel_over_one_connection() -> None:
+async def test_two_replies_travel_over_one_connection() -> None:
     async def answer(caller: Caller) -> None:
         while await caller.request():
             await caller.send(STREAM_HEAD)
             await caller.send_chunk(HELLO)
             await caller.send_chunk(b"")
 
-    async def scene() -> int:
-        async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
-            adapter = OpenAICompatible(BackendClient(backend.url))
-            for _ in range(2):
-                async with aclosing(adapter.ask(question(), {})) as reply:
-                    async for batch in reply:
-                        if isinstance(batch[-1], ReplyFinished):
-                            break
-            await adapter.close()
-            return backend.connections
-
-    assert asyncio.run(scene()) == 1
+    async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        for _ in range(2):
+            async with aclosing(adapter.ask(question(), {})) as reply:
+                async for batch in reply:
+                    if isinstance(batch[-1], ReplyFinished):
+                        break
+        await adapter.close()
+        found = backend.connections
+    assert found == 1
 
 
 def test_every_failure_names_the_backend() -> None:
@@ -705,7 +701,7 @@ class ConnectionPool:
 
     def engine(self, clock: Callable[[], float] = lambda: 0.0) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.routes.async_handler)
-        return AdaptiveEngine(BackendClient("http://host", transport=wire), clock=clock)
+        return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)), clock=clock)
 
     @property
     def asked(self) -> list[JsonObject]:
@@ -722,71 +718,56 @@ def listed(owner: str, **others: JsonValue) -> JsonObject:
     return {"object": "list", "data": [{"id": "m", "owned_by": owner, **others}]}
 
 
-def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
+async def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wire = ConnectionPool(
         httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI
     )
-
-    async def scene() -> list[ReplyEvent]:
-        engine = wire.engine()
-        first = await replied(engine, question())
-        await replied(engine, question())
-        return first
-
+    engine = wire.engine()
+    first = await replied(engine, question())
+    await replied(engine, question())
+    found = first
     with caplog.at_level(logging.WARNING):
-        events = asyncio.run(scene())
+        events = found
     assert events[-1] == ReplyFinished("stop")
     assert [body.get("tool_choice") for body in wire.asked] == [None, "none", "none"]
     assert caplog.text.count("--tool-call-parser NAME") == 1
 
 
 @pytest.mark.parametrize(("others", "told"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_it(
+async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_it(
     others: tuple[JsonObject, ...], told: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
     refusal = httpx.Response(400, json={"error": NO_PARSER})
     wire = ConnectionPool(refusal, HI, v1_models=models)
-
-    async def scene() -> tuple[Description, Description]:
-        engine = wire.engine()
-        before = await engine.describe("a")
-        await replied(engine, question())
-        return before, await engine.describe("a")
-
-    before, after = asyncio.run(scene())
+    engine = wire.engine()
+    before = await engine.describe("a")
+    await replied(engine, question())
+    (before, after) = before, await engine.describe("a")
     assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
-def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
+async def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
     named = question(tool_choice=NamedTool("get_weather"))
-
-    async def scene() -> None:
-        engine = wire.engine()
-        await replied(engine, named)
-        await replied(engine, replace(named, request=replace(named.request, model="other")))
-
-    asyncio.run(scene())
+    engine = wire.engine()
+    await replied(engine, named)
+    await replied(engine, replace(named, request=replace(named.request, model="other")))
     choices = [body["tool_choice"] for body in wire.asked]
     assert choices[1] == "required"
     assert choices[0] == choices[2]
 
 
-def test_what_was_learnt_is_tried_again_after_a_while() -> None:
+async def test_what_was_learnt_is_tried_again_after_a_while() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
-
-    async def scene() -> None:
-        now = 0.0
-        engine = wire.engine(lambda: now)
-        await replied(engine, question())
-        now = 3600.0
-        await replied(engine, question())
-
-    asyncio.run(scene())
+    now = 0.0
+    engine = wire.engine(lambda: now)
+    await replied(engine, question())
+    now = 3600.0
+    await replied(engine, question())
     assert "tool_choice" not in wire.asked[-1]
 
 
@@ -912,52 +893,44 @@ def test_an_engine_tells_its_window_in_its_own_place(
     assert dataclasses.replace(found, engine="", lacks=()) == description
 
 
-def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
+async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
     wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
     named = question(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
     named = replace(named, request=replace(named.request, fields=fields, max_tokens=9))
-
-    async def scene() -> str:
-        engine = wire.engine()
-        await engine.describe("m")
-        await replied(engine, named)
-        return engine.kind.name
-
-    assert asyncio.run(scene()) == "LM Studio"
+    engine = wire.engine()
+    await engine.describe("m")
+    await replied(engine, named)
+    found = engine.kind.name
+    assert found == "LM Studio"
     assert wire.asked[0]["tool_choice"] == "required"
     assert wire.asked[0]["max_tokens"] == 9
     assert "max_completion_tokens" not in wire.asked[0]
 
 
 @pytest.mark.parametrize(("owner", "count"), [("vllm", 21), ("sglang", None)])
-def test_a_prompt_is_counted_where_the_engine_takes_a_chat(owner: str, count: int | None) -> None:
+async def test_a_prompt_is_counted_where_the_engine_takes_a_chat(
+    owner: str, count: int | None
+) -> None:
     wire = ConnectionPool(v1_models=listed(owner))
-
-    async def scene() -> tuple[int | None, tuple[int, ...] | None]:
-        engine = wire.engine()
-        await engine.describe("m")
-        return await engine.count(question(), {}), await engine.count_texts(["a"], {})
-
-    assert asyncio.run(scene()) == (count, None if count is None else (count,))
+    engine = wire.engine()
+    await engine.describe("m")
+    found = await engine.count(question(), {}), await engine.count_texts(["a"], {})
+    assert found == (count, None if count is None else (count,))
     if count:
         body = json.parse(wire.tokenize.calls[0].request.content)
         assert isinstance(body, dict)
         assert {"messages", "tools"} <= body.keys()
 
 
-def test_the_operators_headers_go_along_with_everything() -> None:
+async def test_the_operators_headers_go_along_with_everything() -> None:
     wire = ConnectionPool(HI, v1_models=listed("vllm"))
-
-    async def scene() -> None:
-        transport = httpx.MockTransport(wire.routes.async_handler)
-        extra = {"X-Team": "blue"}
-        engine = AdaptiveEngine(BackendClient("http://host", headers=extra, transport=transport))
-        await engine.models()
-        await replied(engine, question())
-        await engine.close()
-
-    asyncio.run(scene())
+    transport = httpx.MockTransport(wire.routes.async_handler)
+    extra = {"X-Team": "blue"}
+    engine = AdaptiveEngine(BackendClient("http://host", headers=extra, pool=MockedPool(transport)))
+    await engine.models()
+    await replied(engine, question())
+    await engine.close()
     assert [call.request.headers["x-team"] for call in wire.routes.calls] == ["blue", "blue"]
 
 
@@ -969,7 +942,7 @@ def test_what_is_passed_on_is_not_put_another_way() -> None:
     routes = respx.MockRouter()
     route = routes.post("http://host/v1/embeddings").respond(content=b"{}")
     wire = httpx.MockTransport(routes.async_handler)
-    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
+    engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     assert asyncio.run(relayed_by(engine)) == b"{}"
     assert route.calls.last.request.content == PASSAGE.body()
 
@@ -1009,7 +982,7 @@ class ProbedEngine:
 
     def engine(self) -> AdaptiveEngine:
         wire = httpx.MockTransport(self.answer)
-        return AdaptiveEngine(BackendClient("http://host", transport=wire))
+        return AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
 
 
 async def constrained(probed: ProbedEngine, *schemas: JsonObject | None) -> AdaptiveEngine:
@@ -1102,7 +1075,7 @@ def test_a_healthy_question_is_never_probed() -> None:
 PINNED = """{"detail":"Server is pinned to '/opt/e-model'; requested 'default'."}"""
 
 
-def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
+async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     """Verbatim of transformers serve 5.24; its list of models fails where its cache is empty."""
     asked: list[JsonObject] = []
 
@@ -1117,28 +1090,26 @@ def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
         is_named = written["model"] == "/opt/e-model"
         return HI if is_named else httpx.Response(400, content=PINNED.encode())
 
-    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
-
-    async def scene() -> None:
-        assert await engine.health() is Health.READY
-        with pytest.raises(BackendFailed):
-            await engine.models()
-        assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
-        await replied(engine, question())
-        assert [one.id for one in await engine.models()] == ["/opt/e-model"]
-
-    asyncio.run(scene())
+    engine = AdaptiveEngine(
+        BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
+    )
+    assert await engine.health() is Health.READY
+    with pytest.raises(BackendFailed):
+        await engine.models()
+    assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
+    await replied(engine, question())
+    assert [one.id for one in await engine.models()] == ["/opt/e-model"]
     assert [one["model"] for one in asked] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
     wire = httpx.MockTransport(lambda _: httpx.Response(400, content=PINNED.encode()))
-    engine = AdaptiveEngine(BackendClient("http://host", transport=wire))
+    engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     with pytest.raises(BackendRefused):
         asyncio.run(replied(engine, question()))
 
 
-def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
+async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     asked: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -1155,14 +1126,12 @@ def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
         told = {"count": len(said), "max_model_len": 2048, "tokens": [71], "token_strs": None}
         return httpx.Response(200, json=told)
 
-    engine = AdaptiveEngine(BackendClient("http://host", transport=httpx.MockTransport(answer)))
-
-    async def scene() -> None:
-        assert await engine.count_texts(["a"], {}) is None
-        await engine.models()
-        texts = ["x" * size for size in range(1, 8)]
-        assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
-        assert all(one["add_special_tokens"] is False for one in asked)
-        assert await engine.count_texts(["unknown", *texts], {}) is None
-
-    asyncio.run(scene())
+    engine = AdaptiveEngine(
+        BackendClient("http://host", pool=MockedPool(httpx.MockTransport(answer)))
+    )
+    assert await engine.count_texts(["a"], {}) is None
+    await engine.models()
+    texts = ["x" * size for size in range(1, 8)]
+    assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
+    assert all(one["add_special_tokens"] is False for one in asked)
+    assert await engine.count_texts(["unknown", *texts], {}) is None

@@ -6,8 +6,14 @@ from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
-from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
-from proxy.backends.pool import Member, Pool, PoolTimeouts, in_order, pin
+from proxy.backends.client import (
+    BackendModel,
+    ChatBackend,
+    Description,
+    Health,
+    ReplyEvents,
+)
+from proxy.backends.pool import Member, Pool, PoolTimeouts, order_members, pin
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -37,7 +43,7 @@ KEY = "00000000000000aa"
 def members(count: int = 3) -> list[Member]:
     """Make members in the order in which the conversation would like them."""
     made = [Member(ScriptedBackend(name=f"http://{number}")) for number in range(count)]
-    return in_order(made, KEY, 0)
+    return order_members(made, KEY, 0)
 
 
 def numbers(found: list[Member], all_members: list[Member]) -> list[int]:
@@ -46,7 +52,7 @@ def numbers(found: list[Member], all_members: list[Member]) -> list[int]:
 
 def test_the_hash_decides_where_all_is_well() -> None:
     those = members()
-    assert numbers(in_order(those[::-1], KEY, 0), those) == [0, 1, 2]
+    assert numbers(order_members(those[::-1], KEY, 0), those) == [0, 1, 2]
 
 
 def test_a_member_that_is_full_hands_over_to_the_next() -> None:
@@ -54,14 +60,14 @@ def test_a_member_that_is_full_hands_over_to_the_next() -> None:
     those[0].slots = those[1].slots = 2
     those[0].running = 2
     those[1].running = 1
-    assert numbers(in_order(those, KEY, 0), those) == [1, 2, 0]
+    assert numbers(order_members(those, KEY, 0), those) == [1, 2, 0]
 
 
 def test_where_all_are_full_the_hash_decides_again() -> None:
     those = members()
     for member in those:
         member.slots = member.running = 1
-    assert numbers(in_order(those, KEY, 0), those) == [0, 1, 2]
+    assert numbers(order_members(those, KEY, 0), those) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("now", "order"), [(1.0, [1, 2, 0]), (2.0, [0, 1, 2])])
@@ -71,16 +77,16 @@ def test_a_member_that_is_spared_comes_last_until_it_may_be_tried(
     those = members()
     for _ in range(2):
         those[0].breaker.record_failure(0)
-    assert numbers(in_order(those, KEY, now), those) == order
+    assert numbers(order_members(those, KEY, now), those) == order
 
 
 def test_a_turn_keeps_its_member_even_if_that_is_full() -> None:
     those = members()
     those[2].slots = those[2].running = 1
-    assert numbers(in_order(those, KEY, 0, those[2]), those) == [2, 0, 1]
+    assert numbers(order_members(those, KEY, 0, those[2]), those) == [2, 0, 1]
     for _ in range(2):
         those[2].breaker.record_failure(0)
-    assert numbers(in_order(those, KEY, 1, those[2]), those) == [0, 1, 2]
+    assert numbers(order_members(those, KEY, 1, those[2]), those) == [0, 1, 2]
 
 
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
@@ -110,7 +116,7 @@ class FakeServers:
         return [len(member.questions) for member in self.members]
 
 
-async def replied(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
+async def replied(backend: ChatBackend, asked: Question | None = None) -> list[ReplyEvent]:
     async with aclosing(backend.ask(asked or question(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 
@@ -122,15 +128,11 @@ def test_a_conversation_stays_with_one_member() -> None:
     assert servers.asked == [5, 0, 0]
 
 
-def test_without_the_header_the_question_tells_the_conversation() -> None:
+async def test_without_the_header_the_question_tells_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
-
-    async def scene() -> None:
-        for _ in range(4):
-            async with aclosing(servers.pool.ask(question(), {})) as reply:
-                assert [event async for batch in reply for event in batch] == HI
-
-    asyncio.run(scene())
+    for _ in range(4):
+        async with aclosing(servers.pool.ask(question(), {})) as reply:
+            assert [event async for batch in reply for event in batch] == HI
     assert sorted(servers.asked) == [0, 4]
 
 
@@ -176,19 +178,15 @@ def test_what_another_member_could_do_no_better_is_not_asked_again(error: Temper
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
+async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
     pin, spare = servers.pool.pin(), replace(question(), may_fail=True)
-
-    async def scene() -> None:
-        await replied(pin)
-        for _ in range(2):
-            with pytest.raises(BackendUnavailable):
-                await replied(pin, spare)
-
-    asyncio.run(scene())
+    await replied(pin)
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable):
+            await replied(pin, spare)
     assert servers.asked == [3, 0]
     assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert all(member.running == 0 for member in servers.order())
@@ -210,26 +208,18 @@ def test_a_question_costs_two_members_at_most() -> None:
     assert servers.asked == [1, 1, 0]
 
 
-def test_a_turn_stays_where_it_was_answered() -> None:
+async def test_a_turn_stays_where_it_was_answered() -> None:
     servers = FakeServers([[DOWN], HI], [HI, HI])
     pin = servers.pool.pin()
-
-    async def scene() -> None:
-        await replied(pin)
-        await replied(pin)
-
-    asyncio.run(scene())
+    await replied(pin)
+    await replied(pin)
     assert servers.asked == [1, 2]
 
 
-def test_a_member_that_failed_twice_is_spared() -> None:
+async def test_a_member_that_failed_twice_is_spared() -> None:
     servers = FakeServers([[DOWN], [DOWN], HI], [HI] * 3)
-
-    async def scene() -> None:
-        for _ in range(3):
-            await replied(servers.pool)
-
-    asyncio.run(scene())
+    for _ in range(3):
+        await replied(servers.pool)
     assert servers.asked == [2, 3]
 
 
@@ -258,27 +248,23 @@ class Endless(ScriptedBackend):
             self.closed += 1
 
 
-def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
+async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
     members = [
         Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
     ]
-
-    async def scene() -> None:
-        pool = Pool(members)
-        await pool.describe("m")
-        held = pool.ask(question(), HEADERS)
-        await anext(held)
-        other = pool.ask(question(), HEADERS)
-        await anext(other)
-        assert [len(member.questions) for member in members] == [1, 1]
-        first = pool.order(HEADERS[PREFIX_HEADER])[0]
-        await held.aclose()
-        await other.aclose()
-        assert [member.running for member in pool.order("")] == [0, 0]
-        assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
-        assert sum(member.closed for member in members) == 2
-
-    asyncio.run(scene())
+    pool = Pool(members)
+    await pool.describe("m")
+    held = pool.ask(question(), HEADERS)
+    await anext(held)
+    other = pool.ask(question(), HEADERS)
+    await anext(other)
+    assert [len(member.questions) for member in members] == [1, 1]
+    first = pool.order(HEADERS[PREFIX_HEADER])[0]
+    await held.aclose()
+    await other.aclose()
+    assert [member.running for member in pool.order("")] == [0, 0]
+    assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
+    assert sum(member.closed for member in members) == 2
 
 
 def test_while_all_load_a_question_waits() -> None:
@@ -317,38 +303,31 @@ def test_what_one_member_lacks_the_pool_lacks() -> None:
     assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-def test_members_are_counted_listed_and_felt_together() -> None:
+async def test_members_are_counted_listed_and_felt_together() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]
-
-    async def scene() -> None:
-        pool = servers.pool
-        assert await pool.count(question(), HEADERS) == 7
-        assert await pool.count_texts(["a b"], HEADERS) == (2,)
-        assert [model.id for model in await pool.models()] == ["one"]
-        assert await pool.health() is Health.READY
-        servers.members[0].state = Health.UNREACHABLE
-        servers.members[1].state = Health.LOADING
-        assert await pool.health() is Health.LOADING
-        assert set(pool.name.split(", ")) == {"http://0", "http://1"}
-        assert pool.pin().name == pool.name
-
-    asyncio.run(scene())
+    pool = servers.pool
+    assert await pool.count(question(), HEADERS) == 7
+    assert await pool.count_texts(["a b"], HEADERS) == (2,)
+    assert [model.id for model in await pool.models()] == ["one"]
+    assert await pool.health() is Health.READY
+    servers.members[0].state = Health.UNREACHABLE
+    servers.members[1].state = Health.LOADING
+    assert await pool.health() is Health.LOADING
+    assert set(pool.name.split(", ")) == {"http://0", "http://1"}
+    assert pool.pin().name == pool.name
 
 
-def test_the_list_of_models_comes_from_whoever_answers() -> None:
+async def test_the_list_of_models_comes_from_whoever_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
 
-    async def scene() -> None:
-        pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
-        assert [model.id for model in await pool.models()] == ["one"]
-        with pytest.raises(BackendUnavailable):
-            await Pool([Gone(name="http://1")]).models()
-
-    asyncio.run(scene())
+    pool = Pool([Gone(name="http://1"), ScriptedBackend(name="http://2")])
+    assert [model.id for model in await pool.models()] == ["one"]
+    with pytest.raises(BackendUnavailable):
+        await Pool([Gone(name="http://1")]).models()
 
 
 def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
@@ -370,20 +349,16 @@ def test_a_member_that_does_not_feel_well_is_spared_and_comes_back() -> None:
     assert asyncio.run(state_after_a_look()) == "closed"
 
 
-def test_members_are_looked_after_in_the_background() -> None:
+async def test_members_are_looked_after_in_the_background() -> None:
     class Watched(ScriptedBackend):
         async def health(self) -> Health:
             looked.set()
             return Health.READY
 
     looked = asyncio.Event()
-
-    async def scene() -> None:
-        pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
-        async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
-            await looked.wait()
-
-    asyncio.run(scene())
+    pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
+    async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
+        await looked.wait()
 
 
 def test_only_a_pool_has_seats() -> None:
@@ -405,7 +380,7 @@ def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:
     assert (len(first.passages), len(second.passages)) == (2, 1)
 
 
-def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
+async def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -> None:
     members = [ScriptedBackend(name=f"http://{number}", pieces=[b"."]) for number in range(4)]
     pool = Pool(members)
 
@@ -414,15 +389,12 @@ def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spread() -
         async with aclosing(pool.relay(passage, {"x-request-id": request})) as pieces:
             assert [piece async for piece in pieces] == [b"."]
 
-    async def scene() -> tuple[list[int], list[int]]:
-        beginning = b'"' + b"x" * 600
-        for number in range(30):
-            await ask({"prompt": beginning + b"%d" % number}, f"req_{number}")
-        together = [len(member.passages) for member in members]
-        for number in range(60):
-            await ask({"input": b'"a"'}, f"req_{number}")
-        return together, [len(member.passages) for member in members]
-
-    together, spread = asyncio.run(scene())
+    beginning = b'"' + b"x" * 600
+    for number in range(30):
+        await ask({"prompt": beginning + b"%d" % number}, f"req_{number}")
+    together = [len(member.passages) for member in members]
+    for number in range(60):
+        await ask({"input": b'"a"'}, f"req_{number}")
+    (together, spread) = together, [len(member.passages) for member in members]
     assert sorted(together) == [0, 0, 0, 30]
     assert all(after > before for before, after in zip(together, spread, strict=True))

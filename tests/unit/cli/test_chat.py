@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.agents.results import AskedAgain, Text, Thought
-from proxy.cli.chat import Screen, brief_arguments, read_tools
+from proxy.cli.chat import ChatWriter, brief_arguments, read_tools
 from proxy.conversation.tools import ToolCall
 from proxy.errors import InvalidConfiguration
 
@@ -75,19 +75,19 @@ def test_a_name_that_stands_twice_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
+    screen = ChatWriter()
     screen.show(Text("a\x1b[2J\r\tb\u202ec\n"))
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
 
 
 def test_thoughts_are_shown_on_request_only(capsys: pytest.CaptureFixture[str]) -> None:
     for tells, shown in ((False, ""), (True, "hm")):
-        Screen(tells_thoughts=tells).show(Thought("hm"))
+        ChatWriter(tells_thoughts=tells).show(Thought("hm"))
         assert capsys.readouterr().out == shown
 
 
 def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen()
+    screen = ChatWriter()
     screen.show(Text("so"))
     screen.show(Text(""))
     screen.show(AskedAgain("announcement"))

@@ -5,7 +5,6 @@ from proxy.context.message_sizes import (
     MessageSizes,
     countable,
     key_of_tools,
-    rough_size_of_tools,
     weight,
 )
 from proxy.conversation.json import JsonObject
@@ -56,7 +55,7 @@ def test_pictures_have_a_price() -> None:
 
 
 def test_tools_are_weighed_as_they_are_written() -> None:
-    assert rough_size_of_tools((TOOL, TOOL)) == 20
+    assert MessageSizes().weigh_tools((TOOL, TOOL)) == 20
 
 
 LOOK = Tool("look", True, b'{"type":"function"}')
@@ -72,8 +71,8 @@ def test_it_weighs_as_weights_are() -> None:
     for message in messages(5):
         assert scales.weigh(message) == weight(message)
         assert scales.weigh(message) is scales.weigh(message)
-    assert scales.weigh_tools((LOOK, FIND)) == rough_size_of_tools((LOOK, FIND))
-    assert scales.weigh_tools((LOOK,)) == rough_size_of_tools((LOOK,))
+    both = scales.weigh_tools((LOOK, FIND))
+    assert both == scales.weigh_tools((LOOK, FIND)) > scales.weigh_tools((LOOK,))
 
 
 def test_it_remembers_the_latest_messages_and_no_more() -> None:

@@ -8,8 +8,11 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.foreign_history import (
     ForeignHistory,
     HistoryCall,
+    assistant_entry,
     is_replayed,
+    result_entry,
     sign,
+    user_entry,
     write_content,
     write_picture,
     write_tool,
@@ -47,12 +50,12 @@ class TestAHistory:
         history = ForeignHistory()
         history.add_system(NOTE)
         history.add_system([own_text("And you.")], "developer")
-        history.add_user([own_text("Hi"), own_text("")])
+        history.extend([user_entry([own_text("Hi"), own_text("")])])
         call = HistoryCall(own_text("c"), own_text("f"), JsonText('{"a":1.0}', b'"{\\"a\\":1.0}"'))
         anonymous = HistoryCall(None, own_text("g"), own_text("{}"))
-        history.add_assistant([], [own_text("Hm."), own_text("So.")], [call, anonymous])
-        history.add_result(own_text("c"), [own_text("gone")])
-        history.add_result(None, [])
+        history.extend([assistant_entry([], [own_text("Hm."), own_text("So.")], [call, anonymous])])
+        history.extend([result_entry(own_text("c"), [own_text("gone")])])
+        history.extend([result_entry(None, [])])
         assert history.messages() == (
             Message("system", "Mind the gap.", b'{"role":"system","content":"Mind the gap."}'),
             Message("developer", "And you.", b'{"role":"developer","content":"And you."}'),
@@ -80,9 +83,9 @@ class TestAHistory:
 
     def test_folds_what_the_system_says_later_into_the_message_before_it(self) -> None:
         history = ForeignHistory(joins_system=True)
-        history.add_user([own_text("Hi"), PICTURE])
+        history.extend([user_entry([own_text("Hi"), PICTURE])])
         history.add_system(NOTE)
-        history.add_result(None, [own_text("gone")])
+        history.extend([result_entry(None, [own_text("gone")])])
         history.add_system([own_text("a"), own_text("b")])
         history.add_system([own_text("")])
         history.add_system(NOTE)
@@ -95,7 +98,7 @@ class TestAHistory:
 
     def test_leaves_what_other_histories_have_as_well_as_it_was(self) -> None:
         one, other = ForeignHistory(), ForeignHistory()
-        one.add_user([own_text("Hi")])
+        one.extend([user_entry([own_text("Hi")])])
         before = one.messages()
         other.extend(one.entries)
         other.add_system(NOTE)
@@ -106,7 +109,7 @@ class TestAHistory:
 
     def test_lets_the_user_say_what_the_system_says_behind_the_assistant(self) -> None:
         history = ForeignHistory()
-        history.add_assistant([own_text("Hi")])
+        history.extend([assistant_entry([own_text("Hi")])])
         history.add_system(NOTE)
         assert history.messages()[1].role == "user"
         assert history.messages()[1].text == "<system-reminder>\nMind the gap.\n</system-reminder>"
@@ -126,8 +129,8 @@ class TestAHistory:
         self, result: list[JsonText], written: str
     ) -> None:
         history = ForeignHistory()
-        history.add_result(None, result, is_error=True)
-        history.add_result(None, result)
+        history.extend([result_entry(None, result, is_error=True)])
+        history.extend([result_entry(None, result)])
         failed, other = history.messages()
         assert (failed.text, failed.failed, other.failed) == (written, True, None)
 

@@ -1,29 +1,33 @@
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 
-from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.front import AnswerBuilder, IdsAndClock, StampedAnswering, StreamEncoder
+from proxy.conversation.replies import ReplyEvent, ReplyStarted, TextDelta
+from proxy.dialects.front import IdentifiedAnswering, IdsAndClock
+from tests.fakes.toy_dialect import ShoutedAnswer
+
+STARTED = ReplyStarted("reply_1")
 
 
-@dataclass
-class Usual(StampedAnswering):
-    stamp: IdsAndClock
-
-    def begin(self, first: ReplyEvent | None) -> StreamEncoder:
-        raise NotImplementedError
-
-    def builder(self, first: ReplyEvent | None) -> AnswerBuilder:
-        raise NotImplementedError
-
-
-class OfItsOwn(Usual):
-    call_prefix: ClassVar[str] = "use_"
-
-
-@pytest.mark.parametrize(("kind", "call_id"), [(Usual, "call_7"), (OfItsOwn, "use_7")])
+@pytest.mark.parametrize(("prefix", "call_id"), [((), "call_7"), (("use_",), "use_7")])
 def test_the_id_of_a_call_is_a_fresh_token_behind_the_prefix_of_its_language(
-    kind: type[Usual], call_id: str
+    prefix: tuple[str, ...], call_id: str
 ) -> None:
-    assert kind(IdsAndClock(now=lambda: 0.0, token=lambda: "7")).new_call_id() == call_id
+    assert IdsAndClock(now=lambda: 0.0, token=lambda: "7").call_id(*prefix) == call_id
+
+
+@pytest.mark.parametrize(
+    ("first", "known"),
+    [(STARTED, STARTED), (TextDelta("x"), ReplyStarted()), (None, ReplyStarted())],
+)
+def test_an_answer_is_identified_by_how_the_backend_began_it(
+    first: ReplyEvent | None, known: ReplyStarted
+) -> None:
+    seen: list[ReplyStarted] = []
+
+    def make(started: ReplyStarted) -> ShoutedAnswer:
+        seen.append(started)
+        return ShoutedAnswer()
+
+    answering = IdentifiedAnswering(lambda started: started, make, make, lambda: "call_1")
+    answering.begin(first)
+    answering.builder(first)
+    assert seen == [known, known]

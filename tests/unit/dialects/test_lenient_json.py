@@ -12,12 +12,27 @@ from proxy.dialects.lenient_json import (
     as_text,
     as_unix_time,
     as_whole,
+    member,
     parse_object,
     read_usage,
     write_usage,
 )
 
 VALUES: list[JsonValue] = ["a", 3, True, None, [1], {"b": 2}]
+
+
+NESTED: JsonValue = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3}}
+
+
+def test_a_member_is_found_by_keys_and_positions() -> None:
+    assert member(NESTED, "choices", 0, "message", "content") == "x"
+
+
+@pytest.mark.parametrize(
+    "path", [("choices", 1), ("choices", "message"), ("usage", 0), ("none", "at all")]
+)
+def test_a_path_that_leads_nowhere_gives_none(path: tuple[str | int, ...]) -> None:
+    assert member(NESTED, *path) is None
 
 
 def test_a_value_of_another_type_is_as_good_as_absent() -> None:

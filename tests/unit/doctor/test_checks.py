@@ -7,18 +7,15 @@ import pytest
 from proxy.doctor.checks import (
     CHECKS,
     MACHINE,
-    descriptors,
     examine,
     judge_descriptors,
     judge_memory,
     judge_package_name,
     judge_tool_servers,
-    memory,
     owners_of,
-    package_name,
     reachability,
 )
-from proxy.doctor.target import Examined, Severity, Target
+from proxy.doctor.target import CheckResult, Severity, Target
 from proxy.errors import InvalidConfiguration
 from proxy.hardware.fit import Device, Memory
 from proxy.mcp.specification import ServerSpec
@@ -31,21 +28,21 @@ from tests.fakes.tool_servers import served
 
 
 def test_too_few_open_files_for_a_full_queue_are_a_warning_with_the_number() -> None:
-    found = judge_descriptors(256, 576)
+    found = judge_descriptors(256, 256)
     assert found.status == "warn"
     assert "ulimit -n 576" in found.remedy
 
 
 def test_enough_open_files_or_no_limit_are_fine() -> None:
-    assert judge_descriptors(576, 576).status == "ok"
-    assert "any number" in judge_descriptors(-1, 576).said
+    assert judge_descriptors(576, 256).status == "ok"
+    assert "any number" in judge_descriptors(-1, 256).said
 
 
 def test_the_limit_is_that_of_this_process() -> None:
     one = Settings.model_validate({"server": {"max_waiting": 1}})
     many = Settings.model_validate({"server": {"max_waiting": 10**9}})
-    assert descriptors(one).status == "ok"
-    assert descriptors(many).status == "warn"
+    assert MACHINE["open files"](one).status == "ok"
+    assert MACHINE["open files"](many).status == "warn"
 
 
 def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None:
@@ -78,11 +75,11 @@ def test_who_has_a_package_is_found_by_what_was_installed(
 
 
 def test_here_the_package_is_ours_alone() -> None:
-    assert package_name(Settings()).status == "ok"
+    assert MACHINE["package"](Settings()).status == "ok"
 
 
 def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:
-    assert "main memory" in memory(Settings()).said
+    assert "main memory" in MACHINE["memory"](Settings()).said
     device = Device("GPU 0", 24 << 30, 1 << 20)
     found = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
     assert found.status == "ok"
@@ -146,9 +143,6 @@ def test_what_is_odd_about_definitions_is_told() -> None:
     assert judge_tool_servers((odd,), None).said == "a has no tool 'x'"
 
 
-pytestmark = pytest.mark.anyio
-
-
 async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
     found = await examined(Ailment.NONE)
     assert list(found) == [*MACHINE, *(check.title for check in CHECKS)]
@@ -199,7 +193,7 @@ async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path:
 async def test_what_was_found_of_a_model_can_be_kept() -> None:
     kept: list[tuple[str, list[str]]] = []
 
-    def keep(target: Target, found: Sequence[Examined]) -> None:
+    def keep(target: Target, found: Sequence[CheckResult]) -> None:
         kept.append((target.model, [one.title for one in found]))
 
     for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):

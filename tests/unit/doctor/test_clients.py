@@ -15,8 +15,6 @@ from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.fakes.ailing import WINDOW, Ailment, examined
 
-pytestmark = pytest.mark.anyio
-
 
 async def found_for(
     name: str, ailment: Ailment = Ailment.NONE, settings: JsonObject | None = None

@@ -3,8 +3,6 @@ import pytest
 from proxy.doctor.target import Severity
 from tests.fakes.ailing import Ailment, examined
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     ("ailment", "title", "status", "words"),

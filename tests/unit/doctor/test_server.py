@@ -2,8 +2,6 @@ import pytest
 
 from tests.fakes.ailing import Ailment, examined
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_server_that_loads_for_ever_is_not_examined_further() -> None:
     found = await examined(Ailment.LOADS_FOR_EVER)

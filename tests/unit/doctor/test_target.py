@@ -1,21 +1,12 @@
 import httpx
 
-from proxy.doctor.target import ServerAnswer, count, fail, member, ok, skip, warn
+from proxy.doctor.target import ServerAnswer, count, fail, ok, skip, warn
 
 DOCUMENT = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "odd": True}}
 
 
 def reached(document: dict[str, object]) -> ServerAnswer:
     return ServerAnswer(500, document, httpx.Headers())  # type: ignore[arg-type]
-
-
-def test_a_member_is_found_by_keys_and_positions() -> None:
-    assert member(DOCUMENT, "choices", 0, "message", "content") == "x"  # type: ignore[arg-type]
-
-
-def test_a_path_that_leads_nowhere_gives_none() -> None:
-    for path in (("choices", 1), ("choices", "message"), ("usage", 0), ("none", "at all")):
-        assert member(DOCUMENT, *path) is None  # type: ignore[arg-type]
 
 
 def test_only_whole_numbers_count() -> None:

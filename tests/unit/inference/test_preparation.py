@@ -12,7 +12,8 @@ from proxy.errors import ContextOverflow
 from proxy.facts import Compacted, Healed, LoopNoticed, RoundsExceeded, Unchecked
 from proxy.guardrails.model_quirks import Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.inference.preparation import Policy, begin, fit, plan_request
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_request, make_tool, prepare
 
 BROKEN = Message(
@@ -172,7 +173,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
 
     request = make_request(user_message("one"), user_message("two"))
     plan = plan_request(request, RESPOND)
-    turn = begin(plan, CountedIds(), lambda: True, fit(plan, OnlyTheLast()))
+    turn = begin(plan, CountedIds(), lambda: True, plan.fit(OnlyTheLast()))
     question = turn.next_question()
     assert question is not None
     assert [message.text for message in question.messages] == ["two"]
@@ -191,7 +192,7 @@ def test_the_context_is_fitted_for_what_is_kept_free_for_the_answer() -> None:
 
     wish = replace(make_request(user_message("one")), max_tokens=32_000)
     for request in (wish, replace(wish, answer_reserve=0)):
-        fit(plan_request(request, Policy()), Listening())
+        plan_request(request, Policy()).fit(Listening())
     assert told == [32_000, 0]
 
 

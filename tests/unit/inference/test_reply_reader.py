@@ -24,7 +24,7 @@ from proxy.guardrails.rescue.syntax import Reading, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import (
     GuardedReader,
     ObservingReader,

@@ -30,7 +30,7 @@ from proxy.facts import (
 )
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.verdict import Accepted
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import PassthroughReader
 from proxy.inference.turn import Candidate, TurnState, annotate, better
 from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write

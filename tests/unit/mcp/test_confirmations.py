@@ -1,6 +1,5 @@
 import asyncio
 import logging
-from collections.abc import Coroutine
 
 import pytest
 
@@ -14,14 +13,6 @@ DELETE = served("s_delete", "search", "delete", needs_yes=True)
 ANNA = Requester("anna", "abc-1", "req-1")
 
 
-def run(work: Coroutine[None, None, None]) -> None:
-    async def with_patience() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
-
-    asyncio.run(with_patience())
-
-
 async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str]:
     while len(confirmations.pending) != many:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
@@ -31,121 +22,100 @@ async def until_waiting(confirmations: Confirmations, many: int = 1) -> list[str
 @pytest.mark.parametrize(
     ("allow", "decision"), [(True, Decision.ALLOWED), (False, Decision.REFUSED)]
 )
-def test_a_question_is_answered_once(*, allow: bool, decision: Decision) -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        asking = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
-        (name,) = await until_waiting(confirmations)
-        assert confirmations.answer(name, allow=allow, who="a")
-        assert not confirmations.answer(name, allow=not allow, who="b")
-        assert confirmations.pending == ()
-        assert await asking is decision
-
-    run(work())
+async def test_a_question_is_answered_once(*, allow: bool, decision: Decision) -> None:
+    confirmations = Confirmations()
+    asking = asyncio.create_task(confirmations.ask(DELETE, {"id": 7}, ANNA, PATIENCE_SECONDS))
+    (name,) = await until_waiting(confirmations)
+    assert confirmations.answer(name, allow=allow, who="a")
+    assert not confirmations.answer(name, allow=not allow, who="b")
+    assert confirmations.pending == ()
+    assert await asking is decision
 
 
-def test_what_waits_is_shown_whole_with_the_seconds_that_are_left() -> None:
-    async def work() -> None:
-        now = 100.0
-        confirmations = Confirmations(lambda: now)
-        arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
-        tool = served("odd", "search", "odd\nname", needs_yes=True)
-        asking = asyncio.create_task(confirmations.ask(tool, arguments, ANNA, 60.0))
-        await until_waiting(confirmations)
-        now = 115.04
-        (call,) = confirmations.pending
-        assert (call.server, call.tool, call.client, call.request) == (
-            "search",
-            r"odd\nname",
-            "anna",
-            "abc-1",
-        )
-        assert call.seconds_left == 45.0
-        assert call.arguments == ('{\n  "text": "\\u202eevil\\u001b' + "x" * 10_000 + '"\n}')
-        now = 1000.0
-        assert confirmations.pending[0].seconds_left == 0.0
-        asking.cancel()
-        await asyncio.wait((asking,))
-
-    run(work())
+async def test_what_waits_is_shown_whole_with_the_seconds_that_are_left() -> None:
+    now = 100.0
+    confirmations = Confirmations(lambda: now)
+    arguments: JsonObject = {"text": "\u202eevil\x1b" + "x" * 10_000}
+    tool = served("odd", "search", "odd\nname", needs_yes=True)
+    asking = asyncio.create_task(confirmations.ask(tool, arguments, ANNA, 60.0))
+    await until_waiting(confirmations)
+    now = 115.04
+    (call,) = confirmations.pending
+    assert (call.server, call.tool, call.client, call.request) == (
+        "search",
+        r"odd\nname",
+        "anna",
+        "abc-1",
+    )
+    assert call.seconds_left == 45.0
+    assert call.arguments == ('{\n  "text": "\\u202eevil\\u001b' + "x" * 10_000 + '"\n}')
+    now = 1000.0
+    assert confirmations.pending[0].seconds_left == 0.0
+    asking.cancel()
+    await asyncio.wait((asking,))
 
 
-def test_without_an_answer_it_is_over_and_an_answer_comes_too_late() -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, 0.01))
-        (name,) = await until_waiting(confirmations)
-        assert await asking is Decision.UNANSWERED
-        assert confirmations.pending == ()
-        assert not confirmations.answer(name, allow=True, who="a")
-
-    run(work())
+async def test_without_an_answer_it_is_over_and_an_answer_comes_too_late() -> None:
+    confirmations = Confirmations()
+    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, 0.01))
+    (name,) = await until_waiting(confirmations)
+    assert await asking is Decision.UNANSWERED
+    assert confirmations.pending == ()
+    assert not confirmations.answer(name, allow=True, who="a")
 
 
-def test_who_goes_takes_the_question_along() -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
-        (name,) = await until_waiting(confirmations)
-        asking.cancel()
-        await asyncio.wait((asking,))
-        assert confirmations.pending == ()
-        assert not confirmations.answer(name, allow=True, who="a")
-
-    run(work())
+async def test_who_goes_takes_the_question_along() -> None:
+    confirmations = Confirmations()
+    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
+    (name,) = await until_waiting(confirmations)
+    asking.cancel()
+    await asyncio.wait((asking,))
+    assert confirmations.pending == ()
+    assert not confirmations.answer(name, allow=True, who="a")
 
 
-def test_every_change_has_a_number() -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
-        (name,) = await until_waiting(confirmations)
-        assert confirmations.number == 1
-        assert not confirmations.answer("other", allow=True, who="a")
-        assert confirmations.number == 1
-        confirmations.answer(name, allow=True, who="a")
-        await asking
-        assert confirmations.number == 2
-
-    run(work())
+async def test_every_change_has_a_number() -> None:
+    confirmations = Confirmations()
+    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
+    (name,) = await until_waiting(confirmations)
+    assert confirmations.number == 1
+    assert not confirmations.answer("other", allow=True, who="a")
+    assert confirmations.number == 1
+    confirmations.answer(name, allow=True, who="a")
+    await asking
+    assert confirmations.number == 2
 
 
-def test_the_answer_holds_for_the_same_call_of_the_request_only() -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        own = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
-        same = [
-            asyncio.create_task(own.ask(DELETE, arguments))  # type: ignore[arg-type]
-            for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
-        ]
-        (name,) = await until_waiting(confirmations)
-        confirmations.answer(name, allow=True, who="a")
-        assert [await one for one in same] == [Decision.ALLOWED] * 2
-        assert await own.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
-        others = (
-            own.ask(DELETE, {"a": 1.0, "b": 2}),
-            own.ask(DELETE, {"a": True, "b": 2}),
-            own.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
-            own.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
-            RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
-        )
-        asking = [asyncio.create_task(one) for one in others]
-        for name in await until_waiting(confirmations, len(others)):
-            confirmations.answer(name, allow=False, who="a")
-        assert [await one for one in asking] == [Decision.REFUSED] * len(others)
-
-    run(work())
+async def test_the_answer_holds_for_the_same_call_of_the_request_only() -> None:
+    confirmations = Confirmations()
+    own = RequestConfirmations(confirmations, ANNA, PATIENCE_SECONDS)
+    same = [
+        asyncio.create_task(own.ask(DELETE, arguments))  # type: ignore[arg-type]
+        for arguments in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    ]
+    (name,) = await until_waiting(confirmations)
+    confirmations.answer(name, allow=True, who="a")
+    assert [await one for one in same] == [Decision.ALLOWED] * 2
+    assert await own.ask(DELETE, {"a": 1, "b": 2}) is Decision.ALLOWED
+    others = (
+        own.ask(DELETE, {"a": 1.0, "b": 2}),
+        own.ask(DELETE, {"a": True, "b": 2}),
+        own.ask(served("x", "search", "drop", needs_yes=True), {"a": 1, "b": 2}),
+        own.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
+        RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
+    )
+    asking = [asyncio.create_task(one) for one in others]
+    for name in await until_waiting(confirmations, len(others)):
+        confirmations.answer(name, allow=False, who="a")
+    assert [await one for one in asking] == [Decision.REFUSED] * len(others)
 
 
-def test_nobody_is_asked_again_where_nobody_has_answered() -> None:
-    async def work() -> None:
-        confirmations = Confirmations()
-        own = RequestConfirmations(confirmations, ANNA, 0.01)
-        assert await own.ask(DELETE, {}) is Decision.UNANSWERED
-        assert await own.ask(DELETE, {}) is Decision.UNANSWERED
-        assert confirmations.number == 2
-
-    run(work())
+async def test_nobody_is_asked_again_where_nobody_has_answered() -> None:
+    confirmations = Confirmations()
+    own = RequestConfirmations(confirmations, ANNA, 0.01)
+    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
+    assert await own.ask(DELETE, {}) is Decision.UNANSWERED
+    assert confirmations.number == 2
 
 
 def test_the_model_is_told_what_came_of_it() -> None:
@@ -161,18 +131,14 @@ def test_the_model_is_told_what_came_of_it() -> None:
     assert (refused.error, unanswered.error) == ("refused", "unanswered")
 
 
-def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.mcp.confirmations")
-
-    async def work() -> None:
-        confirmations = Confirmations()
-        asking = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
-        (name,) = await until_waiting(confirmations)
-        confirmations.answer(name, allow=False, who="anna from ::1")
-        await asking
-        await confirmations.ask(DELETE, {}, ANNA, 0.01)
-
-    run(work())
+    confirmations = Confirmations()
+    asking = asyncio.create_task(confirmations.ask(DELETE, {"k": "v"}, ANNA, PATIENCE_SECONDS))
+    (name,) = await until_waiting(confirmations)
+    confirmations.answer(name, allow=False, who="anna from ::1")
+    await asking
+    await confirmations.ask(DELETE, {}, ANNA, 0.01)
     waits = "a call of search.delete waits for a person's yes at /ui, asked by req-1"
     assert [one.getMessage() for one in caplog.records if one.name.startswith("proxy")] == [
         waits,
@@ -182,17 +148,14 @@ def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
-def test_no_more_calls_wait_than_a_person_could_read() -> None:
-    async def work() -> None:
-        confirmations = Confirmations(most=2)
-        asking = [
-            asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
-            for n in range(3)
-        ]
-        names = await until_waiting(confirmations, 2)
-        assert await asking[2] is Decision.UNANSWERED
-        for name in names:
-            confirmations.answer(name, allow=True, who="a")
-        assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
-
-    run(work())
+async def test_no_more_calls_wait_than_a_person_could_read() -> None:
+    confirmations = Confirmations(most=2)
+    asking = [
+        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
+        for n in range(3)
+    ]
+    names = await until_waiting(confirmations, 2)
+    assert await asking[2] is Decision.UNANSWERED
+    for name in names:
+        confirmations.answer(name, allow=True, who="a")
+    assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
 from mcp import MCPError
 
-from proxy.bounds import MIB
-from proxy.mcp.connecting import connect, has_many_values, list_tools
+from proxy import bounds
+from proxy.bounds import KIB, MIB
+from proxy.mcp.connecting import Allowance, connect, has_many_values, list_tools
 from proxy.mcp.specification import ServerSpec
 from proxy.processes.process import LogTail
 from tests.fakes.loopback import own_address
@@ -42,37 +42,23 @@ asyncio.run(main())
 """
 
 
-def run(work: Coroutine[None, None, None]) -> None:
-    async def with_patience() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
-
-    asyncio.run(with_patience())
-
-
-def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            spec = ServerSpec("adder", server.url, {"authorization": SECRET})
-            async with connect(spec, LogTail(), lambda: None) as client:
-                names = [one.name for one in await list_tools(client)]
-                assert names == ["add", "wait", "big"]
-                result = await client.call_tool("add", {"a": 1, "b": 2})
-                assert result.structured_content == {"result": 3}
-
-    run(work())
+async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None:
+    async with tool_server_over_http() as server:
+        spec = ServerSpec("adder", server.url, {"authorization": SECRET})
+        async with connect(spec, LogTail(), lambda _: None) as client:
+            names = [one.name for one in await list_tools(client)]
+            assert names == ["add", "wait", "big"]
+            result = await client.call_tool("add", {"a": 1, "b": 2})
+            assert result.structured_content == {"result": 3}
 
 
-def test_a_server_over_http_turns_away_who_has_no_key() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            told = LogTail()
-            with pytest.raises((MCPError, ExceptionGroup)):
-                async with connect(ServerSpec("adder", server.url), told, lambda: None):
-                    pass
-            assert told.lines[-1] == "HTTP 401 Unauthorized"
-
-    run(work())
+async def test_a_server_over_http_turns_away_who_has_no_key() -> None:
+    async with tool_server_over_http() as server:
+        told = LogTail()
+        with pytest.raises((MCPError, ExceptionGroup)):
+            async with connect(ServerSpec("adder", server.url), told, lambda _: None):
+                pass
+        assert told.lines[-1] == "HTTP 401 Unauthorized"
 
 
 JSON = "content-type: application/json"
@@ -91,7 +77,7 @@ PIECE = b" " * 2**20
     ],
     ids=["values", "json", "events", "gzip", "br"],
 )
-def test_an_answer_without_end_is_not_read_to_its_end(
+async def test_an_answer_without_end_is_not_read_to_its_end(
     head: str, piece: bytes, times: int, problem: str
 ) -> None:
     sent = 0
@@ -108,15 +94,12 @@ def test_an_answer_without_end_is_not_read_to_its_end(
                 await writer.drain()
         writer.close()
 
-    async def work() -> None:
-        async with await asyncio.start_server(answer, own_address(), 0) as server:
-            url = "http://{}:{}/mcp".format(*server.sockets[0].getsockname())
-            with pytest.raises((MCPError, ExceptionGroup)) as refused:
-                async with connect(ServerSpec("x", url), LogTail(), lambda: None):
-                    pass
-            assert problem in repr(refused.value)
-
-    run(work())
+    async with await asyncio.start_server(answer, own_address(), 0) as server:
+        url = "http://{}:{}/mcp".format(*server.sockets[0].getsockname())
+        with pytest.raises((MCPError, ExceptionGroup)) as refused:
+            async with connect(ServerSpec("x", url), LogTail(), lambda _: None):
+                pass
+        assert problem in repr(refused.value)
     assert sent < 64 * 2**20  # what waits in the kernel included
 
 
@@ -137,40 +120,47 @@ def test_values_are_counted_without_decoding_them(document: str, *, is_many: boo
     assert has_many_values(document.encode()) is is_many
 
 
-def test_the_end_of_a_program_is_told() -> None:
-    async def work() -> None:
-        lost = asyncio.Event()
-        async with connect(program(), LogTail(), lost.set) as client:
-            with pytest.raises(MCPError, match="Connection closed"):
-                await client.call_tool("die", {})
-            await lost.wait()
-
-    run(work())
+async def test_the_end_of_a_program_is_told() -> None:
+    lost = asyncio.Event()
+    async with connect(program(), LogTail(), lambda _: lost.set()) as client:
+        with pytest.raises(MCPError, match="Connection closed"):
+            await client.call_tool("die", {})
+        await lost.wait()
 
 
 @pytest.mark.fault("F68")
-def test_what_a_program_says_unasked_is_not_kept() -> None:
-    async def play() -> None:
+async def test_what_a_program_says_unasked_is_not_kept() -> None:
+    tracemalloc.start()
+    try:
         async with connect(program("chatter"), LogTail(), print) as client:
             before, _ = tracemalloc.get_traced_memory()
             await client.call_tool("echo", {"text": "hi"})
             _, peak = tracemalloc.get_traced_memory()
             assert peak - before < 4 * MIB
-
-    tracemalloc.start()
-    try:
-        run(play())
     finally:
         tracemalloc.stop()
 
 
-def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:
-    async def work() -> None:
-        with pytest.raises((MCPError, ExceptionGroup)):
-            async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda: None):
-                pass
+@pytest.mark.fault("F68")
+def test_what_nobody_asked_for_is_forgiven_with_time() -> None:
+    now = 0.0
+    told: list[str] = []
+    allowance = Allowance(told.append, clock=lambda: now)
+    assert allowance.covers(bounds.UNASKED - 1, KIB)
+    assert not allowance.covers(1, 0)
+    now = 1.0
+    assert allowance.covers(bounds.UNASKED_A_SECOND - 1, 0)
+    assert not allowance.covers(1, 0)
+    now = 1e9
+    assert allowance.covers(bounds.UNASKED, 0)
+    assert not allowance.covers(0, 1)
+    assert len(told) == 3
 
-    run(work())
+
+async def test_an_address_with_encryption_is_checked_against_the_usual_certificates() -> None:
+    with pytest.raises((MCPError, ExceptionGroup)):
+        async with connect(ServerSpec("x", "https://127.0.0.1:1/"), LogTail(), lambda _: None):
+            pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of its input has to do")

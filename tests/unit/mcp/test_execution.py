@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Coroutine
 from itertools import count
 
 import pytest
@@ -15,18 +14,9 @@ from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
 from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from tests.fakes.tool_servers import FakeSource, served
-from tests.patience import PATIENCE_SECONDS
 
 TOOLS = (served("get"), served("p_put", own_name="put"), served("hang"))
 ANSWERS = {"get": Ended("got"), "put": Ended("Error: no", Status.FAILED, "tool_error")}
-
-
-def run(work: Coroutine[None, None, None]) -> None:
-    async def with_patience() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
-
-    asyncio.run(with_patience())
 
 
 def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
@@ -37,193 +27,160 @@ def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
     return [(one.call.name, one.text) for one in outcomes]
 
 
-def test_outcomes_come_in_the_order_of_the_calls() -> None:
-    async def work() -> None:
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, TOOLS)
-        assert [one.name for one in tools.specs()] == ["get", "p_put", "hang"]
-        running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
-        while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
-            await asyncio.sleep(0)
-        source.released.set()
-        assert said(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
-        assert source.calls[1][:2] == ("put", {"a": 1})
-
-    run(work())
+async def test_outcomes_come_in_the_order_of_the_calls() -> None:
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, TOOLS)
+    assert [one.name for one in tools.specs()] == ["get", "p_put", "hang"]
+    running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
+    while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
+        await asyncio.sleep(0)
+    source.released.set()
+    assert said(await running) == [("hang", "hang is done"), ("p_put", "Error: no")]
+    assert source.calls[1][:2] == ("put", {"a": 1})
 
 
-def test_no_more_calls_run_at_once_than_allowed() -> None:
-    async def work() -> None:
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
-        running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
-        while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
-            await asyncio.sleep(0)
-        source.released.set()
-        assert len(await running) == 7
-        assert source.most == 2
-
-    run(work())
+async def test_no_more_calls_run_at_once_than_allowed() -> None:
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, TOOLS, CallLimits(parallel=2))
+    running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
+    while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+        await asyncio.sleep(0)
+    source.released.set()
+    assert len(await running) == 7
+    assert source.most == 2
 
 
-def test_the_shorter_of_two_bounds_for_results_counts() -> None:
-    async def work() -> None:
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
-        await tools.execute(calls("get"), RoundContext(result_chars=100))
-        await tools.execute(calls("get"), RoundContext(result_chars=900))
-        assert [limits.result_chars for _, _, limits, _ in source.calls] == [100, 500]
-        assert source.calls[0][3] == {"i": "0"}
-
-    run(work())
+async def test_the_shorter_of_two_bounds_for_results_counts() -> None:
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, TOOLS, CallLimits(result_chars=500), lambda call: {"i": call.id})
+    await tools.execute(calls("get"), RoundContext(result_chars=100))
+    await tools.execute(calls("get"), RoundContext(result_chars=900))
+    assert [limits.result_chars for _, _, limits, _ in source.calls] == [100, 500]
+    assert source.calls[0][3] == {"i": "0"}
 
 
 @pytest.mark.parametrize("arguments", ["[]", "{", "1"])
-def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> None:
-    async def work() -> None:
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        (outcome,) = await OwnedTools(source, TOOLS).execute(
-            calls("get", arguments=arguments), RoundContext()
-        )
-        assert (outcome.status, "no JSON object" in outcome.text) == (Status.FAILED, True)
-        assert source.calls == []
-
-    run(work())
+async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> None:
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    (outcome,) = await OwnedTools(source, TOOLS).execute(
+        calls("get", arguments=arguments), RoundContext()
+    )
+    assert (outcome.status, "no JSON object" in outcome.text) == (Status.FAILED, True)
+    assert source.calls == []
 
 
-def test_each_call_is_told_of_when_it_is_over() -> None:
-    async def work() -> None:
-        told: list[ToolRecord] = []
-        ticks = count()
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-        tools = OwnedTools(source, TOOLS, notice=told.append, clock=clock)
-        (outcome,) = await tools.execute(calls("p_put"), RoundContext())
-        (called,) = told
-        assert outcome.seconds == called.seconds == 1.0
-        assert called == ToolRecord(
-            "fake",
-            "put",
-            "0",
-            1,
-            0.0,
-            1.0,
-            "failed",
-            "tool_error",
-            "pipe",
-            "version of fake",
-        )
-
-    run(work())
+async def test_each_call_is_told_of_when_it_is_over() -> None:
+    told: list[ToolRecord] = []
+    ticks = count()
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+    tools = OwnedTools(source, TOOLS, notice=told.append, clock=clock)
+    (outcome,) = await tools.execute(calls("p_put"), RoundContext())
+    (called,) = told
+    assert outcome.seconds == called.seconds == 1.0
+    assert called == ToolRecord(
+        "fake",
+        "put",
+        "0",
+        1,
+        0.0,
+        1.0,
+        "failed",
+        "tool_error",
+        "pipe",
+        "version of fake",
+    )
 
 
-def test_a_call_that_is_done_is_told_while_others_go_on() -> None:
-    async def work() -> None:
-        finished: list[Outcome] = []
-        told = asyncio.Event()
+async def test_a_call_that_is_done_is_told_while_others_go_on() -> None:
+    finished: list[Outcome] = []
+    told = asyncio.Event()
 
-        def note(outcome: Outcome) -> None:
-            finished.append(outcome)
-            told.set()
+    def note(outcome: Outcome) -> None:
+        finished.append(outcome)
+        told.set()
 
-        tools = OwnedTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
-        context = RoundContext(finished=note)
-        running = asyncio.create_task(tools.execute(calls("hang", "get"), context))
-        await told.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert [one.call.name for one in finished] == ["get"]
-
-    run(work())
+    tools = OwnedTools(FakeSource({"fake": TOOLS}, ANSWERS), TOOLS)
+    context = RoundContext(finished=note)
+    running = asyncio.create_task(tools.execute(calls("hang", "get"), context))
+    await told.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [one.call.name for one in finished] == ["get"]
 
 
-def test_cancelling_a_round_cancels_its_calls() -> None:
-    async def work() -> None:
-        told: list[ToolRecord] = []
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, TOOLS, notice=told.append)
-        running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
-        while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
-            await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert source.running == 0
-        assert {one.status for one in told} == {"cancelled"}
-
-    run(work())
+async def test_cancelling_a_round_cancels_its_calls() -> None:
+    told: list[ToolRecord] = []
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, TOOLS, notice=told.append)
+    running = asyncio.create_task(tools.execute(calls("hang", "hang"), RoundContext()))
+    while source.running != 2:  # noqa: ASYNC110 - a turn of the loop
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert source.running == 0
+    assert {one.status for one in told} == {"cancelled"}
 
 
-def test_a_call_that_needs_a_yes_is_made_after_it_and_its_waiting_is_told() -> None:
-    async def work() -> None:
-        told: list[ToolRecord] = []
-        asked: list[tuple[str, JsonObject]] = []
-        ticks = count()
+async def test_a_call_that_needs_a_yes_is_made_after_it_and_its_waiting_is_told() -> None:
+    told: list[ToolRecord] = []
+    asked: list[tuple[str, JsonObject]] = []
+    ticks = count()
 
-        async def confirm(tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-            asked.append((f"{tool.own_name} {call.id}", arguments))
-            return Decision.ALLOWED
+    async def confirm(tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
+        asked.append((f"{tool.own_name} {call.id}", arguments))
+        return Decision.ALLOWED
 
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        offered = (replace(TOOLS[0], needs_yes=True), TOOLS[1])
-        clock = lambda: float(next(ticks))  # noqa: E731 - one word each
-        tools = OwnedTools(source, offered, notice=told.append, clock=clock, confirm=confirm)
-        (outcome,) = await tools.execute(calls("get"), RoundContext())
-        assert (outcome.text, outcome.seconds) == ("got", 1.0)
-        assert asked == [("get 0", {"a": 1})]
-        assert (told[0].begun, told[0].seconds, told[0].waited) == (1.0, 1.0, 1.0)
-        await tools.execute(calls("p_put"), RoundContext())
-        assert (len(asked), told[1].waited) == (1, 0.0)
-
-    run(work())
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    offered = (replace(TOOLS[0], needs_yes=True), TOOLS[1])
+    clock = lambda: float(next(ticks))  # noqa: E731 - one word each
+    tools = OwnedTools(source, offered, notice=told.append, clock=clock, confirm=confirm)
+    (outcome,) = await tools.execute(calls("get"), RoundContext())
+    assert (outcome.text, outcome.seconds) == ("got", 1.0)
+    assert asked == [("get 0", {"a": 1})]
+    assert (told[0].begun, told[0].seconds, told[0].waited) == (1.0, 1.0, 1.0)
+    await tools.execute(calls("p_put"), RoundContext())
+    assert (len(asked), told[1].waited) == (1, 0.0)
 
 
 @pytest.mark.parametrize("decision", [Decision.REFUSED, Decision.UNANSWERED])
-def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) -> None:
-    async def work() -> None:
-        told: list[ToolRecord] = []
+async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) -> None:
+    told: list[ToolRecord] = []
 
-        async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
-            return decision
+    async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+        return decision
 
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        offered = (replace(TOOLS[0], needs_yes=True),)
-        tools = OwnedTools(source, offered, notice=told.append, confirm=confirm)
-        (outcome,) = await tools.execute(calls("get"), RoundContext())
-        assert decision.refusal is not None
-        assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
-        assert (told[0].status, told[0].error, told[0].seconds) == (
-            "refused",
-            decision.value,
-            0.0,
-        )
-        assert source.calls == []
-
-    run(work())
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    offered = (replace(TOOLS[0], needs_yes=True),)
+    tools = OwnedTools(source, offered, notice=told.append, confirm=confirm)
+    (outcome,) = await tools.execute(calls("get"), RoundContext())
+    assert decision.refusal is not None
+    assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
+    assert (told[0].status, told[0].error, told[0].seconds) == (
+        "refused",
+        decision.value,
+        0.0,
+    )
+    assert source.calls == []
 
 
-def test_where_nobody_can_be_asked_nothing_is_run_that_needs_a_yes() -> None:
-    async def work() -> None:
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
-        (outcome,) = await tools.execute(calls("get"), RoundContext())
-        assert (outcome.status, source.calls) == (Status.REFUSED, [])
-
-    run(work())
+async def test_where_nobody_can_be_asked_nothing_is_run_that_needs_a_yes() -> None:
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),))
+    (outcome,) = await tools.execute(calls("get"), RoundContext())
+    assert (outcome.status, source.calls) == (Status.REFUSED, [])
 
 
-def test_nobody_is_asked_about_arguments_that_are_no_object() -> None:
-    async def work() -> None:
-        async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
-            raise AssertionError
+async def test_nobody_is_asked_about_arguments_that_are_no_object() -> None:
+    async def confirm(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+        raise AssertionError
 
-        source = FakeSource({"fake": TOOLS}, ANSWERS)
-        tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),), confirm=confirm)
-        (outcome,) = await tools.execute(calls("get", arguments="[]"), RoundContext())
-        assert (outcome.status, source.calls) == (Status.FAILED, [])
-
-    run(work())
+    source = FakeSource({"fake": TOOLS}, ANSWERS)
+    tools = OwnedTools(source, (replace(TOOLS[0], needs_yes=True),), confirm=confirm)
+    (outcome,) = await tools.execute(calls("get", arguments="[]"), RoundContext())
+    assert (outcome.status, source.calls) == (Status.FAILED, [])
 
 
 SEARCH = (served("find", "search"), served("s_open", "search", "open"))

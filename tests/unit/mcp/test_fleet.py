@@ -1,7 +1,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +18,6 @@ from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
 from tests.patience import PATIENCE_SECONDS
 
 
-def run(work: Coroutine[None, None, None]) -> None:
-    async def with_patience() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
-
-    asyncio.run(with_patience())
-
-
 def all_tools(fleet: ToolServerFleet) -> OwnedTools:
     return OwnedTools(
         fleet, tuple(one for name in fleet.names for one in fleet.tools_of(name) or ())
@@ -37,190 +28,159 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(name, name, arguments)
 
 
-def test_a_program_and_an_address_answer_one_reply_together() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            specs = (
-                program(tools=("echo",), prefix="p_"),
-                ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("add",)),
-            )
-            async with open_fleet(specs, PATIENCE) as fleet:
-                await fleet.wait_settled(PATIENCE_SECONDS)
-                assert fleet.names == ("fake", "adder")
-                calls = [call("p_echo", '{"text":"hi"}'), call("add", '{"a":1,"b":2}')]
-                outcomes = await all_tools(fleet).execute(calls, RoundContext())
-                assert [one.text for one in outcomes] == ["hi", "3"]
-                assert fleet.protocol_of("fake") == ("pipe", "2025-11-25")
-                assert fleet.protocol_of("adder")[0] == "tcp"
-                assert [fleet.is_ready(name) for name in fleet.names] == [True, True]
-                assert fleet.condition_of("fake") == ("ready", "")
-
-    run(work())
+async def test_a_program_and_an_address_answer_one_reply_together() -> None:
+    async with tool_server_over_http() as server:
+        specs = (
+            program(tools=("echo",), prefix="p_"),
+            ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("add",)),
+        )
+        async with open_fleet(specs, PATIENCE) as fleet:
+            await fleet.wait_settled(PATIENCE_SECONDS)
+            assert fleet.names == ("fake", "adder")
+            calls = [call("p_echo", '{"text":"hi"}'), call("add", '{"a":1,"b":2}')]
+            outcomes = await all_tools(fleet).execute(calls, RoundContext())
+            assert [one.text for one in outcomes] == ["hi", "3"]
+            assert fleet.protocol_of("fake") == ("pipe", "2025-11-25")
+            assert fleet.protocol_of("adder")[0] == "tcp"
+            assert [fleet.is_ready(name) for name in fleet.names] == [True, True]
+            assert fleet.condition_of("fake") == ("ready", "")
 
 
 @pytest.mark.fault("F69")
-def test_a_caller_who_leaves_cancels_a_call_over_http() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-            async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.wait_settled(PATIENCE_SECONDS)
-                calling = all_tools(fleet).execute([call("wait")], RoundContext())
-                waiting = asyncio.create_task(calling)
-                await server.waiting.wait()
-                waiting.cancel()
-                await server.cancelled.wait()
-
-    run(work())
-
-
-def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-            async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.wait_settled(PATIENCE_SECONDS)
-                tools, adding = all_tools(fleet), [call("add", '{"a":1,"b":2}')]
-                server.is_broken = True
-                (broken,) = await tools.execute(adding, RoundContext())
-                assert broken.status in (Status.FAILED, Status.LOST)
-                server.is_broken = False
-                (added,) = await tools.execute(adding, RoundContext())
-                assert (added.text, added.status) == ("3", Status.DONE)
-
-    run(work())
-
-
-def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-            fleet = ToolServerFleet(PATIENCE)
-            fleet.renew((spec,))
+async def test_a_caller_who_leaves_cancels_a_call_over_http() -> None:
+    async with tool_server_over_http() as server:
+        spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
+        async with open_fleet((spec,), PATIENCE) as fleet:
             await fleet.wait_settled(PATIENCE_SECONDS)
-            tools = all_tools(fleet)
+            calling = all_tools(fleet).execute([call("wait")], RoundContext())
+            waiting = asyncio.create_task(calling)
+            await server.waiting.wait()
+            waiting.cancel()
+            await server.cancelled.wait()
+
+
+async def test_an_address_that_fails_fails_the_call_and_comes_back() -> None:
+    async with tool_server_over_http() as server:
+        spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
+        async with open_fleet((spec,), PATIENCE) as fleet:
+            await fleet.wait_settled(PATIENCE_SECONDS)
+            tools, adding = all_tools(fleet), [call("add", '{"a":1,"b":2}')]
+            server.is_broken = True
+            (broken,) = await tools.execute(adding, RoundContext())
+            assert broken.status in (Status.FAILED, Status.LOST)
+            server.is_broken = False
+            (added,) = await tools.execute(adding, RoundContext())
+            assert (added.text, added.status) == ("3", Status.DONE)
+
+
+async def test_an_address_that_goes_loses_its_calls_and_is_found_again() -> None:
+    async with tool_server_over_http() as server:
+        spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
+        fleet = ToolServerFleet(PATIENCE)
+        fleet.renew((spec,))
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        tools = all_tools(fleet)
+        waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
+        await server.waiting.wait()
+    (lost,) = await waiting
+    assert lost.status in (Status.LOST, Status.FAILED)
+    async with tool_server_over_http(server.address):
+        texts = {""}
+        while "3" not in texts:  # it may be found missing first
+            (added,) = await tools.execute([call("add", '{"a":1,"b":2}')], RoundContext())
+            texts.add(added.text)
+        await fleet.close()
+
+
+async def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path: Path) -> None:
+    logs = [tmp_path / f"{number}" for number in range(3)]
+    specs = [
+        program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
+        for log in logs
+    ]
+    async with open_fleet(specs, PATIENCE) as fleet:
+        await fleet.wait_settled(PATIENCE_SECONDS)
+    for log in logs:
+        started, ended = log.read_text().splitlines()
+        assert ended == "input ended"
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(started.split()[1]), 0)
+
+
+async def test_what_is_not_there_holds_nobody_up() -> None:
+    patience = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
+    specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
+    async with open_fleet(specs, patience) as fleet:
+        await fleet.wait_settled(0.01)
+        assert [fleet.tools_of(name) for name in fleet.names] == [None, None]
+        assert not any(map(fleet.is_ready, fleet.names))
+
+
+async def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> None:
+    stays = program(name="stays", prefix="s_", tools=("pid",))
+    old = program(name="other", prefix="o_", tools=("pid",))
+    gone, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
+    async with open_fleet((stays, old, gone), PATIENCE) as fleet:
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        before = all_tools(fleet)
+        first = await pids(before)
+        fleet.renew((new, replace(old, env={"OWN": "1"}), stays))
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        assert fleet.names == ("fake", "other", "stays")
+        second = await pids(all_tools(fleet))
+        assert second["s_pid"] == first["s_pid"]
+        assert second["o_pid"] != first["o_pid"]
+        assert {*second} == {"pid", "o_pid", "s_pid"}
+        for name in ("o_pid", "g_pid"):
+            await until_gone(first[name])
+        # who asked before the reload may still call, but for what is gone
+        (called,) = await before.execute([call("g_pid")], RoundContext())
+        assert (called.text, fleet.protocol_of("gone")) == (WITHDRAWN, ("", ""))
+    for pid in second.values():
+        assert not is_alive(pid)
+
+
+async def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> None:
+    late, source = tmp_path / "program.py", Path(PROGRAM).read_text()  # noqa: ASYNC240 - a small file
+    spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
+    async with open_fleet((spec,), PATIENCE) as fleet:
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        assert fleet.servers[0].state is RestartState.DOWN
+        late.write_text(source)
+        fleet.renew((spec,))
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        assert await pids(all_tools(fleet))
+
+
+async def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
+    async with tool_server_over_http() as server:
+        spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
+        async with open_fleet((spec,), PATIENCE) as fleet:
+            await fleet.wait_settled(PATIENCE_SECONDS)
+            tools, retiring = all_tools(fleet), fleet.servers[0]
             waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
             await server.waiting.wait()
-        (lost,) = await waiting
-        assert lost.status in (Status.LOST, Status.FAILED)
-        async with tool_server_over_http(server.address):
-            texts = {""}
-            while "3" not in texts:  # it may be found missing first
-                (added,) = await tools.execute([call("add", '{"a":1,"b":2}')], RoundContext())
-                texts.add(added.text)
-            await fleet.close()
-
-    run(work())
+            fleet.renew(())
+            assert (fleet.names, retiring.state) == ((), RestartState.READY)
+            waiting.cancel()
+            await server.cancelled.wait()
+            await retiring.wait_closed()
+            assert retiring.state is RestartState.STOPPED
 
 
-def test_servers_are_closed_all_at_once_and_stubborn_ones_as_well(tmp_path: Path) -> None:
-    async def work() -> None:
-        logs = [tmp_path / f"{number}" for number in range(3)]
-        specs = [
-            program("stubborn", name=log.name, env={"LOG": str(log)}, prefix=f"{log.name}_")
-            for log in logs
-        ]
-        async with open_fleet(specs, PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
-        for log in logs:
-            started, ended = log.read_text().splitlines()
-            assert ended == "input ended"
-            with pytest.raises(ProcessLookupError):
-                os.kill(int(started.split()[1]), 0)
-
-    run(work())
-
-
-def test_what_is_not_there_holds_nobody_up() -> None:
-    async def work() -> None:
-        patience = ServerTimeouts(call=0.0, restarts=RestartPolicy(first_delay=1000))
-        specs = (program("mute"), ServerSpec("gone", "http://127.0.0.1:1/mcp", tools=("*",)))
-        async with open_fleet(specs, patience) as fleet:
-            await fleet.wait_settled(0.01)
-            assert [fleet.tools_of(name) for name in fleet.names] == [None, None]
-            assert not any(map(fleet.is_ready, fleet.names))
-
-    run(work())
-
-
-def test_servers_that_stay_as_they_are_notice_nothing_of_a_reload() -> None:
-    async def work() -> None:
-        stays = program(name="stays", prefix="s_", tools=("pid",))
-        old = program(name="other", prefix="o_", tools=("pid",))
-        gone, new = program(name="gone", prefix="g_", tools=("pid",)), program(tools=("pid",))
-        async with open_fleet((stays, old, gone), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
-            before = all_tools(fleet)
-            first = await pids(before)
-            fleet.renew((new, replace(old, env={"OWN": "1"}), stays))
-            await fleet.wait_settled(PATIENCE_SECONDS)
-            assert fleet.names == ("fake", "other", "stays")
-            second = await pids(all_tools(fleet))
-            assert second["s_pid"] == first["s_pid"]
-            assert second["o_pid"] != first["o_pid"]
-            assert {*second} == {"pid", "o_pid", "s_pid"}
-            for name in ("o_pid", "g_pid"):
-                await until_gone(first[name])
-            # who asked before the reload may still call, but for what is gone
-            (called,) = await before.execute([call("g_pid")], RoundContext())
-            assert (called.text, fleet.protocol_of("gone")) == (WITHDRAWN, ("", ""))
-        for pid in second.values():
-            assert not is_alive(pid)
-
-    run(work())
-
-
-def test_a_server_that_stays_down_is_given_another_chance(tmp_path: Path) -> None:
-    late, source = tmp_path / "program.py", Path(PROGRAM).read_text()
-
-    async def work() -> None:
-        spec = replace(program(tools=("pid",)), command=(sys.executable, "-P", str(late)))
-        async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
-            assert fleet.servers[0].state is RestartState.DOWN
-            late.write_text(source)
-            fleet.renew((spec,))
-            await fleet.wait_settled(PATIENCE_SECONDS)
-            assert await pids(all_tools(fleet))
-
-    run(work())
-
-
-def test_a_server_that_is_replaced_ends_its_calls_first() -> None:
-    async def work() -> None:
-        async with tool_server_over_http() as server:
-            spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
-            async with open_fleet((spec,), PATIENCE) as fleet:
-                await fleet.wait_settled(PATIENCE_SECONDS)
-                tools, retiring = all_tools(fleet), fleet.servers[0]
-                waiting = asyncio.create_task(tools.execute([call("wait")], RoundContext()))
-                await server.waiting.wait()
-                fleet.renew(())
-                assert (fleet.names, retiring.state) == ((), RestartState.READY)
-                waiting.cancel()
-                await server.cancelled.wait()
-                await retiring.wait_closed()
-                assert retiring.state is RestartState.STOPPED
-
-    run(work())
-
-
-def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_path: Path) -> None:
-    async def work() -> None:
-        definition = tmp_path / "definition"
-        definition.write_text("Repeats it.")
-        spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))
-        async with open_fleet((spec,), PATIENCE) as fleet:
-            await fleet.wait_settled(PATIENCE_SECONDS)
-            before = all_tools(fleet)
-            definition.write_text("Sends it to everybody.")
-            fleet.renew((replace(spec, tools=("echo", "pid")),))
-            (refused,) = await before.execute([call("echo")], RoundContext())
-            assert refused.text == WITHDRAWN
-            (done,) = await all_tools(fleet).execute([call("echo")], RoundContext())
-            assert done.status is Status.DONE
-
-    run(work())
+async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_path: Path) -> None:
+    definition = tmp_path / "definition"
+    definition.write_text("Repeats it.")
+    spec = program(env={"DEFINITION": str(definition)}, tools=("echo",))
+    async with open_fleet((spec,), PATIENCE) as fleet:
+        await fleet.wait_settled(PATIENCE_SECONDS)
+        before = all_tools(fleet)
+        definition.write_text("Sends it to everybody.")
+        fleet.renew((replace(spec, tools=("echo", "pid")),))
+        (refused,) = await before.execute([call("echo")], RoundContext())
+        assert refused.text == WITHDRAWN
+        (done,) = await all_tools(fleet).execute([call("echo")], RoundContext())
+        assert done.status is Status.DONE
 
 
 async def pids(tools: OwnedTools) -> dict[str, int]:

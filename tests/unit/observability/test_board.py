@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.facts import ReplyOutcome
-from proxy.observability.board import Board, steady_time
+from proxy.observability.board import Board, steady_clock
+from proxy.observability.history import totals_of
 from proxy.observability.record import CLIENT_LEFT, RequestRecord, RequestStage
 
 RECORD = RequestRecord(
@@ -151,16 +152,16 @@ def test_in_any_order_of_events_each_request_counts_once_and_bounds_hold(
     numbers = [board.number_of(row.id) or 0 for row in rows]
     assert numbers == sorted(set(numbers), reverse=True)
     assert len(rows) == len(alive) + min(over, 4)
-    assert board.totals().start[""].requests == over
+    assert totals_of([board.history.counts()], board.clock()).start[""].requests == over
     running = [one for one in alive.values() if one.stage not in STAGES[:3]]
     waiting = [one for one in alive.values() if one.stage in STAGES[1:3]]
     now[0] = 60.0  # a bucket in which nothing but the current state stood
-    (point,) = board.points(1)
+    (point,) = board.history.points(board.clock(), 1)
     assert (point.running, point.waiting) == (len(running), len(waiting))
 
 
 def test_time_goes_on_evenly_from_now() -> None:
-    clock = steady_time()
+    clock = steady_clock()
     first, second = clock(), clock()
     assert first <= second
     assert abs(first - time.time()) < 3600

@@ -30,22 +30,18 @@ def test_without_a_word_from_the_operator_there_are_log_lines_only() -> None:
     assert not observers.traces
 
 
-def test_records_that_are_held_come_soon_or_when_there_are_many_or_when_asked_for() -> None:
+async def test_records_that_are_held_come_soon_or_when_there_are_many_or_when_asked_for() -> None:
     sink = Kept()
     observers = Observers((sink,), holds=True)
     records = [RequestRecord(id=f"r{n}", begun_at=0, seconds=1, status=200) for n in range(34)]
-
-    async def take() -> None:
-        for record in records[:31]:
-            observers.take(record)
-        assert sink.records == []
-        observers.take(records[31])
-        assert sink.records == records[:32]
-        observers.take(records[32])
-        observers.flush()
-        assert sink.records == records[:33]
-        observers.take(records[33])
-        await asyncio.sleep(0.2)
-        assert sink.records == records
-
-    asyncio.run(take())
+    for record in records[:31]:
+        observers.take(record)
+    assert sink.records == []
+    observers.take(records[31])
+    assert sink.records == records[:32]
+    observers.take(records[32])
+    observers.flush()
+    assert sink.records == records[:33]
+    observers.take(records[33])
+    await asyncio.sleep(0.2)
+    assert sink.records == records

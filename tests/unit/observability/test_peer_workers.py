@@ -70,11 +70,6 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short name: that of a socket has at most a hundred characters."""
     made = tempfile.mkdtemp()
@@ -86,7 +81,6 @@ def sockets_in(folder: Path) -> list[Path]:
     return [*folder.iterdir()]
 
 
-@pytest.mark.anyio
 async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
     one, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
     other.answer = lambda question: BoardAnswer("x" * 1_000_000 + question.what + question.name)
@@ -99,19 +93,16 @@ async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> No
     assert sockets_in(folder) == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
 async def test_where_no_worker_has_it_nobody_answers(folder: Path, name: str) -> None:
     assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", name)) is None
 
 
-@pytest.mark.anyio
 async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
     (folder / "dead.sock").touch()
     assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", "dead-1")) is None
 
 
-@pytest.mark.anyio
 async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
     async with boards.answering():

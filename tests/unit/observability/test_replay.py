@@ -23,8 +23,8 @@ from proxy.observability.replay import (
     BeforeAfter,
     Change,
     Nudge,
-    Replayed,
     ReplayedTurns,
+    ReplayResult,
     before_after,
     document,
     lost_generations,
@@ -119,7 +119,7 @@ def changes(recorded: RecordedExchange) -> dict[str, tuple[str, str]]:
 
 
 def test_what_is_judged_as_it_was_is_the_same() -> None:
-    assert replay(exchange(), PROFILES) == Replayed("r", "m")
+    assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
 def test_thoughts_that_were_split_off_are_split_off_again() -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_makes_no_sense_is_refused(pieces: tuple[Piece, ...], tmp_pa
 
 
 def test_the_outcome_is_told_to_programs() -> None:
-    replayed = [Replayed("a", "m", (Change("text", "x", "y"),)), Replayed("b", "m")]
+    replayed = [ReplayResult("a", "m", (Change("text", "x", "y"),)), ReplayResult("b", "m")]
     assert json.dump_text(document(replayed)) == (
         '{"changed":1,"exchanges":['
         '{"id":"a","model":"m","status":"changed",'
@@ -229,8 +229,8 @@ def test_the_outcome_is_told_to_programs() -> None:
 
 
 def test_the_outcome_is_told_to_people_without_steering_their_terminal() -> None:
-    changed = Replayed("a", "m\x1b[31m", (Change("text", "", "y\n" + "z" * 300),))
-    lines = list(summary([changed, Replayed("b", "m", is_complete=False)]))
+    changed = ReplayResult("a", "m\x1b[31m", (Change("text", "", "y\n" + "z" * 300),))
+    lines = list(summary([changed, ReplayResult("b", "m", is_complete=False)]))
     assert lines[0] == r"a  m\x1b[31m: changed"
     assert lines[1].startswith(r"    text: (nothing) -> y\nzzz")
     assert lines[1].endswith("...")

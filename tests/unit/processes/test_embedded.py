@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xllamacpp
 
-from proxy.processes.embedded import arguments, tuning
+from proxy.processes.embedded import arguments, enumerated
 from proxy.processes.launch import LaunchPlan, sampling_flags
 from proxy.profiles.profile import Sampling
 
@@ -15,19 +15,29 @@ REPOSITORY = Path(__file__).parents[3]
 def test_it_understands_every_flag_of_a_launch_plan() -> None:
     plan = LaunchPlan(("x",), Path("m.gguf"), 2048, slots=2, alias="name")
     options = arguments(plan.command()[1:])
-    assert (options.model, options.ctx_size, options.parallel) == ("m.gguf", 4096, 2)
-    assert (options.host, options.port, options.alias) == ("127.0.0.1", 0, "name")
-    assert options.slots
-    assert options.metrics
-    assert options.jinja
-    assert options.no_webui
+    assert (options.path, options.n_ctx, options.n_parallel) == ("m.gguf", 4096, 2)
+    assert (options.hostnames, options.port, options.model_alias) == (["127.0.0.1"], 0, {"name"})
+    assert options.endpoint_slots
+    assert options.endpoint_metrics
+    assert options.use_jinja
+    assert not options.ui
+
+
+def test_what_flags_set_is_called_as_xllamacpp_calls_it() -> None:
+    parameters = xllamacpp.CommonParams()
+    names = vars(arguments(["-m", "m.gguf"])).keys() - {"path", "threads"}
+    assert [
+        one
+        for one in sorted(names)
+        if not hasattr(parameters, one) and not hasattr(parameters.sampling, one)
+    ] == []
 
 
 def test_it_understands_the_sampling_of_every_profile() -> None:
     everything = Sampling(0.6, 0.95, 20, 0.01, 1.05, 1.5)
     options = arguments(["-m", "m.gguf", *sampling_flags(everything)])
     assert (options.temp, options.top_p, options.top_k, options.min_p) == (0.6, 0.95, 20, 0.01)
-    assert (options.repeat_penalty, options.presence_penalty) == (1.05, 1.5)
+    assert (options.penalty_repeat, options.penalty_present) == (1.05, 1.5)
     assert arguments(["-m", "m.gguf"]).temp is None
 
 
@@ -42,25 +52,25 @@ def test_it_understands_what_is_asked_of_gpu_attention_and_cache() -> None:
         cache_type_v="f32",
     )
     options = arguments(wanted.command()[1:])
-    assert tuning(options) == {
-        "n_gpu_layers": 7,
+    assert options.n_gpu_layers == 7
+    assert enumerated(options) == {
         "flash_attn_type": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
         "cache_type_k": xllamacpp.ggml_type.GGML_TYPE_Q8_0,
         "cache_type_v": xllamacpp.ggml_type.GGML_TYPE_F32,
     }
-    assert tuning(arguments(["-m", "m.gguf"])) == {}
+    assert enumerated(arguments(["-m", "m.gguf"])) == {}
 
 
 def test_it_understands_that_a_model_embeds() -> None:
     options = arguments(["-m", "m.gguf", "--embeddings", "--pooling", "mean"])
     assert options.embedding
     mean = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
-    assert tuning(options) == {"pooling_type": mean}
+    assert enumerated(options) == {"pooling_type": mean}
 
 
 def test_it_understands_that_a_reply_may_outgrow_its_window() -> None:
-    assert arguments(["-m", "m.gguf", "--context-shift"]).context_shift
-    assert not arguments(["-m", "m.gguf"]).context_shift
+    assert arguments(["-m", "m.gguf", "--context-shift"]).ctx_shift
+    assert not arguments(["-m", "m.gguf"]).ctx_shift
 
 
 def test_it_understands_another_template_and_a_number_of_threads() -> None:

@@ -1,6 +1,6 @@
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 
@@ -10,7 +10,6 @@ from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from tests.fakes.servers import Server
-from tests.patience import PATIENCE_SECONDS
 
 
 class World:
@@ -31,27 +30,19 @@ class World:
         self.held.pop(request).close()
 
 
-def run(
-    scene: Callable[[World], Coroutine[None, None, None]],
-    *,
-    ttl: float | None = None,
-    most_waiting: int = 9,
-) -> None:
-    async def with_patience() -> None:
-        world = World(ttl, most_waiting)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            try:
-                await scene(world)
-            finally:
-                await world.fleet.close()
-                for request in tuple(world.held):
-                    world.release(request)
-
-    asyncio.run(with_patience())
+@asynccontextmanager
+async def running(*, ttl: float | None = None, most_waiting: int = 9) -> AsyncGenerator[World]:
+    world = World(ttl, most_waiting)
+    try:
+        yield world
+    finally:
+        await world.fleet.close()
+        for request in tuple(world.held):
+            world.release(request)
 
 
-def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
-    async def scene(world: World) -> None:
+async def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
+    async with running() as world:
         first, second = world.lease("a", "1"), world.lease("a", "2")
         assert not first.is_granted
         assert (first.ahead, second.ahead) == (0, 1)
@@ -63,11 +54,9 @@ def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
         assert world.lease("a", "3").is_granted
         assert world.servers["a"].starts == 1
 
-    run(scene)
 
-
-def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
-    async def scene(world: World) -> None:
+async def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
+    async with running() as world:
         world.servers["a"].finish()
         world.servers["b"].finish()
         await world.lease("a").wait_until_granted()
@@ -79,11 +68,9 @@ def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
         assert (world.servers["a"].stops, world.servers["b"].starts) == (1, 1)
         assert world.fleet.condition("a") == "unloaded"
 
-    run(scene)
 
-
-def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
-    async def scene(world: World) -> None:
+async def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
+    async with running() as world:
         hold = world.lease("a", "1")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed, match="is out of memory"):
@@ -95,11 +82,9 @@ def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
             await world.lease("a", "2").wait_until_granted()
         assert world.servers["a"].starts == 1
 
-    run(scene)
 
-
-def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -> None:
-    async def scene(world: World) -> None:
+async def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -> None:
+    async with running() as world:
         world.lease("a")
         await world.servers["a"].wanted.wait()
         world.release("a")
@@ -108,11 +93,9 @@ def test_a_load_that_nobody_waits_for_any_more_is_given_up_for_another_model() -
         await newcomer.wait_until_granted()
         assert world.servers["a"].stops == 1
 
-    run(scene)
 
-
-def test_a_model_that_is_not_wanted_any_more_is_stopped_at_once() -> None:
-    async def scene(world: World) -> None:
+async def test_a_model_that_is_not_wanted_any_more_is_stopped_at_once() -> None:
+    async with running() as world:
         world.servers["a"].finish()
         await world.lease("a").wait_until_granted()
         world.release("a")
@@ -120,22 +103,18 @@ def test_a_model_that_is_not_wanted_any_more_is_stopped_at_once() -> None:
         await world.servers["a"].stopped.wait()
         assert world.fleet.condition("a") == "unloaded"
 
-    run(scene)
 
-
-def test_an_idle_model_is_stopped_after_its_ttl() -> None:
-    async def scene(world: World) -> None:
+async def test_an_idle_model_is_stopped_after_its_ttl() -> None:
+    async with running(ttl=0.01) as world:
         world.servers["a"].finish()
         await world.lease("a").wait_until_granted()
         world.release("a")
         await world.servers["a"].stopped.wait()
         assert world.fleet.condition("a") == "unloaded"
 
-    run(scene, ttl=0.01)
 
-
-def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
-    async def scene(world: World) -> None:
+async def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
+    async with running() as world:
         server = world.servers["a"]
         server.finish()
         await world.lease("a").wait_until_granted()
@@ -148,20 +127,16 @@ def test_a_server_that_gave_up_is_noticed_and_can_start_anew() -> None:
             await world.lease("a").wait_until_granted()
         await server.stopped.wait()
 
-    run(scene)
 
-
-def test_no_more_requests_wait_than_may() -> None:
-    async def scene(world: World) -> None:
+async def test_no_more_requests_wait_than_may() -> None:
+    async with running(most_waiting=1) as world:
         world.lease("a")
         with pytest.raises(QueueFull):
             world.lease("b")
 
-    run(scene, most_waiting=1)
 
-
-def test_closing_stops_everything_and_starts_nothing() -> None:
-    async def scene(world: World) -> None:
+async def test_closing_stops_everything_and_starts_nothing() -> None:
+    async with running(ttl=60) as world:
         world.servers["a"].finish()
         await world.lease("a").wait_until_granted()
         waiting = world.lease("b")
@@ -171,11 +146,9 @@ def test_closing_stops_everything_and_starts_nothing() -> None:
         assert [server.starts for server in world.servers.values()] == [1, 0]
         assert [server.stops for server in world.servers.values()] == [1, 1]
 
-    run(scene, ttl=60)
 
-
-def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
-    async def scene(world: World) -> None:
+async def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
+    async with running() as world:
         leaver, stayer = world.lease("a", "1"), world.lease("a", "2")
         waiting = asyncio.create_task(leaver.wait_until_granted())
         await asyncio.sleep(0)
@@ -184,11 +157,9 @@ def test_whoever_waits_may_leave_and_the_others_are_told_all_the_same() -> None:
         world.servers["a"].finish()
         await stayer.wait_until_granted()
 
-    run(scene)
 
-
-def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
-    async def scene(world: World) -> None:
+async def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
+    async with running() as world:
         world.fleet.preload("a")
         await world.servers["a"].wanted.wait()
         assert world.fleet.condition("a") == "loading"
@@ -197,13 +168,11 @@ def test_a_model_can_be_loaded_before_anybody_asks_for_it() -> None:
         await hold.wait_until_granted()
         assert world.servers["a"].starts == 1
 
-    run(scene)
 
-
-def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
+async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scene(world: World) -> None:
+    async with running() as world:
         world.fleet.preload("a")
         await world.servers["a"].wanted.wait()
         asking = world.lease("a")
@@ -212,5 +181,3 @@ def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
             await asking.wait_until_granted()
         assert "a was not loaded: llama-server is out of memory" in caplog.text
         assert world.fleet.condition("a") == "failed"
-
-    run(scene)

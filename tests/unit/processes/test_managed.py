@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -12,13 +11,13 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import BackendTimedOut, BackendUnavailable
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
+from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
 from tests.fakes.questions import HELLO, question
-from tests.patience import PATIENCE_SECONDS
 
 FIRST = ServerAddress("http://first", "key one")
 SECOND = ServerAddress("http://second", "key two")
@@ -41,14 +40,14 @@ class Scene:
         self.server.note(status)
         self.routes = respx.MockRouter(assert_all_called=False)
         self.connected: list[str] = []
-        self.backend = Managed(
+        self.backend = ManagedBackend(
             self.server, PLANNED, self._connect, load_wait=load_wait, notice_wait=notice_wait
         )
 
     def _connect(self, address: ServerAddress) -> LlamaServer:
         self.connected.append(address.base_url)
         wire = httpx.MockTransport(self.routes.async_handler)
-        return LlamaServer(BackendClient(address.base_url, address.api_key, transport=wire))
+        return LlamaServer(BackendClient(address.base_url, address.api_key, pool=MockedPool(wire)))
 
     def answers(self, address: ServerAddress, *, ready: bool = True) -> None:
         chat = self.routes.post(f"{address.base_url}/v1/chat/completions")
@@ -64,79 +63,62 @@ class Scene:
             return [event async for batch in events for event in batch]
 
 
-def run(work: Callable[[], Coroutine[None, None, Result]]) -> Result:
-    async def with_patience() -> Result:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            return await work()
-
-    return asyncio.run(with_patience())
-
-
-def refusal(scene: Scene) -> BackendUnavailable:
+async def refusal(scene: Scene) -> BackendUnavailable:
     with pytest.raises(BackendUnavailable) as raised:
-        run(scene.ask)
+        await scene.ask()
     return raised.value
 
 
-def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is() -> None:
-    async def work() -> None:
-        scene = Scene(STARTING)
-        scene.answers(FIRST)
-        scene.answers(SECOND)
-        asked = asyncio.create_task(scene.ask())
-        await asyncio.sleep(0)
-        scene.server.note(READY)
-        assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
-        await scene.ask()
-        scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
-        await scene.ask()
-        assert scene.connected == [FIRST.base_url, SECOND.base_url]
-        assert scene.backend.name == "llama-server/qwen"
-        await scene.backend.close()
-
-    run(work)
+async def test_a_question_waits_for_the_start_and_goes_to_wherever_the_server_is() -> None:
+    scene = Scene(STARTING)
+    scene.answers(FIRST)
+    scene.answers(SECOND)
+    asked = asyncio.create_task(scene.ask())
+    await asyncio.sleep(0)
+    scene.server.note(READY)
+    assert (await asked)[1:] == [TextDelta("Hello"), ReplyFinished("stop")]
+    await scene.ask()
+    scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
+    await scene.ask()
+    assert scene.connected == [FIRST.base_url, SECOND.base_url]
+    assert scene.backend.name == "llama-server/qwen"
+    await scene.backend.close()
 
 
-def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
-    error = refusal(Scene(STARTING, load_wait=0.0))
+async def test_a_start_that_takes_too_long_is_told_as_loading() -> None:
+    error = await refusal(Scene(STARTING, load_wait=0.0))
     assert (error.loading, error.is_managed) == (True, False)
 
 
-def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
-    async def work() -> None:
-        scene = Scene(WAITING)
-        scene.answers(SECOND)
-        asked = asyncio.create_task(scene.ask())
-        await asyncio.sleep(0)
-        scene.server.note(STARTING)
-        await asyncio.sleep(0)
-        scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
-        assert (await asked)[-1] == ReplyFinished("stop")
-
-    run(work)
+async def test_a_question_waits_for_a_server_that_is_being_restarted() -> None:
+    scene = Scene(WAITING)
+    scene.answers(SECOND)
+    asked = asyncio.create_task(scene.ask())
+    await asyncio.sleep(0)
+    scene.server.note(STARTING)
+    await asyncio.sleep(0)
+    scene.server.note(ServerStatus(RestartState.READY, address=SECOND))
+    assert (await asked)[-1] == ReplyFinished("stop")
 
 
-def test_a_restart_that_takes_too_long_says_when_to_come_back() -> None:
-    error = refusal(Scene(WAITING, load_wait=0.0))
+async def test_a_restart_that_takes_too_long_says_when_to_come_back() -> None:
+    error = await refusal(Scene(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
 
 
-def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
-    async def work() -> None:
-        scene = Scene(READY)
-        scene.answers(SECOND)
-        back = ServerStatus(RestartState.READY, address=SECOND)
+async def test_a_question_that_met_nobody_goes_to_the_next_server() -> None:
+    scene = Scene(READY)
+    scene.answers(SECOND)
+    back = ServerStatus(RestartState.READY, address=SECOND)
 
-        def refuse(_: httpx.Request) -> httpx.Response:
-            asyncio.get_running_loop().call_soon(scene.server.note, back)  # a little later
-            raise httpx.ConnectError("refused")
+    def refuse(_: httpx.Request) -> httpx.Response:
+        asyncio.get_running_loop().call_soon(scene.server.note, back)  # a little later
+        raise httpx.ConnectError("refused")
 
-        scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=refuse)
-        assert (await scene.ask())[-1] == ReplyFinished("stop")
-        assert scene.connected == [FIRST.base_url, SECOND.base_url]
-
-    run(work)
+    scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=refuse)
+    assert (await scene.ask())[-1] == ReplyFinished("stop")
+    assert scene.connected == [FIRST.base_url, SECOND.base_url]
 
 
 @pytest.mark.parametrize(
@@ -159,43 +141,37 @@ def test_there_is_nothing_to_wait_for_where_it_is_decided(status: ServerStatus) 
         (WAITING, "restarting llama-server/qwen", "is being restarted: it crashed"),
     ],
 )
-def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
+async def test_a_wait_says_what_for_and_ends_when_the_server_is_ready(
     status: ServerStatus, news: str, problem: str
 ) -> None:
-    async def work() -> None:
-        scene = Scene(status)
-        hold = scene.backend.lease()
-        assert hold is not None
-        assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
-        granted = asyncio.create_task(hold.wait_until_granted())
-        await asyncio.sleep(0)
-        scene.server.note(READY)
-        await granted
-        assert hold.is_granted
-
-    run(work)
+    scene = Scene(status)
+    hold = scene.backend.lease()
+    assert hold is not None
+    assert (hold.is_granted, hold.news, hold.late().problem) == (False, news, problem)
+    granted = asyncio.create_task(hold.wait_until_granted())
+    await asyncio.sleep(0)
+    scene.server.note(READY)
+    await granted
+    assert hold.is_granted
 
 
-def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
-    async def work() -> None:
-        scene = Scene(STARTING)
-        hold = scene.backend.lease()
-        assert hold is not None
-        scene.server.note(DOWN)
-        with pytest.raises(BackendUnavailable, match="once too often"):
-            await hold.wait_until_granted()
-
-    run(work)
+async def test_a_wait_for_a_server_that_stays_down_is_in_vain() -> None:
+    scene = Scene(STARTING)
+    hold = scene.backend.lease()
+    assert hold is not None
+    scene.server.note(DOWN)
+    with pytest.raises(BackendUnavailable, match="once too often"):
+        await hold.wait_until_granted()
 
 
-def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> None:
+async def test_a_server_that_lives_and_cannot_be_reached_is_not_waited_for() -> None:
     scene = Scene(READY, notice_wait=0.0)
     scene.breaks_off(httpx.ConnectError("too many open files"))
-    assert "cannot be reached (too many open files)" in str(refusal(scene))
+    assert "cannot be reached (too many open files)" in str(await refusal(scene))
 
 
-def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
-    error = refusal(Scene(DOWN))
+async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
+    error = await refusal(Scene(DOWN))
     assert str(error) == "The backend llama-server/qwen is down: it crashed once too often."
     assert (error.is_managed, error.retry_after) == (True, None)
 
@@ -208,7 +184,7 @@ def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
         (DOWN, "and stays down: it crashed once too often.", None),
     ],
 )
-def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
+async def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
     noticed: ServerStatus, ending: str, retry_after: int | None
 ) -> None:
     scene = Scene(READY)
@@ -218,74 +194,67 @@ def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(
         raise httpx.ReadError("gone")
 
     scene.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=crash)
-    error = refusal(scene)
+    error = await refusal(scene)
     assert str(error).endswith(ending)
     assert (error.is_managed, error.retry_after) == (True, retry_after)
 
 
-def test_what_is_no_crash_is_left_as_it_is() -> None:
+async def test_what_is_no_crash_is_left_as_it_is() -> None:
     scene = Scene(READY)
     scene.breaks_off(httpx.ReadTimeout("slow"))
     with pytest.raises(BackendTimedOut):
-        run(scene.ask)
+        await scene.ask()
     sleeping = Scene(READY, load_wait=0.0)
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     sleeping.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(return_value=loading)
-    assert refusal(sleeping).loading
+    assert (await refusal(sleeping)).loading
 
 
 @pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
-def test_before_the_server_is_ready_the_plan_is_all_that_is_known(status: ServerStatus) -> None:
-    async def work() -> None:
-        scene = Scene(status)
-        described = await scene.backend.describe("any")
-        assert described.is_provisional
-        assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
-        assert await scene.backend.models() == (BackendModel("qwen", {}),)
-        assert await scene.backend.count(question(), {}) is None
-        assert await scene.backend.count_texts(["a"], {}) is None
-        assert scene.connected == []
-        await scene.backend.close()
-
-    run(work)
-
-
-def test_a_server_that_is_ready_tells_more() -> None:
-    async def work() -> None:
-        scene = Scene(READY)
-        root, routes = FIRST.base_url, scene.routes
-        properties = {
-            "model_alias": "real",
-            "total_slots": 4,
-            "default_generation_settings": {"n_ctx": 4096},
-        }
-        routes.get(f"{root}/props").mock(return_value=httpx.Response(200, json=properties))
-        listed = {"data": [{"id": "real"}]}
-        routes.get(f"{root}/v1/models").mock(return_value=httpx.Response(200, json=listed))
-        counted = httpx.Response(200, json={"input_tokens": 7})
-        routes.post(f"{root}/v1/chat/completions/input_tokens").mock(return_value=counted)
-        tokens = httpx.Response(200, json={"tokens": [1, 2]})
-        asked_tokens = routes.post(f"{root}/tokenize").mock(return_value=tokens)
-        described = await scene.backend.describe("any")
-        assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
-        assert not described.is_provisional
-        assert await scene.backend.models() == (BackendModel("real", {"id": "real"}),)
-        assert await scene.backend.count(question(), {}) == 7
-        await scene.backend.count_texts(["a"], {})
-        assert asked_tokens.called
-
-    run(work)
+async def test_before_the_server_is_ready_the_plan_is_all_that_is_known(
+    status: ServerStatus,
+) -> None:
+    scene = Scene(status)
+    described = await scene.backend.describe("any")
+    assert described.is_provisional
+    assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
+    assert await scene.backend.models() == (BackendModel("qwen", {}),)
+    assert await scene.backend.count(question(), {}) is None
+    assert await scene.backend.count_texts(["a"], {}) is None
+    assert scene.connected == []
+    await scene.backend.close()
 
 
-def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
-    async def work() -> None:
-        scene = Scene(READY)
-        scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
-        scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
-        assert (await scene.backend.describe("any")).names == PLANNED.names
-        assert await scene.backend.models() == (BackendModel("qwen", {}),)
+async def test_a_server_that_is_ready_tells_more() -> None:
+    scene = Scene(READY)
+    root, routes = FIRST.base_url, scene.routes
+    properties = {
+        "model_alias": "real",
+        "total_slots": 4,
+        "default_generation_settings": {"n_ctx": 4096},
+    }
+    routes.get(f"{root}/props").mock(return_value=httpx.Response(200, json=properties))
+    listed = {"data": [{"id": "real"}]}
+    routes.get(f"{root}/v1/models").mock(return_value=httpx.Response(200, json=listed))
+    counted = httpx.Response(200, json={"input_tokens": 7})
+    routes.post(f"{root}/v1/chat/completions/input_tokens").mock(return_value=counted)
+    tokens = httpx.Response(200, json={"tokens": [1, 2]})
+    asked_tokens = routes.post(f"{root}/tokenize").mock(return_value=tokens)
+    described = await scene.backend.describe("any")
+    assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
+    assert not described.is_provisional
+    assert await scene.backend.models() == (BackendModel("real", {"id": "real"}),)
+    assert await scene.backend.count(question(), {}) == 7
+    await scene.backend.count_texts(["a"], {})
+    assert asked_tokens.called
 
-    run(work)
+
+async def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
+    scene = Scene(READY)
+    scene.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
+    scene.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))
+    assert (await scene.backend.describe("any")).names == PLANNED.names
+    assert await scene.backend.models() == (BackendModel("qwen", {}),)
 
 
 @pytest.mark.parametrize(
@@ -299,22 +268,22 @@ def test_a_server_that_has_just_gone_is_described_by_its_plan() -> None:
         (DOWN, True, Health.UNREACHABLE),
     ],
 )
-def test_its_health_follows_from_its_state(
+async def test_its_health_follows_from_its_state(
     status: ServerStatus, answers_health: bool, expected: Health
 ) -> None:
     scene = Scene(status)
     scene.answers(FIRST, ready=answers_health)
-    assert run(scene.backend.health) is expected
+    assert await scene.backend.health() is expected
 
 
-def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
+async def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
     scene = Scene(READY, notice_wait=0.0)
     route = scene.routes.post(f"{FIRST.base_url}/v1/embeddings").respond(content=b"{}")
-    assert run(lambda: relayed_by(scene.backend)) == b"{}"
+    assert await relayed_by(scene.backend) == b"{}"
     assert route.calls.last.request.headers["authorization"] == "Bearer key one"
     route.mock(side_effect=httpx.ConnectError("refused"))
     with pytest.raises(BackendUnavailable, match="it is started again"):
-        run(lambda: relayed_by(scene.backend))
+        await relayed_by(scene.backend)
 
 
 def test_a_server_is_lost_when_it_was_given_up_and_not_before() -> None:

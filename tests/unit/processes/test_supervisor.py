@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from proxy.errors import ExitedUnexpectedly, LaunchFailed, NeverBecameReady, Pro
 from proxy.processes.process import Process, RunningServer, ServerAddress
 from proxy.processes.restarts import RestartPolicy, RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus, Start, Supervisor
-from tests.patience import PATIENCE_SECONDS
 
 AT_ONCE = RestartPolicy(first_delay=0.0)
 LASTS = "import signal; print('up', flush=True); signal.pause()"
@@ -58,14 +57,6 @@ async def broken(error: Exception | None) -> AsyncGenerator[RunningServer]:
     yield RunningServer("", "", await Process.start((sys.executable,), name="never"))
 
 
-def run(scene: Callable[[], Coroutine[None, None, None]]) -> None:
-    async def with_patience() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await scene()
-
-    asyncio.run(with_patience())
-
-
 def is_running(server: RunningServer) -> bool:
     try:
         os.kill(server.process.pid, 0)
@@ -95,232 +86,190 @@ class Seen:
         return next(status for status in reversed(self.statuses) if status.state is state)
 
 
-def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() -> None:
-    async def scene() -> None:
-        seen = Seen()
-        supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
-        assert supervisor.status.state is RestartState.STOPPED
-        served: list[int] = []
+async def test_it_starts_when_it_is_wanted_and_everybody_waits_for_the_same_start() -> None:
+    seen = Seen()
+    supervisor = Supervisor("child", program(LASTS), on_change=seen.note)
+    assert supervisor.status.state is RestartState.STOPPED
+    served: list[int] = []
 
-        async def wait_for_it(number: int) -> RunningServer:
-            server = await supervisor.ready()
-            served.append(number)
-            return server
+    async def wait_for_it(number: int) -> RunningServer:
+        server = await supervisor.ready()
+        served.append(number)
+        return server
 
-        servers = await asyncio.gather(*map(wait_for_it, range(200)))
-        assert {server.process.pid for server in servers} == {servers[0].process.pid}
-        assert served == list(range(200))
-        assert seen.states == [RestartState.STARTING, RestartState.READY]
-        assert supervisor.status.address == ServerAddress("http://127.0.0.1:1", "key")
-        await supervisor.close()
-        assert not is_running(servers[0])
-
-    run(scene)
+    servers = await asyncio.gather(*map(wait_for_it, range(200)))
+    assert {server.process.pid for server in servers} == {servers[0].process.pid}
+    assert served == list(range(200))
+    assert seen.states == [RestartState.STARTING, RestartState.READY]
+    assert supervisor.status.address == ServerAddress("http://127.0.0.1:1", "key")
+    await supervisor.close()
+    assert not is_running(servers[0])
 
 
-def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: Path) -> None:
-    async def scene() -> None:
-        seen = Seen()
-        start = program(STUMBLES, str(tmp_path / "mark"))
-        supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
-        first = await supervisor.ready()
-        waiting = await seen.until(RestartState.WAITING)
-        second = await supervisor.ready()
-        assert first.process.pid != second.process.pid
-        assert waiting.reason == "child crashed (exit code 1); its last words: stumbled"
-        assert (waiting.address, waiting.retry_after, waiting.log) == (None, 0, ("up", "stumbled"))
-        after = supervisor.status
-        assert (after.state, after.restarts, after.retry_after) == (RestartState.READY, 1, None)
-        assert after.reason == waiting.reason
-        assert after.since >= waiting.since
-        await supervisor.close()
-
-    run(scene)
+async def test_a_crash_is_followed_by_a_restart_and_by_another_server(tmp_path: Path) -> None:
+    seen = Seen()
+    start = program(STUMBLES, str(tmp_path / "mark"))
+    supervisor = Supervisor("child", start, policy=AT_ONCE, on_change=seen.note)
+    first = await supervisor.ready()
+    waiting = await seen.until(RestartState.WAITING)
+    second = await supervisor.ready()
+    assert first.process.pid != second.process.pid
+    assert waiting.reason == "child crashed (exit code 1); its last words: stumbled"
+    assert (waiting.address, waiting.retry_after, waiting.log) == (None, 0, ("up", "stumbled"))
+    after = supervisor.status
+    assert (after.state, after.restarts, after.retry_after) == (RestartState.READY, 1, None)
+    assert after.reason == waiting.reason
+    assert after.since >= waiting.since
+    await supervisor.close()
 
 
-def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", program(LASTS), policy=AT_ONCE)
-        first = await supervisor.ready()
-        os.kill(first.process.pid, signal.SIGKILL)
-        await first.process.wait()
-        second = await supervisor.ready()
-        assert is_running(second)
-        await supervisor.close()
-
-    run(scene)
+async def test_whoever_comes_right_after_a_crash_gets_no_dead_server() -> None:
+    supervisor = Supervisor("child", program(LASTS), policy=AT_ONCE)
+    first = await supervisor.ready()
+    os.kill(first.process.pid, signal.SIGKILL)
+    await first.process.wait()
+    second = await supervisor.ready()
+    assert is_running(second)
+    await supervisor.close()
 
 
-def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
-    async def scene() -> None:
-        seen = Seen()
-        policy = RestartPolicy(first_delay=0.0, most_failures=3)
-        supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
-        await supervisor.ready()
-        down = await seen.until(RestartState.DOWN)
-        assert down.log[-1] == "the dog ate it"
-        assert (down.restarts, down.retry_after) == (2, None)
-        for _ in range(2):
-            with pytest.raises(ExitedUnexpectedly, match="the dog ate it"):
-                await supervisor.ready()
-        assert seen.states.count(RestartState.STARTING) == 3
-        await supervisor.stop()
-        assert supervisor.status.state is RestartState.STOPPED
-        await supervisor.ready()  # a new chance
-        await supervisor.close()
-
-    run(scene)
-
-
-def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
-    async def scene() -> None:
-        seen = Seen()
-        failure = LaunchFailed("child", "is no program", is_lasting=True)
-        supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
-        waiting = [asyncio.create_task(supervisor.ready()) for _ in range(3)]
-        for one in waiting:
-            with pytest.raises(LaunchFailed, match="is no program"):
-                await one
-        assert seen.states == [RestartState.STARTING, RestartState.DOWN]
-        assert supervisor.status.reason == "child is no program"
-
-    run(scene)
-
-
-def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_of_patience() -> None:
-    async def scene() -> None:
-        seen = Seen()
-        failure = LaunchFailed("child", "had a bad day")
-        supervisor = Supervisor(
-            "child", lambda: broken(failure), policy=AT_ONCE, on_change=seen.note
-        )
-        with pytest.raises(LaunchFailed, match="had a bad day"):
+async def test_a_crash_loop_is_ended_and_its_reason_told_to_everybody() -> None:
+    seen = Seen()
+    policy = RestartPolicy(first_delay=0.0, most_failures=3)
+    supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=seen.note)
+    await supervisor.ready()
+    down = await seen.until(RestartState.DOWN)
+    assert down.log[-1] == "the dog ate it"
+    assert (down.restarts, down.retry_after) == (2, None)
+    for _ in range(2):
+        with pytest.raises(ExitedUnexpectedly, match="the dog ate it"):
             await supervisor.ready()
-        assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
-
-    run(scene)
-
-
-def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", program(LASTS))
-        await supervisor.stop()
-        first = await supervisor.ready()
-        await asyncio.gather(supervisor.stop(), supervisor.stop())
-        assert not is_running(first)
-        assert supervisor.status.state is RestartState.STOPPED
-        second = await supervisor.ready()
-        assert is_running(second)
-        await supervisor.close()
-
-    run(scene)
+    assert seen.states.count(RestartState.STARTING) == 3
+    await supervisor.stop()
+    assert supervisor.status.state is RestartState.STOPPED
+    await supervisor.ready()  # a new chance
+    await supervisor.close()
 
 
-def test_whoever_waits_when_it_is_stopped_is_told() -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", program("import signal; signal.pause()"))
-        waiting = asyncio.create_task(supervisor.ready())
-        await asyncio.sleep(0)
-        await supervisor.stop()
-        with pytest.raises(NeverBecameReady, match="child was stopped"):
-            await waiting
+async def test_what_another_start_would_not_mend_is_not_tried_again() -> None:
+    seen = Seen()
+    failure = LaunchFailed("child", "is no program", is_lasting=True)
+    supervisor = Supervisor("child", lambda: broken(failure), on_change=seen.note)
+    waiting = [asyncio.create_task(supervisor.ready()) for _ in range(3)]
+    for one in waiting:
+        with pytest.raises(LaunchFailed, match="is no program"):
+            await one
+    assert seen.states == [RestartState.STARTING, RestartState.DOWN]
+    assert supervisor.status.reason == "child is no program"
 
-    run(scene)
 
-
-def test_two_servers_never_run_at_once() -> None:
-    async def scene() -> None:
-        running = 0
-
-        @asynccontextmanager
-        async def counted() -> AsyncGenerator[RunningServer]:
-            nonlocal running
-            running += 1
-            assert running == 1
-            try:
-                async with program(LASTS)() as server:
-                    yield server
-            finally:
-                running -= 1
-
-        supervisor = Supervisor("child", counted)
+async def test_a_start_that_fails_for_an_unknown_reason_is_tried_until_the_end_of_patience() -> (
+    None
+):
+    seen = Seen()
+    failure = LaunchFailed("child", "had a bad day")
+    supervisor = Supervisor("child", lambda: broken(failure), policy=AT_ONCE, on_change=seen.note)
+    with pytest.raises(LaunchFailed, match="had a bad day"):
         await supervisor.ready()
-        stopping = asyncio.create_task(supervisor.stop())
-        await asyncio.sleep(0)
+    assert seen.states.count(RestartState.STARTING) == AT_ONCE.most_failures
+
+
+async def test_a_stop_leaves_nothing_and_the_next_wish_starts_anew() -> None:
+    supervisor = Supervisor("child", program(LASTS))
+    await supervisor.stop()
+    first = await supervisor.ready()
+    await asyncio.gather(supervisor.stop(), supervisor.stop())
+    assert not is_running(first)
+    assert supervisor.status.state is RestartState.STOPPED
+    second = await supervisor.ready()
+    assert is_running(second)
+    await supervisor.close()
+
+
+async def test_whoever_waits_when_it_is_stopped_is_told() -> None:
+    supervisor = Supervisor("child", program("import signal; signal.pause()"))
+    waiting = asyncio.create_task(supervisor.ready())
+    await asyncio.sleep(0)
+    await supervisor.stop()
+    with pytest.raises(NeverBecameReady, match="child was stopped"):
+        await waiting
+
+
+async def test_two_servers_never_run_at_once() -> None:
+    running = 0
+
+    @asynccontextmanager
+    async def counted() -> AsyncGenerator[RunningServer]:
+        nonlocal running
+        running += 1
+        assert running == 1
+        try:
+            async with program(LASTS)() as server:
+                yield server
+        finally:
+            running -= 1
+
+    supervisor = Supervisor("child", counted)
+    await supervisor.ready()
+    stopping = asyncio.create_task(supervisor.stop())
+    await asyncio.sleep(0)
+    await supervisor.ready()
+    await stopping
+    stopping = asyncio.create_task(supervisor.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()  # nobody waits for its end any more
+    await supervisor.ready()
+    assert supervisor.status.state is RestartState.READY
+    await supervisor.close()
+    assert running == 0
+
+
+async def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
+    supervisor = Supervisor("child", program(LASTS))
+    impatient, patient = (asyncio.create_task(supervisor.ready()) for _ in range(2))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert is_running(await patient)
+    await supervisor.close()
+
+
+async def test_what_is_closed_stays_closed() -> None:
+    supervisor = Supervisor("child", program(LASTS))
+    await supervisor.close()
+    with pytest.raises(ProcessFailed, match="was stopped"):
         await supervisor.ready()
-        await stopping
-        stopping = asyncio.create_task(supervisor.stop())
-        await asyncio.sleep(0)
-        stopping.cancel()  # nobody waits for its end any more
-        await supervisor.ready()
-        assert supervisor.status.state is RestartState.READY
-        await supervisor.close()
-        assert running == 0
-
-    run(scene)
 
 
-def test_one_who_no_longer_waits_takes_nothing_from_the_others() -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", program(LASTS))
-        impatient, patient = (asyncio.create_task(supervisor.ready()) for _ in range(2))
-        await asyncio.sleep(0)
-        impatient.cancel()
-        assert is_running(await patient)
-        await supervisor.close()
-
-    run(scene)
-
-
-def test_what_is_closed_stays_closed() -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", program(LASTS))
-        await supervisor.close()
-        with pytest.raises(ProcessFailed, match="was stopped"):
-            await supervisor.ready()
-
-    run(scene)
-
-
-def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
+async def test_nobody_waits_for_ever_when_the_owner_dies_of_a_bug(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scene() -> None:
-        supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=AT_ONCE)
-        with pytest.raises(ExitedUnexpectedly, match="no longer looked after"):
-            await supervisor.ready()
-        await supervisor.close()
-
-    run(scene)
+    supervisor = Supervisor("child", lambda: broken(ZeroDivisionError()), policy=AT_ONCE)
+    with pytest.raises(ExitedUnexpectedly, match="no longer looked after"):
+        await supervisor.ready()
+    await supervisor.close()
     assert "ZeroDivisionError" in caplog.text
 
 
 HERE = ServerAddress("http://127.0.0.1:1", "key")
 
 
-def test_whoever_wants_the_server_waits_for_good_news() -> None:
-    async def scene() -> None:
-        remote = RemoteStatus("server")
-        waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
-        await asyncio.sleep(0)
-        remote.note(ServerStatus(RestartState.STARTING))
-        await asyncio.sleep(0)
-        assert not any(one.done() for one in waiting)
-        remote.note(ServerStatus(RestartState.READY, address=HERE))
-        assert await asyncio.gather(*waiting) == [HERE] * 3
-        assert await remote.ready() == HERE
-        assert remote.status.state is RestartState.READY
-
-    asyncio.run(scene())
+async def test_whoever_wants_the_server_waits_for_good_news() -> None:
+    remote = RemoteStatus("server")
+    waiting = [asyncio.create_task(remote.ready()) for _ in range(3)]
+    await asyncio.sleep(0)
+    remote.note(ServerStatus(RestartState.STARTING))
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    remote.note(ServerStatus(RestartState.READY, address=HERE))
+    assert await asyncio.gather(*waiting) == [HERE] * 3
+    assert await remote.ready() == HERE
+    assert remote.status.state is RestartState.READY
 
 
-def test_bad_news_end_the_waiting() -> None:
-    async def scene() -> None:
-        remote = RemoteStatus("server")
-        waiting = asyncio.create_task(remote.ready())
-        await asyncio.sleep(0)
-        remote.note(ServerStatus(RestartState.DOWN, reason="server crashed (SIGABRT)"))
-        with pytest.raises(ProcessFailed, match=r"server is down: server crashed \(SIGABRT\)"):
-            await waiting
-
-    asyncio.run(scene())
+async def test_bad_news_end_the_waiting() -> None:
+    remote = RemoteStatus("server")
+    waiting = asyncio.create_task(remote.ready())
+    await asyncio.sleep(0)
+    remote.note(ServerStatus(RestartState.DOWN, reason="server crashed (SIGABRT)"))
+    with pytest.raises(ProcessFailed, match=r"server is down: server crashed \(SIGABRT\)"):
+        await waiting

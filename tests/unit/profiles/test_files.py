@@ -7,7 +7,6 @@ from typing import get_args
 
 import pytest
 
-import proxy
 from proxy.dialects.openai_chat.thinking import RANKS, Effort
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.model_quirks import Quirks, Template
@@ -182,14 +181,6 @@ def test_an_operators_profile_replaces_ours_of_the_same_name(tmp_path: Path) -> 
 def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     folder_with(tmp_path, "not TOML", "README.md")
     assert load_profiles(tmp_path) == load_profiles()
-
-
-def test_an_installed_package_carries_its_own_profiles(tmp_path: Path) -> None:
-    (tmp_path / "proxy" / "models").mkdir(parents=True)
-    shipped = files._find_shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
-    assert Path(str(shipped)) == tmp_path / "proxy" / "models"
-    beside = files._find_shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
-    assert Path(str(beside)).resolve() == FOLDER
 
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:

@@ -16,14 +16,7 @@ from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.loopback import has_ipv6
 
-pytestmark = pytest.mark.anyio
-
 WITH_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def address_in(folder: Path) -> str:

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 
 import pytest
@@ -93,110 +92,86 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
         assert line.waiting == len(inside) - len(served)
 
 
-def run(work: Coroutine[None, None, None]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await work
+async def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
+    admission = Admission(WaitingLine(capacity=1))
+    order: list[str] = []
+    gate = asyncio.Event()
 
-    asyncio.run(within())
+    async def ask(name: str) -> None:
+        async with admission.slot(name):
+            order.append(f"{name} in")
+            await gate.wait()
+            order.append(f"{name} out")
 
-
-def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
-    async def scene() -> None:
-        admission = Admission(WaitingLine(capacity=1))
-        order: list[str] = []
-        gate = asyncio.Event()
-
-        async def ask(name: str) -> None:
-            async with admission.slot(name):
-                order.append(f"{name} in")
-                await gate.wait()
-                order.append(f"{name} out")
-
-        async with asyncio.TaskGroup() as group:
-            for name in "ab":
-                group.create_task(ask(name))
-            await asyncio.sleep(0)
-            assert order == ["a in"]
-            gate.set()
-        assert order == ["a in", "a out", "b in", "b out"]
-
-    run(scene())
+    async with asyncio.TaskGroup() as group:
+        for name in "ab":
+            group.create_task(ask(name))
+        await asyncio.sleep(0)
+        assert order == ["a in"]
+        gate.set()
+    assert order == ["a in", "a out", "b in", "b out"]
 
 
-def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() -> None:
-    async def scene() -> None:
-        admission = Admission(WaitingLine(capacity=1))
+async def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() -> None:
+    admission = Admission(WaitingLine(capacity=1))
 
-        async def wait() -> None:
-            async with admission.slot("b"):
-                raise AssertionError
+    async def wait() -> None:
+        async with admission.slot("b"):
+            raise AssertionError
 
-        with suppress(RuntimeError):
-            async with admission.slot("a"):
-                waiting = asyncio.create_task(wait())
-                await asyncio.sleep(0)
-                waiting.cancel()
-                with suppress(asyncio.CancelledError):
-                    await waiting
-                assert admission.line.waiting == 0
-                raise RuntimeError
-        assert admission.line.served == 0
-
-    run(scene())
-
-
-def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> None:
-    async def scene() -> None:
-        admission = Admission(WaitingLine(capacity=1))
-        served: list[str] = []
-
-        async def ask(name: str) -> None:
-            async with admission.slot(name):
-                served.append(name)
-
+    with suppress(RuntimeError):
         async with admission.slot("a"):
-            leaving, staying = (asyncio.create_task(ask(name)) for name in "bc")
+            waiting = asyncio.create_task(wait())
             await asyncio.sleep(0)
-        leaving.cancel()
-        await staying
-        with suppress(asyncio.CancelledError):
-            await leaving
-        assert served == ["c"]
-        assert admission.line.served == 0
-
-    run(scene())
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+            assert admission.line.waiting == 0
+            raise RuntimeError
+    assert admission.line.served == 0
 
 
-def test_growing_lets_those_in_who_wait() -> None:
-    async def scene() -> None:
-        admission = Admission(WaitingLine(capacity=1))
-        async with admission.slot("a"):
-            waiting = asyncio.create_task(admission.slot("b").__aenter__())
-            await asyncio.sleep(0)
-            admission.resize(2)
-            await waiting
+async def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> None:
+    admission = Admission(WaitingLine(capacity=1))
+    served: list[str] = []
 
-    run(scene())
+    async def ask(name: str) -> None:
+        async with admission.slot(name):
+            served.append(name)
+
+    async with admission.slot("a"):
+        leaving, staying = (asyncio.create_task(ask(name)) for name in "bc")
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await staying
+    with suppress(asyncio.CancelledError):
+        await leaving
+    assert served == ["c"]
+    assert admission.line.served == 0
+
+
+async def test_growing_lets_those_in_who_wait() -> None:
+    admission = Admission(WaitingLine(capacity=1))
+    async with admission.slot("a"):
+        waiting = asyncio.create_task(admission.slot("b").__aenter__())
+        await asyncio.sleep(0)
+        admission.resize(2)
+        await waiting
 
 
 @pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (30.0, 4), (10_000.0, 60)])
-def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: int) -> None:
+async def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: int) -> None:
     now = [0.0]
-
-    async def scene() -> None:
-        admission = Admission(WaitingLine(most_waiting=1, capacity=1), clock=lambda: now[0])
-        async with admission.slot("a"):
-            now[0] += seconds
-        async with admission.slot("a"):
-            waiting = asyncio.create_task(admission.slot("b").__aenter__())
-            await asyncio.sleep(0)
-            with pytest.raises(QueueFull) as raised:
-                await admission.slot("c").__aenter__()
-            assert (raised.value.waiting, raised.value.retry_after) == (1, advice)
-            waiting.cancel()
-
-    run(scene())
+    admission = Admission(WaitingLine(most_waiting=1, capacity=1), clock=lambda: now[0])
+    async with admission.slot("a"):
+        now[0] += seconds
+    async with admission.slot("a"):
+        waiting = asyncio.create_task(admission.slot("b").__aenter__())
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull) as raised:
+            await admission.slot("c").__aenter__()
+        assert (raised.value.waiting, raised.value.retry_after) == (1, advice)
+        waiting.cancel()
 
 
 HIGH, NORMAL, LOW = Priority

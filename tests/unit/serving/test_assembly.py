@@ -6,7 +6,7 @@ from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
-from proxy.serving.assembly import overrides_of, policy_of, service_options_of, workflows_of
+from proxy.serving.assembly import overrides_of, policy_of, service_options_of
 from proxy.settings import load_settings
 
 PROFILES = load_profiles(None)
@@ -69,7 +69,7 @@ def test_a_text_policy_counts_only_if_it_was_said() -> None:
 
 def test_rules_are_kept_by_model() -> None:
     flags = {"workflows": {"tiny": {"terminal_tools": ["done"]}}}
-    assert workflows_of(load_settings(flags=flags)) == {"tiny": Workflow((), (), ("done",))}
+    assert load_settings(flags=flags).workflows == {"tiny": Workflow((), (), ("done",))}
 
 
 def test_services_are_made_as_the_settings_say() -> None:

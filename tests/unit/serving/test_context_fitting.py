@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import Backend
+from proxy.backends.client import ChatBackend
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.rough_tokens import count_rough_tokens
@@ -21,7 +21,8 @@ from proxy.conversation.tools import ToolCall
 from proxy.errors import ContextOverflow
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy, RequestPlan, plan_request
+from proxy.inference.plan import Policy, RequestPlan
+from proxy.inference.preparation import plan_request
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
@@ -147,7 +148,7 @@ def test_the_window_may_be_made_to_count_as_smaller() -> None:
 
 
 @pytest.mark.parametrize("window", [2000, None])
-def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
+async def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -> None:
     result = tool_result("c0", "a line of many words\n" * 60_000)
     asked = assistant_message("", (ToolCall("c0", "get_time", "{}"),))
     long = plan_request(make_request(user_message("Hi"), asked, result), Policy())
@@ -158,15 +159,12 @@ def test_others_run_while_a_result_of_megabytes_is_weighed(window: int | None) -
             happened.append("other")
             await asyncio.sleep(0)
 
-    async def both() -> None:
-        fitting = Fitting(ScriptedBackend(), ContextPolicy())
-        running = asyncio.create_task(other())
-        await asyncio.sleep(0)
-        await fitting.fit(long, replace(KNOWN, window=window), {})
-        happened.append("fitted")
-        await running
-
-    asyncio.run(both())
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    running = asyncio.create_task(other())
+    await asyncio.sleep(0)
+    await fitting.fit(long, replace(KNOWN, window=window), {})
+    happened.append("fitted")
+    await running
     assert happened == ["other"] * 50 + ["fitted"]
 
 
@@ -191,30 +189,26 @@ class Counting(TokenizingBackend):
         return await super().count_texts(texts, headers) if self.counts_texts else None
 
 
-def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
+async def test_a_model_is_counted_at_first_sight_and_then_only_what_matters() -> None:
     """Far from the limit, what is new is guessed unless it is a large part of the prompt."""
-
-    async def scene() -> None:
-        backend = Counting()
-        fitting = Fitting(backend, ContextPolicy())
-        far = replace(KNOWN, window=20_000)
-        await fitting.fit(drafted(12), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-        await fitting.fit(drafted(13), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 1)
-        await fitting.fit(drafted(17), far, {})
-        assert (len(backend.texts), len(backend.prompts)) == (0, 2)
-        await fitting.fit(drafted(40), KNOWN, {})
-        assert len(backend.prompts) == 3
-        cut = backend.texts[81:]
-        assert cut
-        assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
-        counted = len(backend.texts)
-        await fitting.fit(drafted(40), KNOWN, {})
-        assert len(backend.texts) == counted
-        assert len(backend.prompts) == 3
-
-    asyncio.run(scene())
+    backend = Counting()
+    fitting = Fitting(backend, ContextPolicy())
+    far = replace(KNOWN, window=20_000)
+    await fitting.fit(drafted(12), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+    await fitting.fit(drafted(13), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 1)
+    await fitting.fit(drafted(17), far, {})
+    assert (len(backend.texts), len(backend.prompts)) == (0, 2)
+    await fitting.fit(drafted(40), KNOWN, {})
+    assert len(backend.prompts) == 3
+    cut = backend.texts[81:]
+    assert cut
+    assert all(text.startswith(("[cut, ", "[Note: ", "- ")) for text in cut)
+    counted = len(backend.texts)
+    await fitting.fit(drafted(40), KNOWN, {})
+    assert len(backend.texts) == counted
+    assert len(backend.prompts) == 3
 
 
 def conversation(chance: random.Random) -> RequestPlan:
@@ -230,7 +224,7 @@ def conversation(chance: random.Random) -> RequestPlan:
 
 @pytest.mark.parametrize("counts_texts", [True, False])
 @pytest.mark.parametrize("tokenize", [count_rough_tokens, in_bytes, spelled(4), spelled(1)])
-def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
+async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
     tokenize: Callable[[str], int], *, counts_texts: bool
 ) -> None:
     """A thousand of them, with refusals and odd prompts between them."""
@@ -239,21 +233,17 @@ def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
     backend.tokenize = tokenize
     fitting = Fitting(backend, ContextPolicy())
     listened = fitting.learning_backend("m", 2000)
-
-    async def scene() -> list[bool]:
-        left: list[bool] = []
-        for _ in range(125):
-            plan = conversation(chance)
-            with suppress(ContextOverflow):
-                fitted = await fitting.fit(plan, KNOWN, {})
-                question = alter(plan.question(), messages=fitted.messages)
-                is_whole = fitted.messages == plan.messages
-                if backend.cost(plan.question()) <= 2000 - 500 - NUDGES:
-                    left.append(is_whole)
-                await every(listened.ask(question, {}))
-        return left
-
-    left = asyncio.run(scene())
+    left: list[bool] = []
+    for _ in range(125):
+        plan = conversation(chance)
+        with suppress(ContextOverflow):
+            fitted = await fitting.fit(plan, KNOWN, {})
+            question = alter(plan.question(), messages=fitted.messages)
+            is_whole = fitted.messages == plan.messages
+            if backend.cost(plan.question()) <= 2000 - 500 - NUDGES:
+                left.append(is_whole)
+            await every(listened.ask(question, {}))
+    left = left
     assert len(left) > 25
     assert all(left)
 
@@ -271,17 +261,14 @@ def test_what_is_too_long_by_the_guess_for_a_picture_is_left_to_the_engine() -> 
     assert chosen(ContextPolicy(), plan=plan) == Fitted(plan.messages)
 
 
-def test_a_backend_that_cannot_count_is_estimated() -> None:
-    async def scene() -> None:
-        fitting = Fitting(ScriptedBackend(), ContextPolicy())
-        fitted = await fitting.fit(drafted(40), KNOWN, {})
-        assert fitted.compacted is not None
-        assert fitted.compacted.sent < 2000 < fitted.compacted.client
-
-    asyncio.run(scene())
+async def test_a_backend_that_cannot_count_is_estimated() -> None:
+    fitting = Fitting(ScriptedBackend(), ContextPolicy())
+    fitted = await fitting.fit(drafted(40), KNOWN, {})
+    assert fitted.compacted is not None
+    assert fitted.compacted.sent < 2000 < fitted.compacted.client
 
 
-async def asked(backend: Backend, plan: RequestPlan) -> list[ReplyEvent]:
+async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
     async with aclosing(backend.ask(plan.question(), {})) as events:
         return await every(events)
 

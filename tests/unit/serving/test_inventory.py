@@ -9,7 +9,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.profile import GENERIC, Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.serving.inventory import (
-    Listed,
+    ListedModel,
     list_models,
     list_profiles,
     profile_document,
@@ -21,22 +21,20 @@ from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening
 
 
-def profile_of(listed: Listed) -> str:
+def profile_of(listed: ListedModel) -> str:
     assert listed.known is not None
     return listed.known.recognition.profile.name
 
 
-def test_a_running_server_is_asked_for_its_models() -> None:
-    async def ask() -> list[tuple[str, str]]:
-        backend = ScriptedBackend()
-        backend.models = {"data": [{"id": "some-alias"}]}
-        backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
-        async with listening(backend) as behind:
-            settings = load_settings(None, {"backend": {"url": behind.url}})
-            served = await list_models(settings)
-        return [(one.name, profile_of(one)) for one in served]
-
-    assert asyncio.run(ask()) == [("some-alias", "gemma2")]
+async def test_a_running_server_is_asked_for_its_models() -> None:
+    backend = ScriptedBackend()
+    backend.models = {"data": [{"id": "some-alias"}]}
+    backend.properties = {"model_alias": "some-alias", "model_path": "/m/gemma-2-9b-it.gguf"}
+    async with listening(backend) as behind:
+        settings = load_settings(None, {"backend": {"url": behind.url}})
+        served = await list_models(settings)
+    found = [(one.name, profile_of(one)) for one in served]
+    assert found == [("some-alias", "gemma2")]
 
 
 def test_a_file_is_looked_into_and_not_started(tmp_path: Path) -> None:
@@ -64,20 +62,17 @@ def test_every_profile_is_listed_with_the_names_that_lead_to_it() -> None:
     assert len(known) > 25
 
 
-def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
-    async def ask() -> tuple[Listed, ...]:
-        backend = ScriptedBackend()
-        backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
-        async with listening(backend) as behind:
-            remote = {"url": behind.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
-            models = {
-                "far": remote,
-                "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
-                "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
-            }
-            return await list_models(load_settings(None, {"models": models}))
-
-    far, near, download = asyncio.run(ask())
+async def test_each_of_several_models_is_looked_at_where_it_is(tmp_path: Path) -> None:
+    backend = ScriptedBackend()
+    backend.models = {"data": [{"id": "org/gemma-2-9b-it"}, {"id": "other"}]}
+    async with listening(backend) as behind:
+        remote = {"url": behind.url, "kind": "openai", "upstream_model": "org/gemma-2-9b-it"}
+        models = {
+            "far": remote,
+            "near": {"path": str(build_model(tmp_path / "m.gguf")), "profile": "qwen3"},
+            "download": {"hf_repo": "owner/Qwen2.5-7B-Instruct-GGUF"},
+        }
+        (far, near, download) = await list_models(load_settings(None, {"models": models}))
     assert [one.name for one in (far, near, download)] == ["far", "near", "download"]
     assert (profile_of(far), far.prospect) == ("gemma2", None)
     assert (profile_of(near), near.document()["id"]) == ("qwen3", "near")

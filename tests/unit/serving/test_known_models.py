@@ -74,7 +74,6 @@ class SlowBackend(ScriptedBackend):
         return described
 
 
-@pytest.mark.anyio
 async def test_a_crowd_that_comes_first_asks_once_and_whoever_leaves_ends_it_for_nobody() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
@@ -168,7 +167,6 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
     ]
 
 
-@pytest.mark.anyio
 async def test_nobody_goes_on_looking_once_it_is_closed() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)

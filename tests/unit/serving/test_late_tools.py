@@ -12,7 +12,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.serving import tool_hosting
-from proxy.serving.late_tools import LateTools, examine_tools
+from proxy.serving.late_tools import LateTools
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
 from tests.patience import PATIENCE_SECONDS
@@ -33,7 +33,7 @@ async def main():
     body = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
     client = HandMadeClient(body, "POST", "/v1/chat/completions")
     async with aclosing(LateTools()) as late:
-        tools = late.under(Settings())
+        tools = late.apply(Settings())
         app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
         await client.call(app)
     assert client.status == 200, client.answer
@@ -67,37 +67,33 @@ def one(log: Path, prefix: str = "") -> dict[str, object]:
     return {"command": command, "env": {"LOG": str(log)}, "tools": ["echo"], "prefix": prefix}
 
 
-def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> None:
+async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-
-    async def work() -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
-            assert tools.under(settings_of()) is None
-            hosting = tools.under(settings_of(a=one(first)))
-            assert hosting is not None
-            assert (hosting.source.names, hosting.source.tools_of("a")) == (("a",), None)
-            before = hosting.confirmations
-            hosting = tools.under(settings_of(3, a=one(first), b=one(second, "b_")))
-            assert hosting is not None
-            assert hosting.confirmations is before
-            assert (hosting.source.names, hosting.rounds) == (("a", "b"), 3)
-            hosting = tools.under(settings_of(b=one(second, "b_")))
-            assert hosting is not None
-            while hosting.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
-            assert tools.under(settings_of()) is None
-            await until(second, "input ended")
-        assert second.read_text().count("started") == 1
-
-    asyncio.run(work())
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
+        assert tools.apply(settings_of()) is None
+        hosting = tools.apply(settings_of(a=one(first)))
+        assert hosting is not None
+        assert (hosting.source.names, hosting.source.tools_of("a")) == (("a",), None)
+        before = hosting.confirmations
+        hosting = tools.apply(settings_of(3, a=one(first), b=one(second, "b_")))
+        assert hosting is not None
+        assert hosting.confirmations is before
+        assert (hosting.source.names, hosting.rounds) == (("a", "b"), 3)
+        hosting = tools.apply(settings_of(b=one(second, "b_")))
+        assert hosting is not None
+        while hosting.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        assert tools.apply(settings_of()) is None
+        await until(second, "input ended")
+    assert second.read_text().count("started") == 1
 
 
 def test_servers_that_cannot_be_spoken_to_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(_: str) -> ModuleSpec | None:
         return None
 
-    examine_tools(settings_of(a={"url": "http://h/mcp"}))
+    tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))
     monkeypatch.setattr(tool_hosting, "find_spec", find)
-    examine_tools(settings_of())
+    tool_hosting.specs_of(settings_of())
     with pytest.raises(InvalidConfiguration, match="pip install"):
-        examine_tools(settings_of(a={"url": "http://h/mcp"}))
+        tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))

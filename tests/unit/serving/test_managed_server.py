@@ -1,4 +1,3 @@
-import asyncio
 import sys
 from pathlib import Path
 
@@ -24,14 +23,13 @@ from proxy.serving.managed_server import (
     model_file,
     ollama_fitting,
     ollama_window,
-    plan_window,
+    settle_window,
     supervisor,
     usable_by,
-    window_within,
 )
 from proxy.settings import Settings, load_settings
 from proxy.settings.sections import Context, Model
-from tests.fakes.llama import build_model
+from tests.fakes.llama import CONTEXT_TOKENS, build_model
 from tests.fakes.sockets import listening
 
 OWN_PROFILE = """
@@ -85,7 +83,7 @@ def test_a_plan_is_made_of_settings_and_profile(
     program: Path, model: dict[str, object], command: str
 ) -> None:
     wanted = settings_of(model={**model, "server": str(program)})
-    told = " ".join(launch_plan(wanted, wanted.model).command())
+    told = " ".join(launch_plan(wanted).command())
     for same in ("--host 127.0.0.1 ", "--jinja --no-webui --slots --metrics "):
         assert same in told
         told = told.replace(same, "")
@@ -96,14 +94,14 @@ def test_a_server_is_prepared_without_being_started(program: Path, tmp_path: Pat
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
     wanted = settings_of(model={"path": str(model), "server": str(program)})
-    server = supervisor(wanted, wanted.model)
+    server = supervisor(wanted)
     assert (server.name, server.status.state) == ("llama-server/m", RestartState.STOPPED)
 
 
 def test_what_cannot_be_started_is_said_at_once(program: Path, tmp_path: Path) -> None:
     wanted = settings_of(model={"path": str(tmp_path / "none.gguf"), "server": str(program)})
     with pytest.raises(LaunchFailed, match="does not exist"):
-        supervisor(wanted, wanted.model)
+        supervisor(wanted)
 
 
 def test_a_model_to_download_is_known_by_its_name() -> None:
@@ -115,15 +113,17 @@ def test_a_model_to_download_is_known_by_its_name() -> None:
 def test_a_file_is_introduced_by_its_own_names_and_the_operators(tmp_path: Path) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     wanted = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
-    known = introduce_file(wanted, wanted.model, ModelFile(("model.gguf",)))
+    known = introduce_file(wanted, ModelFile(("model.gguf",)))
     assert (known.model, known.recognition.profile.name) == ("model.gguf", "falcon")
-    assert introduce_file(Settings(), Settings().model, ModelFile(("m",), "qwen3")).quirks.syntaxes
+    assert introduce_file(Settings(), ModelFile(("m",), "qwen3")).quirks.syntaxes
 
 
 @pytest.mark.parametrize(
     ("own", "sent"), [({}, "2023-06-01"), ({"Anthropic-Version": "2027-01-01"}, "2027-01-01")]
 )
-def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], sent: str) -> None:
+async def test_the_operators_headers_come_before_the_usual_ones(
+    own: dict[str, str], sent: str
+) -> None:
     settings = load_settings(None, {"backend": {"headers": own}}).backend
     heard: list[dict[str, str]] = []
 
@@ -131,16 +131,13 @@ def test_the_operators_headers_come_before_the_usual_ones(own: dict[str, str], s
         heard.append({name.lower(): value for name, value in http.headers.items()})
         return Response()
 
-    async def ask() -> None:
-        app = Starlette(routes=[Route("/v1/models", hear)])
-        async with listening(app) as server:
-            address = ServerAddress(server.url, "ours")
-            usual = {"anthropic-version": "2023-06-01"}
-            connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
-            await connection.get("/v1/models")
-            await connection.close()
-
-    asyncio.run(ask())
+    app = Starlette(routes=[Route("/v1/models", hear)])
+    async with listening(app) as server:
+        address = ServerAddress(server.url, "ours")
+        usual = {"anthropic-version": "2023-06-01"}
+        connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
+        await connection.fetch("/v1/models")
+        await connection.close()
     assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
 
 
@@ -156,8 +153,11 @@ def window(budget: str, free: int, window_tokens: int = 0) -> int:
 
 @pytest.mark.parametrize("budget", ["backend", "manual"])
 def test_without_a_wish_for_more_the_configured_window_is_taken(budget: str) -> None:
-    context = Context.model_validate({"budget": budget})
-    assert plan_window(Model(context_tokens=5000), context, FILE) == 5000
+    settings = settings_of(
+        model={"path": "some.gguf", "context_tokens": 5000},
+        context={"budget": budget, "window_tokens": 5000},
+    )
+    assert settle_window(settings) == settings
 
 
 def test_full_takes_all_that_fits_and_fast_half_of_it() -> None:
@@ -193,9 +193,10 @@ def test_a_file_that_does_not_say_what_it_needs_is_refused_with_the_remedy() -> 
 
 def test_this_machines_own_memory_is_measured(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf")
-    shape = ModelShape(1000, (Layer(1, 64, 64),), 8192)
-    file = ModelFile((str(model),), shape=shape)
-    assert plan_window(MODEL, Context.model_validate({"budget": "full"}), file) == 8192
+    own = {"path": model, "context_tokens": 300}
+    settled = settle_window(settings_of(model=own, context={"budget": "full"}))
+    assert settled.model.context_tokens == CONTEXT_TOKENS
+    assert settled.context.budget == "backend"
 
 
 @pytest.mark.parametrize("lists", ["  CUDA0: some GPU", ""])
@@ -222,14 +223,14 @@ def test_a_model_of_an_ollama_gets_what_fits_and_no_less_than_it_would_get(
     free: int, window: int
 ) -> None:
     memory = Memory(6 * GIB, 0, (Device("some GPU", 22 * GIB, free * GIB),))
-    assert window_within(TOLD, 5 * GIB, memory) == window
+    assert ollama_window(TOLD, 5 * GIB, memory) == window
 
 
 @pytest.mark.parametrize(
     "told", [{}, {**TOLD, "qwen3.attention.head_count_kv": None}, {**TOLD, "qwen3.x": []}]
 )
 def test_a_model_of_which_too_little_is_told_is_left_to_ollama(told: JsonObject) -> None:
-    assert window_within(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
+    assert ollama_window(told, GIB, Memory(99 * GIB, 99 * GIB)) is None
 
 
 def test_this_machine_decides_for_an_ollama_on_it() -> None:
@@ -254,8 +255,8 @@ def test_the_hardware_decides_where_it_should_and_can(
 
 def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
-    full = Context.model_validate({"budget": "full"})
+    full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):
-        plan_window(MODEL.model_copy(update={"path": path}), full, ModelFile((str(path),)))
+        settle_window(settings_of(model={"path": path}, context=full))
     with pytest.raises(InvalidConfiguration, match="does not say"):
-        plan_window(MODEL, full, ModelFile(("owner/to-download",)))
+        settle_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))

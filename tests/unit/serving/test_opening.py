@@ -90,9 +90,9 @@ def test_what_is_asked_of_an_ollama_is_what_was_set(
     keep_alive: str, sent: str | int | None
 ) -> None:
     wanted = {"model": "qwen3:8b", "context_tokens": 8192, "keep_alive": keep_alive}
-    settings = read(ollama=wanted).ollama
-    assert ollama_overrides(settings) == OllamaOverrides("qwen3:8b", 8192, sent)
-    assert ollama_overrides(Settings().ollama) == OllamaOverrides()
+    settings, elsewhere = read(ollama=wanted), "http://192.0.2.1:11434"
+    assert ollama_overrides(settings, elsewhere) == OllamaOverrides("qwen3:8b", 8192, sent)
+    assert ollama_overrides(Settings(), elsewhere) == OllamaOverrides()
 
 
 def test_a_file_that_is_no_model_is_not_started(tmp_path: Path) -> None:
@@ -108,16 +108,13 @@ def test_without_a_server_or_a_file_there_is_a_remedy() -> None:
 NOBODY = "http://127.0.0.1:1"
 
 
-def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
-    async def scene() -> tuple[FoundServer | None, str]:
-        stranger, server = ScriptedBackend(), ScriptedBackend()
-        stranger.models = "<html>"
-        server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
-        async with listening(stranger) as first, listening(server) as second:
-            urls = (NOBODY, first.url, second.url)
-            return await find_backend(Settings(), urls), second.url
-
-    found, url = asyncio.run(scene())
+async def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
+    stranger, server = ScriptedBackend(), ScriptedBackend()
+    stranger.models = "<html>"
+    server.models = {"data": [{"id": "m", "owned_by": "llamacpp"}]}
+    async with listening(stranger) as first, listening(server) as second:
+        urls = (NOBODY, first.url, second.url)
+        (found, url) = await find_backend(Settings(), urls), second.url
     assert found == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), found)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
@@ -165,23 +162,20 @@ def settings(models: dict[str, object], **others: dict[str, object]) -> Settings
     return load_settings(None, {"models": models, **others})
 
 
-def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spoken_to(
+async def test_a_file_is_not_loaded_until_it_is_asked_for_and_an_address_is_spoken_to(
     tmp_path: Path,
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
     remote = {"url": "http://127.0.0.1:1", "kind": "openai", "upstream_model": "org/b"}
     wanted = settings({"a": local, "b": {**remote, "parallel_requests": 3}})
-
-    async def scene() -> Backend:
-        async with open_services(wanted, ServerOptions(), lambda _: None) as services:
-            first, second = services.find("x"), services.find("b")
-            assert await first.condition() == "unloaded"
-            assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
-            with pytest.raises(UnknownModel):
-                services.find("c")
-            return second.backend
-
-    assert asyncio.run(scene()).name == "http://127.0.0.1:1"
+    async with open_services(wanted, ServerOptions(), lambda _: None) as services:
+        first, second = services.find("x"), services.find("b")
+        assert await first.condition() == "unloaded"
+        assert (second.upstream, second.parallel, second.fleet) == ("org/b", 3, None)
+        with pytest.raises(UnknownModel):
+            services.find("c")
+        found = second.backend
+    assert found.name == "http://127.0.0.1:1"
 
 
 def test_each_model_has_settings_of_its_own() -> None:

@@ -21,7 +21,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
 from proxy.guardrails.offer import Mode, TextPolicy
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.serving.admission import Priority
@@ -133,7 +133,6 @@ def preparation(backend: ScriptedBackend) -> RequestPreparation:
     return RequestPreparation(ServiceOptions().alone(backend), Policy())
 
 
-@pytest.mark.anyio
 async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
     backend = ScriptedBackend(description=Description(("m",)))
 
@@ -250,22 +249,19 @@ def test_a_wish_that_nobody_knows_is_refused_by_its_header(header: str) -> None:
     assert raised.value.param == header
 
 
-def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> None:
-    async def scene() -> None:
-        taken = preparation(ScriptedBackend())
-        request = await prepared(taken, LONG)
-        whole = question(await taken.turn(request, lambda: True))
-        assert len(whole.messages) == 61
-        overflow = ContextOverflow("too long", 9000, 4096)
-        shorter = question(await taken.shorter(request, lambda: True, overflow))
-        assert len(b"".join(one.source for one in shorter.messages)) < 20_000
+async def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> None:
+    taken = preparation(ScriptedBackend())
+    request = await prepared(taken, LONG)
+    whole = question(await taken.turn(request, lambda: True))
+    assert len(whole.messages) == 61
+    overflow = ContextOverflow("too long", 9000, 4096)
+    shorter = question(await taken.shorter(request, lambda: True, overflow))
+    assert len(b"".join(one.source for one in shorter.messages)) < 20_000
 
-        wide = ContextOverflow("too long", 100_001, 100_000)
-        assert await taken.shorter(request, lambda: True, wide) is None
-        narrow = ContextOverflow("too long", 9000, 150)
-        assert await taken.shorter(request, lambda: True, narrow) is None
-
-    asyncio.run(scene())
+    wide = ContextOverflow("too long", 100_001, 100_000)
+    assert await taken.shorter(request, lambda: True, wide) is None
+    narrow = ContextOverflow("too long", 9000, 150)
+    assert await taken.shorter(request, lambda: True, narrow) is None
 
 
 def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
@@ -335,74 +331,59 @@ def turns_of(backend: ScriptedBackend, *said: JsonValue, workers: int = 1) -> Ru
     )
 
 
-def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
-    async def work() -> None:
-        turns = turns_of(ScriptedBackend(description=Description(("m",), slots=4)), workers=2)
-        request = turns.parsed.request
-        first = await turns.begin(Ask(request))
-        second = await turns.begin(Ask(request.append_messages(ROUND)))
-        assert turns.turns == [first, second]
-        question = second.next_question()
-        assert question is not None
-        assert [one.role for one in question.messages] == ["user", "assistant", "tool"]
-        assert turns.prepared.headers["x-request-id"] == "r"
-        assert turns.prefix_broken is None
-        line = turns.prepared.service.admission.line
-        places = [line.join(str(number)) for number in range(3)]
-        assert [one is not None and one.is_served for one in places] == [True, True, False]
-
-    asyncio.run(work())
+async def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
+    turns = turns_of(ScriptedBackend(description=Description(("m",), slots=4)), workers=2)
+    request = turns.parsed.request
+    first = await turns.begin(Ask(request))
+    second = await turns.begin(Ask(request.append_messages(ROUND)))
+    assert turns.turns == [first, second]
+    question = second.next_question()
+    assert question is not None
+    assert [one.role for one in question.messages] == ["user", "assistant", "tool"]
+    assert turns.prepared.headers["x-request-id"] == "r"
+    assert turns.prefix_broken is None
+    line = turns.prepared.service.admission.line
+    places = [line.join(str(number)) for number in range(3)]
+    assert [one is not None and one.is_served for one in places] == [True, True, False]
 
 
-def test_a_session_goes_on_from_the_last_prompt_of_a_run() -> None:
-    async def work() -> None:
-        turns = turns_of(ScriptedBackend())
-        request = turns.parsed.request
-        await turns.begin(Ask(request.append_messages(ROUND)))
-        other = assistant_message("It is found.", ())
-        await turns.begin(Ask(request.append_messages((other,))))
-        assert isinstance(turns.prefix_broken, PrefixBroken)
-        assert turns.prefix_broken.place == 1
-
-    asyncio.run(work())
+async def test_a_session_goes_on_from_the_last_prompt_of_a_run() -> None:
+    turns = turns_of(ScriptedBackend())
+    request = turns.parsed.request
+    await turns.begin(Ask(request.append_messages(ROUND)))
+    other = assistant_message("It is found.", ())
+    await turns.begin(Ask(request.append_messages((other,))))
+    assert isinstance(turns.prefix_broken, PrefixBroken)
+    assert turns.prefix_broken.place == 1
 
 
-def test_a_turn_that_somebody_has_begun_is_the_first() -> None:
-    async def work() -> None:
-        turns = turns_of(ScriptedBackend())
-        request = turns.parsed.request
-        prepared = await turns.prepare(request)
-        begun = await turns.begin_with(prepared)
-        assert await turns.begin(Ask(request)) is begun
-        assert await turns.begin(Ask(request.append_messages(ROUND))) is not begun
-        assert turns.turns[0] is begun
-
-    asyncio.run(work())
+async def test_a_turn_that_somebody_has_begun_is_the_first() -> None:
+    turns = turns_of(ScriptedBackend())
+    request = turns.parsed.request
+    prepared = await turns.prepare(request)
+    begun = await turns.begin_with(prepared)
+    assert await turns.begin(Ask(request)) is begun
+    assert await turns.begin(Ask(request.append_messages(ROUND))) is not begun
+    assert turns.turns[0] is begun
 
 
-def test_a_prompt_that_proves_too_long_is_shortened_until_something_was_shown() -> None:
-    async def work() -> None:
-        turns = turns_of(ScriptedBackend(), *DIALOGUE)
-        long = await turns.begin(Ask(turns.parsed.request))
-        short = await turns.shorter(TOO_LONG)
-        assert short is not None
-        assert turns.turns == [short] != [long]
-        turns.note([TextDelta("It")])
-        assert await turns.shorter(TOO_LONG) is None
-        await turns.begin(Ask(turns.parsed.request))
-        assert await turns.shorter(TOO_LONG) is not None
-
-    asyncio.run(work())
+async def test_a_prompt_that_proves_too_long_is_shortened_until_something_was_shown() -> None:
+    turns = turns_of(ScriptedBackend(), *DIALOGUE)
+    long = await turns.begin(Ask(turns.parsed.request))
+    short = await turns.shorter(TOO_LONG)
+    assert short is not None
+    assert turns.turns == [short] != [long]
+    turns.note([TextDelta("It")])
+    assert await turns.shorter(TOO_LONG) is None
+    await turns.begin(Ask(turns.parsed.request))
+    assert await turns.shorter(TOO_LONG) is not None
 
 
-def test_a_prompt_of_which_nothing_can_go_stays() -> None:
-    async def work() -> None:
-        turns = turns_of(ScriptedBackend())
-        turn = await turns.begin(Ask(turns.parsed.request))
-        assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None
-        assert turns.turns == [turn]
-
-    asyncio.run(work())
+async def test_a_prompt_of_which_nothing_can_go_stays() -> None:
+    turns = turns_of(ScriptedBackend())
+    turn = await turns.begin(Ask(turns.parsed.request))
+    assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None
+    assert turns.turns == [turn]
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,10 @@ def test_a_wait_ends_when_its_time_is_over() -> None:
     assert raised.value.loading
 
 
-def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
-    async def scene() -> str:
-        async with load_wait(NeverLoaded(), 60):
-            return "loaded"
-
-    assert asyncio.run(scene()) == "loaded"
+async def test_a_wait_that_was_short_enough_leaves_no_trace() -> None:
+    async with load_wait(NeverLoaded(), 60):
+        found = "loaded"
+    assert found == "loaded"
 
 
 SERVING = ServerOptions()
@@ -246,27 +244,24 @@ def test_a_catalogue_of_a_backend_is_listed_as_it_is() -> None:
     assert backend.described == []
 
 
-def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
-    async def scene() -> None:
-        server = Server()
-        fleet = Fleet({"small": server}, SwapPlanner([SwappedModel("small")]))
-        service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
-        services = Services([service])
-        assert await services.health() is Health.READY
-        (small,) = await services.models()
-        assert small.details["status"] == {"value": "unloaded", "failed": False}
-        with service.lease() as hold:
-            assert hold is not None
-            server.finish(LaunchFailed("llama-server", "is out of memory"))
-            with pytest.raises(LaunchFailed):
-                await hold.wait_until_granted()
-        (small,) = await services.models()
-        assert small.details["status"] == {"value": "failed", "failed": True}
-        assert await services.health() is Health.UNREACHABLE
-        assert server.starts == 1
-        await fleet.close()
-
-    asyncio.run(scene())
+async def test_a_model_of_a_fleet_tells_its_condition_and_is_not_loaded_for_it() -> None:
+    server = Server()
+    fleet = Fleet({"small": server}, SwapPlanner([SwappedModel("small")]))
+    service = SERVING.service(ScriptedBackend(), name="small", fleet=fleet)
+    services = Services([service])
+    assert await services.health() is Health.READY
+    (small,) = await services.models()
+    assert small.details["status"] == {"value": "unloaded", "failed": False}
+    with service.lease() as hold:
+        assert hold is not None
+        server.finish(LaunchFailed("llama-server", "is out of memory"))
+        with pytest.raises(LaunchFailed):
+            await hold.wait_until_granted()
+    (small,) = await services.models()
+    assert small.details["status"] == {"value": "failed", "failed": True}
+    assert await services.health() is Health.UNREACHABLE
+    assert server.starts == 1
+    await fleet.close()
 
 
 @pytest.mark.parametrize(

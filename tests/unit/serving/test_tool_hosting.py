@@ -6,7 +6,7 @@ from proxy.api.fronts import STAMP
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import WantedTools
 from proxy.dialects.front import Decoded
-from proxy.dialects.openai_chat.front import ChatAnswering
+from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
@@ -63,7 +63,7 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     assert (hosting.limits, hosting.source) == (CallLimits(), source)
     request = Request("m", (), {})
     wanted = (WantedTools("tools.0", kind="web_search"),)
-    decoded = Decoded(request, ChatAnswering(request, STAMP), wanted=wanted)
+    decoded = Decoded(request, chat_answering(request, STAMP), wanted=wanted)
     assert hosting.tools_for(decoded, "") == (served("find", "a"),)
 
 

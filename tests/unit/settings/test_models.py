@@ -22,6 +22,7 @@ def test_models_with_files_and_addresses_go_together() -> None:
     [
         ({}, "models.a.path", "or a running server as models.a.url"),
         ({**FILE, **URL}, "models.a.url", "remove one of the two"),
+        ({**FILE, "hf_repo": "o/n"}, "models.a.hf_repo", "name a file or a repository"),
         ({**FILE, "alias": "b"}, "models.a.alias", "use models.a.aliases for more"),
         ({**URL, "ttl_seconds": 5}, "models.a.ttl_seconds", "needs models.a.path"),
         ({**URL, "preload": True}, "models.a.preload", "needs models.a.path"),

@@ -94,7 +94,7 @@ def test_the_rules_of_order_are_given_for_each_model(monkeypatch: pytest.MonkeyP
     workflows = load_settings(file).workflows
     assert list(workflows) == ["qwen3:8b", "agent"]
     assert workflows["qwen3:8b"].prerequisites[0].argument == "path"
-    assert workflows["agent"].terminal_tools == ["finish"]
+    assert workflows["agent"].terminal_tools == ("finish",)
 
 
 def test_several_models_are_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

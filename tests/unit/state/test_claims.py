@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import cache
 from typing import TypeVar
 
@@ -23,18 +23,6 @@ REPLICAS = ("a", "b", "c")
 TIMES = ClaimTimes()
 
 
-def entropy() -> Callable[[int], bytes]:
-    """Return nonces that never come twice."""
-    made = 0
-
-    def make(size: int) -> bytes:
-        nonlocal made
-        made += 1
-        return made.to_bytes(size, "big")
-
-    return make
-
-
 def done(work: Coroutine[object, object, Result]) -> Result:
     """Run what never has to wait."""
     try:
@@ -52,15 +40,12 @@ def claims(
     *,
     secrets: tuple[str, ...] = (SECRET,),
 ) -> Claims:
-    return Claims(store, sealing(secrets), replica, times or TIMES, entropy=_ENTROPY)
+    return Claims(store, sealing(secrets), replica, times or TIMES)
 
 
 @cache
 def sealing(secrets: tuple[str, ...]) -> Sealing:
     return Sealing(secrets, "temper")
-
-
-_ENTROPY = entropy()
 
 
 def owned(found: object) -> OwnClaim:
@@ -136,54 +121,49 @@ def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None
 def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
     store = SharedStore()
     place = Sealing((SECRET,), "temper").places("key", *NAME)[0]
-    body = place.seal(b"\x93\x01\x02", _ENTROPY(12)) if is_sealed else b"nonsense"
+    body = place.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
     store.kept[place.name] = (body, 1000.0)
     assert done(claims(store).attempt(NAME, ASKED)) is None
     assert isinstance(done(claims(store).attempt(NAME, ASKED)), OwnClaim)
 
 
-def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
-    async def scene() -> object:
-        store = SharedStore()
-        times = ClaimTimes(poll=0.001, longest_poll=0.001)
-        own = owned(await claims(store, times=times).settle(NAME, ASKED))
-        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-        await until(lambda: store.asked.count("claim") >= 4)  # it has come again
-        await own.finish(HEADERS, b"{}")
-        return await waiting
-
-    assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
+    store = SharedStore()
+    times = ClaimTimes(poll=0.001, longest_poll=0.001)
+    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+    await until(lambda: store.asked.count("claim") >= 4)  # it has come again
+    await own.finish(HEADERS, b"{}")
+    found = await waiting
+    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
 
 
-def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> None:
-    async def scene() -> SharedStore:
-        store = SharedStore()
-        own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-        async with own.hold():
-            store.is_down = True
-            await until(lambda: store.asked.count("renew") >= 2)
-            store.is_down = False
-            store.now = TIMES.claim - 1
-            renewed = store.asked.count("renew")
-            await until(lambda: store.asked.count("renew") >= renewed + 2)
-        store.now = TIMES.claim + 1
-        assert await claims(store, "b").attempt(NAME, ASKED) is None
-        return store
-
-    assert asyncio.run(scene()).kept
+async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> None:
+    store = SharedStore()
+    own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
+    async with own.hold():
+        store.is_down = True
+        await until(lambda: store.asked.count("renew") >= 2)
+        store.is_down = False
+        store.now = TIMES.claim - 1
+        renewed = store.asked.count("renew")
+        await until(lambda: store.asked.count("renew") >= renewed + 2)
+    store.now = TIMES.claim + 1
+    assert await claims(store, "b").attempt(NAME, ASKED) is None
+    found = store
+    assert found.kept
 
 
-def test_a_claim_that_was_lost_is_not_renewed_any_more(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene() -> None:
-        store = SharedStore()
-        own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
-        async with own.hold():
-            store.kept.clear()
-            owned(await claims(store, "b").attempt(NAME, ASKED))
-            await until(lambda: "has run out" in caplog.text)
-        assert store.asked.count("renew") == 1
-
-    asyncio.run(scene())
+async def test_a_claim_that_was_lost_is_not_renewed_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = SharedStore()
+    own = owned(await claims(store, times=ClaimTimes(renewal=0.001)).settle(NAME, ASKED))
+    async with own.hold():
+        store.kept.clear()
+        owned(await claims(store, "b").attempt(NAME, ASKED))
+        await until(lambda: "has run out" in caplog.text)
+    assert store.asked.count("renew") == 1
 
 
 def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> None:
@@ -194,48 +174,41 @@ def test_a_claim_that_is_gone_is_made_again_before_another_replica_asks() -> Non
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
 
 
-def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwards() -> None:
-    async def scene() -> object:
-        store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
-        own = owned(await claims(store, times=times).settle(NAME, ASKED))
-        store.is_down = True
-        leaving = asyncio.create_task(own.finish(HEADERS, b"{}"))
-        await until(lambda: store.asked.count("finish") >= 2)
-        store.is_down = False
-        assert await leaving is True
-        return await claims(store, "b").attempt(NAME, ASKED)
-
-    assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwards() -> None:
+    store, times = SharedStore(), ClaimTimes(claim=0.1, renewal=0.001)
+    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    store.is_down = True
+    leaving = asyncio.create_task(own.finish(HEADERS, b"{}"))
+    await until(lambda: store.asked.count("finish") >= 2)
+    store.is_down = False
+    assert await leaving is True
+    found = await claims(store, "b").attempt(NAME, ASKED)
+    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
 
 
-def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
-    async def scene() -> object:
-        store = SharedStore()
-        times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
-        own = owned(await claims(store, times=times).settle(NAME, ASKED))
-        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-        await until(lambda: store.asked.count("claim") >= 3)
-        store.is_down, before = True, store.asked.count("claim")
-        await until(lambda: store.asked.count("claim") >= before + 3)
-        store.is_down = False
-        await own.finish(HEADERS, b"{}")
-        return await waiting
-
-    assert asyncio.run(scene()) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
+    store = SharedStore()
+    times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=1000.0)
+    own = owned(await claims(store, times=times).settle(NAME, ASKED))
+    waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+    await until(lambda: store.asked.count("claim") >= 3)
+    store.is_down, before = True, store.asked.count("claim")
+    await until(lambda: store.asked.count("claim") >= before + 3)
+    store.is_down = False
+    await own.finish(HEADERS, b"{}")
+    found = await waiting
+    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
 
 
-def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
-    async def scene() -> None:
-        store = SharedStore()
-        times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
-        await claims(store, times=times).settle(NAME, ASKED)
-        waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
-        await until(lambda: store.asked.count("claim") >= 3)
-        store.is_down = True
-        with pytest.raises(StateUnavailable):
-            await waiting
-
-    asyncio.run(scene())
+async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
+    store = SharedStore()
+    times = ClaimTimes(poll=0.001, longest_poll=0.001, outage=0.01)
+    await claims(store, times=times).settle(NAME, ASKED)
+    waiting = asyncio.create_task(claims(store, "b", times).settle(NAME, ASKED))
+    await until(lambda: store.asked.count("claim") >= 3)
+    store.is_down = True
+    with pytest.raises(StateUnavailable):
+        await waiting
 
 
 def test_while_the_store_is_away_nothing_is_settled() -> None:

@@ -176,7 +176,9 @@ def test_a_chain_that_has_no_end_is_followed_no_further_than_there_may_be_respon
     assert replica.responses.history(US, "a") is None
 
 
-def test_the_event_loop_itself_never_waits(portal: BlockingPortal, store: SharedStore) -> None:
+async def test_the_event_loop_itself_never_waits(
+    portal: BlockingPortal, store: SharedStore
+) -> None:
     found = Replica(portal, store).responses
 
     async def on_the_loop() -> None:
@@ -184,11 +186,8 @@ def test_the_event_loop_itself_never_waits(portal: BlockingPortal, store: Shared
             found.find(US, "a")
 
     portal.call(on_the_loop)
-
-    async def on_another() -> StoredResponse | None:
-        return found.find(US, "a")
-
-    assert asyncio.run(on_another()) is None
+    outcome = found.find(US, "a")
+    assert outcome is None
 
 
 class Slow(SharedStore):

@@ -16,8 +16,6 @@ from temper_evals.arms import (
 )
 from temper_evals.loop import ModelTarget
 
-pytestmark = pytest.mark.anyio
-
 BACKEND = ModelTarget("http://model")
 
 
@@ -27,7 +25,7 @@ async def test_the_straight_arms_ask_the_model_itself() -> None:
             assert target is BACKEND
 
 
-def test_arms_differ_in_their_habits() -> None:
+def test_arms_have_the_habits_of_their_names() -> None:
     arms = usual_arms()
     assert arms["direct-urged"].habits.urges
     assert arms["direct-required"].habits.requires
@@ -49,7 +47,7 @@ def test_arms_are_chosen_by_name_once_each() -> None:
         choose_arms(["tamper"])
 
 
-def test_parts_are_checked() -> None:
+def test_an_unknown_part_is_refused() -> None:
     assert names_without_parts(["rescue"]) == ["temper-without-rescue"]
     with pytest.raises(InvalidConfiguration, match="no part 'resque'"):
         names_without_parts(["resque"])

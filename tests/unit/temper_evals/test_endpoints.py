@@ -9,8 +9,6 @@ from proxy.errors import InvalidConfiguration
 from temper_evals.endpoints import find_target
 from tests.fakes.raw_backend import raw_backend
 
-pytestmark = pytest.mark.anyio
-
 
 def answering(body: bytes, status: int = 200) -> Callable[[Caller], Awaitable[None]]:
     head = f"HTTP/1.1 {status} Told\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"

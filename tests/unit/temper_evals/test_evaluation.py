@@ -26,8 +26,6 @@ from temper_evals.simulated.profiles import grid, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
 from tests.unit.temper_evals.test_results import runs_of
 
-pytestmark = pytest.mark.anyio
-
 SMALL = EvaluationChoice(
     families=("single",), profiles=("healthy",), arms=("direct", "ceiling"), pace=0.0
 )
@@ -185,7 +183,7 @@ def test_flags_are_checked(flags: dict[str, object]) -> None:
         choice_of(None, flags)
 
 
-def test_flags_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")
     choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
     assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))

@@ -9,8 +9,6 @@ from temper_evals.scenarios.task import PlannedTask
 from temper_evals.simulated.profiles import load_profile
 from temper_evals.simulated.server import SimulatedServer
 
-pytestmark = pytest.mark.anyio
-
 SINGLE = FAMILIES["single"](1)
 TARGET = ModelTarget("http://model")
 

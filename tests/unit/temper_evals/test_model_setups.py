@@ -1,12 +1,9 @@
 import httpx
-import pytest
 
 from temper_evals.loop import ModelTarget
 from temper_evals.model_setups import ServedSetup, SimulatedSetup
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.simulated.profiles import Cell, Level
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_a_simulated_bed_is_named_for_its_profile_and_cell() -> None:

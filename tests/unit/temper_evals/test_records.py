@@ -65,7 +65,7 @@ def test_what_ended_before_its_first_run_stands_in_nobodys_way(tmp_path: Path) -
     assert read_protocol(tmp_path) == {"hash": "other"}
 
 
-def test_damage_and_absence_are_told(tmp_path: Path) -> None:
+def test_missing_and_damaged_records_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="no evaluation"):
         read_protocol(tmp_path)
     (tmp_path / RUNS).write_text("{}\n")

@@ -70,7 +70,6 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.anyio
 async def test_replies_are_played_over_http_and_what_came_of_them_is_counted(
     folder: Path, tmp_path: Path
 ) -> None:

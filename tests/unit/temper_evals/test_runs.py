@@ -20,8 +20,6 @@ from temper_evals.runs import (
 )
 from temper_evals.scenarios.suite import suite
 
-pytestmark = pytest.mark.anyio
-
 FAMILIES = ("single", "none", "failing")
 PROTOCOL: JsonObject = {"hash": "h"}
 ARMS = ("direct", "direct-urged", "ceiling")

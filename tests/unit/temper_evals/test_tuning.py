@@ -27,8 +27,6 @@ from temper_evals.tuning import (
 )
 from tests.benchmarks.evals.test_thresholds import RUN
 
-pytestmark = pytest.mark.anyio
-
 CASES, OTHERS = halves(suite("quick", ("single", "chain")))
 HELPS = Candidate("helps", {"guardrails": {"a": 1}})
 MORE = Candidate("more", {"guardrails": {"b": "two"}}, unless="helps")
@@ -157,7 +155,7 @@ async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> No
     assert {settings for settings, *_ in model.asked} == {"a=3", "a=3,b=two"}
 
 
-async def test_without_time_nothing_is_tried() -> None:
+async def test_without_time_no_setting_is_tried() -> None:
     assert [one.was_tried for one in await verdicts(helped_by("a=1"), seconds=0)] == [False, False]
 
 

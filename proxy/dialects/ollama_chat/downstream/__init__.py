@@ -1,5 +1,5 @@
 """Ollama's own API as clients speak it: `front` has `/api/chat` and `/api/generate`.
 
-`decode` reads requests, which `schema` checks, by the rows of `table.toml`; `encode` writes
-answers, and `resources` what clients look up beside them.
+It reads requests, which `schema` checks, by the rows of `table.toml`; `encode` writes answers, and
+`resources` what clients look up beside them.
 """

@@ -19,7 +19,7 @@ from proxy.dialects.answer_blocks import (
     BlockStarted,
     BlockStep,
 )
-from proxy.dialects.front import ErrorReply, IdsAndClock, Problem
+from proxy.dialects.front import IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_count, as_list, as_object, parse_object, read_usage
 from proxy.dialects.ollama_chat.decode import DURATIONS
 
@@ -58,7 +58,7 @@ class AnswerTerms:
             _dump_name(self.model), moment(self.stamp.now()).encode(),
         )  # fmt: skip
 
-    def said(self, content: bytes, more: bytes = b"") -> bytes:
+    def content(self, content: bytes, more: bytes = b"") -> bytes:
         """Write what was said: `content` is a JSON string, `more` are members behind it."""
         if self.is_text:
             return b'"response":%b%b' % (content, more)
@@ -67,7 +67,7 @@ class AnswerTerms:
     def load_answer(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
         return b'%b%b,%b,"done_reason":"%b"}\n' % (
-            self.head(), self.said(b'""'), DONE, reason.encode(),
+            self.head(), self.content(b'""'), DONE, reason.encode(),
         )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ class OllamaStream(_Answer):
 
     def keep_alive(self) -> bytes:
         """Return a line that says nothing: there are no comments among lines."""
-        return self._terms.head() + self._terms.said(b'""') + _NOT_DONE
+        return self._terms.head() + self._terms.content(b'""') + _NOT_DONE
 
     def comment(self, text: str) -> bytes:
         del text
@@ -196,22 +196,22 @@ class OllamaStream(_Answer):
 
     def end(self) -> bytes:
         rest = self.encode_all((ReplyFinished(self._reason),))
-        return rest + self._terms.head() + self._terms.said(b'""') + b"," + self._end()
+        return rest + self._terms.head() + self._terms.content(b'""') + b"," + self._end()
 
     def fail(self, problem: Problem) -> bytes:
         return error_object(problem) + b"\n"
 
     def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
         if kind == "thinking":
-            said = self._terms.said(b'""', b',"thinking":%b' % json.dump(text))
+            said = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
         else:
-            said = self._terms.said(json.dump(text))
+            said = self._terms.content(json.dump(text))
             if logprobs is not None:
                 said += _logprobs(_tokens(logprobs))
         self._lines.append(self._head + said + _NOT_DONE)
 
     def _make(self, call: bytes) -> None:
-        said = self._terms.said(b'""', b',"tool_calls":[%b]' % call)
+        said = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
         self._lines.append(self._head + said + _NOT_DONE)
 
 
@@ -233,7 +233,7 @@ class OllamaBuilder(_Answer):
         more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
         if self._made:
             more += b',"tool_calls":%b' % json.join_array(self._made)
-        said = self._terms.said(json.dump(text), more) + _logprobs(self._told)
+        said = self._terms.content(json.dump(text), more) + _logprobs(self._told)
         return self._terms.head() + said + b"," + self._end()
 
     def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
@@ -263,7 +263,3 @@ def error_object(problem: Problem) -> bytes:
         message = message.replace("The model", "model", 1).replace("does not exist", "not found", 1)
     path = f"{problem.param}: " if problem.param and problem.code is None else ""
     return json.dump({"error": message if message.startswith(path) else path + message})
-
-
-def error_reply(problem: Problem) -> ErrorReply:
-    return ErrorReply(problem.status, problem.headers, error_object(problem))

@@ -1,21 +1,78 @@
-"""Ollama's API as a front end: `POST /api/chat` and `/api/generate`."""
+"""Ollama's API as a front end: `POST /api/chat` and `/api/generate`.
 
+What a later message says alters no earlier one, so the backend's cached prompt survives. Calls
+without an id are numbered through the conversation, and a result without one belongs to the first
+call of its name that has none.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from proxy.conversation import json
-from proxy.conversation.replies import ReplyEvent
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Message
+from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
+from proxy.conversation.tools import Tool
+from proxy.dialects.foreign_history import (
+    HistoryCall,
+    HistoryEntry,
+    Medium,
+    Part,
+    write_answer_format,
+    write_arguments,
+    write_fields,
+    write_picture,
+    write_tool,
+)
 from proxy.dialects.front import (
     Decoded,
     ErrorReply,
+    IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
     Sender,
-    StampedAnswering,
 )
-from proxy.dialects.ollama_chat.downstream import decode, encode, schema
+from proxy.dialects.lenient_json import as_object
+from proxy.dialects.ollama_chat.downstream import encode
+from proxy.dialects.ollama_chat.downstream.schema import (
+    FIELDS,
+    OPTIONS,
+    OllamaChatRequest,
+    OllamaGenerateRequest,
+    Options,
+    ollama_schemas,
+)
+from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
+from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
+from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
+from proxy.dialects.temper_options import workflow_in
+from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_new
+from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
 
 _BLIND = "This model takes no pictures. Choose one that does."
+_GROUP = "options."
+# what each option is called in chat completions, by the table of those that go to an Ollama
+_SAMPLING = {
+    row.target.removeprefix(_GROUP): name
+    for name, row in UPSTREAM.items()
+    if row.target.startswith(_GROUP)
+}
+_WRITTEN_HERE = ("num_predict", "stop")
+_LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
+_COPIED = ("logprobs", "top_logprobs", "temper")
+_PLAIN = frozenset(("role", "content"))
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_STEP = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(rf"[+-]?(?:(?:{_STEP.pattern})+|\d+(?:\.\d+)?)")
+_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +86,36 @@ class OllamaFront:
     stream_type: str = "application/x-ndjson"
 
     def schemas(self) -> Schemas:
-        kind = schema.OllamaGenerateRequest if self.is_text else schema.OllamaChatRequest
-        return schema.ollama_schemas(kind)
+        return ollama_schemas(OllamaGenerateRequest if self.is_text else OllamaChatRequest)
 
     def decode(self, body: bytes, sender: Sender) -> Decoded:
         del sender
-        decoded = decode.decode_generate(body) if self.is_text else decode.decode_chat(body)
-        answering = OllamaAnswering(decoded.model, self.is_text, self.stamp, self.stamp.now())
-        load_answer = b""
-        if decoded.only_loads:
-            is_end = decoded.request.load.seconds == 0
-            load_answer = answering.terms().load_answer("unload" if is_end else "load")
+        value = read_object(body)
+        nodes, reader = nodes_in(value, body), _HistoryReader()
+        checked: OllamaChatRequest | OllamaGenerateRequest
+        if self.is_text:
+            checked = check(OllamaGenerateRequest, value)
+            messages = reader.read_prompt(nodes) if checked.prompt or checked.images else ()
+        else:
+            checked = check(OllamaChatRequest, value)
+            messages = tuple(map(reader.read, nodes.elements("messages")))
+        for name, node in nodes.items():
+            if node.value:
+                FIELDS.check(name, node.value)
+        if not checked.model:
+            raise InvalidRequest("model is required")
+        stamp, options = self.stamp, nodes.inner("options")
+        request = _request(checked, messages, _tools(nodes.elements("tools")), options)
+        terms = encode.AnswerTerms(checked.model, self.is_text, stamp, stamp.now(), stamp.call_id)
+        is_end = request.load.seconds == 0
         return Decoded(
-            decoded.request,
-            answering,
-            decoded.facts,
-            blindness=_BLIND if decoded.has_pictures else "",
-            load_answer=load_answer,
+            replace(request, fields=_fields(request, nodes, options)),
+            IdentifiedAnswering(
+                lambda _: terms, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
+            ),
+            tuple(map(Omitted, dict.fromkeys(_omissions(nodes, options)))),
+            blindness=_BLIND if reader.has_pictures else "",
+            load_answer=b"" if messages else terms.load_answer("unload" if is_end else "load"),
         )
 
     def decode_count(self, body: bytes, sender: Sender) -> Decoded:
@@ -56,30 +126,185 @@ class OllamaFront:
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
         del request_id
-        return encode.error_reply(problem)
+        return ErrorReply(problem.status, problem.headers, encode.error_object(problem))
 
     def is_complete(self, end: bytes) -> bool:
         return encode.DONE in end
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaAnswering(StampedAnswering):
-    """One answer, with the model's name as the client wrote it."""
+def _request(
+    checked: OllamaChatRequest | OllamaGenerateRequest,
+    messages: tuple[Message, ...],
+    tools: tuple[Tool, ...],
+    wished: Members,
+) -> Request:
+    options = checked.options or Options()
+    limit = options.num_predict
+    return Request(
+        model=(checked.model or "").removesuffix(":latest"),
+        messages=messages,
+        fields={},
+        tools=tools,
+        stream=checked.stream is not False,
+        max_tokens=limit if limit is not None and limit > 0 else None,
+        stop_strings=any(options.stop or ()),
+        answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
+        workflow=workflow_in(checked.temper, messages, tools),
+        thinking=_thinking(checked.think),
+        load=_load_options(options, wished, checked.keep_alive),
+    )
 
-    model: str
-    is_text: bool
-    stamp: IdsAndClock
-    began: float
 
-    def begin(self, first: ReplyEvent | None) -> encode.OllamaStream:
-        del first
-        return encode.OllamaStream(self.terms())
+def _omissions(nodes: Members, options: Members) -> Iterator[str]:
+    yield from (name for name, node in nodes.items() if node.value and FIELDS.drops(name))
+    yield from ("ollama_option" for name in options if OPTIONS.drops(name))
 
-    def builder(self, first: ReplyEvent | None) -> encode.OllamaBuilder:
-        del first
-        return encode.OllamaBuilder(self.terms())
 
-    def terms(self) -> encode.AnswerTerms:
-        return encode.AnswerTerms(
-            self.model, self.is_text, self.stamp, self.began, self.new_call_id
-        )
+def _thinking(said: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
+    if isinstance(said, str):
+        return ThinkingOptions(is_on=True, effort=said)
+    return ThinkingOptions(is_on=said)
+
+
+def _load_options(
+    options: Options, names: Iterable[str], keep_alive: str | float | None
+) -> LoadOptions:
+    # as they were checked: Home Assistant writes numbers of tokens as 8192.0
+    wished: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
+    seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
+    return LoadOptions(wished, keep_alive, seconds)
+
+
+def read_duration(text: str) -> float | None:
+    """Return the seconds of a duration such as "1h30m"; "" says nothing.
+
+    Raises `InvalidRequest` for anything else.
+    """
+    if not text:
+        return None
+    if not _DURATION.fullmatch(text):
+        raise InvalidRequest(f'Expected a duration like "5m", got {text[:40]!r}.', "keep_alive")
+    steps = _STEP.findall(text)
+    if not steps:
+        return float(text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in steps)
+    return -seconds if text.startswith("-") else seconds
+
+
+def _tools(described: list[Node]) -> tuple[Tool, ...]:
+    tools: dict[str, Tool] = {}
+    for node in described:
+        value = node.object()
+        function = as_object(value["function"])
+        name, schema = f"{function['name']}", function.get("parameters")
+        param = f"{node.path}.function.name"
+        check_name(name, param)
+        check_new(name, tools, param)
+        source = node.source
+        if value.get("type") is None or schema is None:
+            source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
+        assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
+        tools[name] = Tool(name, schema, source)
+    return tuple(tools.values())
+
+
+def _complete(tool: Node) -> bytes:
+    """Write a tool with what backends want of one."""
+    function = tool.members().inner("function")
+    parameters = function.get("parameters")
+    return write_tool(
+        function["name"].text(),
+        description=function.text("description"),
+        parameters=json.dump(NO_PARAMETERS) if parameters is None else parameters.source,
+    )
+
+
+def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, bytes]:
+    fields = {**write_fields(request, nodes, _COPIED), "model": json.dump(request.model)}
+    if request.stop_strings:
+        fields["stop"] = options["stop"].source
+    fields |= {own: options[name].source for name, own in _SAMPLING.items() if name in options}
+    if nodes.value("format") == "json":
+        fields["response_format"] = b'{"type":"json_object"}'
+    elif request.answer_schema is not None:
+        form = {"name": b'"answer"', "schema": nodes["format"].source}
+        fields["response_format"] = write_answer_format(form)
+    return fields
+
+
+class _HistoryReader:
+    """Reads messages in their order; `_open` are the ids and names of calls without a result."""
+
+    def __init__(self) -> None:
+        self.has_pictures = False
+        self._open: list[tuple[JsonText, str]] = []
+        self._count = 0
+
+    def read(self, node: Node) -> Message:
+        value = node.object()
+        role, content = f"{value['role']}", value.get("content")
+        if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
+            return Message(role, content, node.source)  # as backends have it as well
+        members = node.members()
+        said: list[Part] = [members["content"].text()] if members.word("content") else []
+        pictures = [*map(_picture, members.elements("images"))]
+        self.has_pictures = self.has_pictures or bool(pictures)
+        thought = members.text("thinking")
+        calls = tuple(map(self._call, members.elements("tool_calls")))
+        return HistoryEntry(
+            role,
+            [*said, *pictures],
+            [thought] if thought is not None and thought.text else (),
+            calls,
+            self._origin(members) if role == "tool" else None,
+        ).message
+
+    def read_prompt(self, members: Members) -> tuple[Message, ...]:
+        """Read a prompt, with what the system says before it."""
+        said: list[Part] = [members["prompt"].text()] if members.word("prompt") else []
+        pictures = [*map(_picture, members.elements("images"))]
+        self.has_pictures = bool(pictures)
+        user = HistoryEntry("user", [*said, *pictures]).message
+        if not members.word("system"):
+            return (user,)
+        return HistoryEntry("system", [members["system"].text()]).message, user
+
+    def _call(self, node: Node) -> HistoryCall:
+        made = node.members()
+        function = made.inner("function")
+        arguments = function.get("arguments")
+        is_text = arguments is not None and arguments.is_text
+        written = function["arguments"].text() if is_text else write_arguments(arguments)
+        call_id = made.text("id") or self._new_id()
+        self._open.append((call_id, function.word("name")))
+        return HistoryCall(call_id, function["name"].text(), written)
+
+    def _origin(self, members: Members) -> JsonText:
+        """Return the id of the call that a result belongs to."""
+        told, name = members.text("tool_call_id"), members.word("tool_name")
+        for one in self._open:
+            call_id, called = one
+            is_meant = called == name or not name if told is None else call_id.text == told.text
+            if is_meant:
+                self._open.remove(one)
+                return call_id
+        return told or self._new_id()
+
+    def _new_id(self) -> JsonText:
+        self._count += 1
+        return own_text(f"call_{self._count}")
+
+
+def _picture(node: Node) -> Medium:
+    """Read a picture in base64, or a `data:` URL as some clients send it."""
+    head, comma, data = node.text().text.rpartition(",")
+    try:
+        is_whole = bool(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        is_whole = False
+    if not is_whole or (comma and not head.startswith("data:")):
+        raise InvalidRequest("Expected a picture in base64.", node.path)
+    if not comma:
+        kind = next((one for mark, one in _PICTURES.items() if data.startswith(mark)), "png")
+        head = f"data:image/{kind};base64"
+    return write_picture(json.dump(f"{head},{data}"))

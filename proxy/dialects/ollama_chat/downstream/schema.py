@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, StrictStr, Tag
 from proxy.dialects import wire_schema as wire
 from proxy.dialects.field_table import read_tables
 from proxy.dialects.front import Schemas
+from proxy.dialects.openai_chat.schema import MadeCall, OfferedFunction
 from proxy.dialects.temper_options import TemperOptions
 
 # Every member and option of a request and what happens to it, as `table.toml` says. A test holds
@@ -32,20 +33,6 @@ Form: TypeAlias = Annotated[
 ]
 
 
-class MadeFunction(wire.WireObject):
-    """The function of a call in the history; its arguments are an object."""
-
-    name: StrictStr
-    arguments: Annotated[wire.Text | wire.Object, wire.one_of("an object")] | None = None
-
-
-class MadeCall(wire.WireObject):
-    """A tool call in the history."""
-
-    id: StrictStr | None = None
-    function: MadeFunction
-
-
 class SentMessage(wire.WireObject):
     """One entry of the history; pictures are base64."""
 
@@ -56,14 +43,6 @@ class SentMessage(wire.WireObject):
     tool_calls: Annotated[list[MadeCall], Field(fail_fast=True)] | None = None
     tool_name: StrictStr | None = None
     tool_call_id: StrictStr | None = None
-
-
-class OfferedFunction(wire.WireObject):
-    """A function that the model may call."""
-
-    name: StrictStr
-    description: StrictStr | None = None
-    parameters: wire.Schema | None = None
 
 
 class OfferedTool(wire.WireObject):

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
@@ -16,8 +17,6 @@ from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
-from proxy.guardrails.rescue.values.reader import read_whole
-from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.rescue.values.tag_values import (
     is_pair_text,
     is_surplus,
@@ -143,11 +142,10 @@ class _PairsReader:
     def _interpret(self, text: str) -> str:
         if not self._is_escaped:
             return unescape_entities(text)
-        match read_whole(f'"{text}"'):
-            case Value(str() as value, is_strict=True):
-                return value
-            case _:
-                return text
+        try:
+            return str(json.parse(f'"{text}"'))
+        except ValueError:
+            return text
 
     def _is_assigned(self, written: str) -> bool:
         """Whether `KEY=value` stands in place of a key and a value."""

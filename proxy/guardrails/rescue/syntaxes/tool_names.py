@@ -297,7 +297,11 @@ def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     if len(tools) > bounds.NAMED_TOOLS:
         return ()
     readable = [tool for tool in tools if _READABLE_NAME.fullmatch(tool.name)]
-    demanding = tuple(tool.name for tool in readable if _demands(tool))
+    demanding = tuple(
+        tool.name
+        for tool in readable
+        if isinstance(tool.parameters, dict) and tool.parameters.get("required")
+    )
     return _syntaxes(tuple((tool.name, keys_of(tool)) for tool in readable), demanding)
 
 
@@ -321,11 +325,6 @@ def _syntaxes(
         ),
         *inline,
     )
-
-
-def _demands(tool: Tool) -> bool:
-    required = tool.parameters.get("required") if isinstance(tool.parameters, dict) else None
-    return isinstance(required, list) and bool(required)
 
 
 def keys_of(tool: Tool) -> frozenset[str]:

@@ -164,9 +164,6 @@ class Cursor:
         self._position = literals.find(self._text, start, is_finished=self._is_finished)
         return self._text[start : self._position]
 
-    def pass_rest(self) -> None:
-        self._position = len(self._text)
-
     # The source of a reading.
 
     def begin(self) -> None:
@@ -208,10 +205,6 @@ class Cursor:
 
     def end_arguments(self) -> None:
         self._keep_echo(None)
-
-    @property
-    def is_within_arguments(self) -> bool:
-        return self._echo_from is not None
 
     def take_echo(self) -> str:
         """Return the text of the announced arguments passed since the last time."""

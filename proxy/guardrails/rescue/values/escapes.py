@@ -5,60 +5,55 @@ replaced.
 """
 
 import re
+from contextlib import suppress
 
 from proxy.conversation import json
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 
 _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNIT = "[0-9a-fA-F]"
 _HIGH = rf"[dD][89abAB]{_UNIT}{{2}}"
-_PAIR = rf"{_HIGH}\\u[dD][c-fC-F]{_UNIT}{{2}}"
-# An escape of JSON that stands for a character.
-STRICT_ESCAPE = rf'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F]){_UNIT}{{4}}|{_PAIR}))'
+_LOW = rf"\\u[dD][c-fC-F]{_UNIT}{{2}}"
+_PAIR = _HIGH + _LOW
 # A backslash and all that belongs to it: after half a pair more may have to arrive.
-WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_HIGH}\\u{_UNIT}{{4}}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
+WHOLE_ESCAPE = rf"\\(?:[^u]|u(?:{_PAIR}|(?!{_HIGH}(?:\\|\Z)){_UNIT}{{4}}))"
 # Unknown ones and the text after them stay as they are, so many count as one.
-_KNOWN = rf"\\(?:[^u]|u{_HIGH}\\u{_UNIT}{{4}}|u{_UNIT}{{4}})"
+_KNOWN = rf"\\(?:[^u]|u{_PAIR}|u{_UNIT}{{4}})"
 _ESCAPE = re.compile(possessive(rf"""(?:\\[^"'\\/bfnrtu][^\\]*+)++|{_KNOWN}"""), re.DOTALL)
-_STRICT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+'))
 _ESCAPED_UNIT = re.compile(rf"\\u({_UNIT}{{4}})")
 _FIRST_OF_TWO = re.compile(rf"\\u{_HIGH}")
+_SECOND_OF_TWO = re.compile(_LOW)
+_SECOND_BEGINS = re.compile(rf"(?:\\(?:u(?:[dD](?:[c-fC-F]{_UNIT}?)?)?)?)?")
 _HEX = re.compile(_UNIT)
 
 
-def decode(written: str, quote: str) -> tuple[str, bool]:
-    """Return the meaning of whole escapes, and of text between them, in a string in such quotes.
-
-    The second value says whether they are correct JSON.
-    """
-    try:
-        return str(json.parse(f'"{written}"')), True
-    except ValueError:
-        is_strict = _STRICT.fullmatch(written) is not None
+def decode(written: str, quote: str) -> str:
+    """Return the meaning of whole escapes, and of text between them, in a string in such quotes."""
+    with suppress(ValueError):
+        return str(json.parse(f'"{written}"'))
 
     def meaning(match: re.Match[str]) -> str:
         escape, kind = match[0], match[0][1]
         if kind == "u":
-            return _meaning(escape)[0]
+            return _meaning(escape)
         return quote if kind == quote else _SIMPLE.get(kind, escape)
 
-    return _ESCAPE.sub(meaning, written), is_strict
+    return _ESCAPE.sub(meaning, written)
 
 
-def read_escape(cursor: Cursor, quote: str) -> Waiting[tuple[str, bool]]:
-    """Read what follows a backslash; False if JSON has no such escape."""
+def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
+    """Read what follows a backslash; return what they mean together."""
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
         written = yield from _read_unit(cursor)
-        if _FIRST_OF_TWO.fullmatch(written) and (yield from cursor.literal("\\u")):
-            written += yield from _read_unit(cursor)
+        if _FIRST_OF_TWO.fullmatch(written):
+            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_BEGINS, len(written))
+            cursor.advance(len(second[0]) if second else 0)
+            written += second[0] if second else ""
         return _meaning(written)
-    if char in _SIMPLE:
-        return _SIMPLE[char], True
-    return char if char == quote else "\\" + char, False
+    return char if char == quote else _SIMPLE.get(char, "\\" + char)
 
 
 def _read_unit(cursor: Cursor) -> Waiting[str]:
@@ -69,8 +64,7 @@ def _read_unit(cursor: Cursor) -> Waiting[str]:
     return "\\u" + digits
 
 
-def _meaning(written: str) -> tuple[str, bool]:
-    """Return the meaning of one or two escaped UTF-16 units, and whether it is a character."""
+def _meaning(written: str) -> str:
+    """Return the meaning of one or two escaped UTF-16 units."""
     units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), written)
-    meant = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return meant, len(meant) == 1 and (meant != _REPLACEMENT or units == meant)
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

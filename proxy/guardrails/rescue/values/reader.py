@@ -14,63 +14,33 @@ from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
-from proxy.guardrails.rescue.values import runs, scalars, strings
+from proxy.guardrails.rescue.values import scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
 
-CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_STRICT_CLOSERS = {dict: "}", list: "]"}
-# A run is looked for after so many members of a container. After a vain search the next one comes
-# later, the more text was searched: this costs short values nothing, and floods little.
-_FIRST_MEMBERS = 8
-_SLOW_MEMBERS = 2
-_FRUITLESS = 128  # characters searched in vain, for which one more member is read without a search
-_WORTHWHILE = 8  # a run shorter than this part of the searched text was not worth it
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 @dataclass(slots=True)
-class OpenContainer:
-    """A container whose end has not been reached; its bracket may be doubled.
-
-    `patience` is the number of members to read before a run is looked for.
-    """
+class _OpenContainer:
+    """A container whose end has not been reached; its bracket may be doubled."""
 
     container: JsonObject | list[JsonValue]
     closer: str
     key: str | None = None
     is_doubled: bool = False
-    patience: int = _FIRST_MEMBERS
-
-    @property
-    def is_strict(self) -> bool:
-        return self.closer == _STRICT_CLOSERS[type(self.container)]
-
-    def looks_for_run(self) -> bool:
-        self.patience -= 1
-        return self.patience <= 0
-
-    def record_look(self, seen: int, length: int) -> None:
-        if length * _WORTHWHILE <= seen:
-            self.patience = _SLOW_MEMBERS + seen // _FRUITLESS
 
 
-COMMENTS_BEGIN = frozenset("/#")
+_COMMENTS_BEGIN = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))
-_WHOLE_COMMENTS = re.compile(
-    possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
-)
 _LINE_END = Literals(("\n",))
 _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
 
 
 def pass_comments(cursor: Cursor) -> Waiting[bool]:
     """Pass comments and the white space after them; return whether there were any."""
-    if cursor.pass_run(_WHOLE_COMMENTS):
-        yield from cursor.whitespace()
-        return True
     mark = yield from cursor.one_of(_COMMENTS)
     if not mark:
         return False
@@ -80,8 +50,6 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
     return True
 
 
-DEPTH_LIMIT, MOST_MEMBERS = bounds.LEVELS, bounds.MEMBERS
-_FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
 _around = lru_cache(maxsize=256)(Around)
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
@@ -132,9 +100,8 @@ class _ValueReader:
         self._watcher = watcher
         self._style = style
         self._ends = literals_of(*style.ends)
-        self._open: list[OpenContainer] = []
+        self._open: list[_OpenContainer] = []
         self._size = 0
-        self._is_strict = True
         self._is_closed = True
         self._doubt = StringDoubt.NONE
 
@@ -150,7 +117,7 @@ class _ValueReader:
         doubt, ends = self._doubt, self._style.ends
         if doubt and not (yield from strings.ends_behind(self._cursor, doubt, ends)):
             raise Unreadable
-        return Value(value, self._is_strict, self._is_closed)
+        return Value(value, self._is_closed)
 
     def _read_all(self) -> Waiting[JsonValue]:
         outcome: _Outcome = _Step.VALUE
@@ -169,15 +136,14 @@ class _ValueReader:
     def _visible(self) -> str:
         """Pass white space; return the character after it, "" if that needs a closer look."""
         char = self._cursor.visible()
-        return "" if char in COMMENTS_BEGIN else char
+        return "" if char in _COMMENTS_BEGIN else char
 
     def _pass_space(self) -> Waiting[str]:
         yield from self._cursor.whitespace()
-        while (char := (yield from self._cursor.peek())) in COMMENTS_BEGIN:
+        while (char := (yield from self._cursor.peek())) in _COMMENTS_BEGIN:
             is_text = char == "#" and self._style.has_bare_text
             if is_text or not (yield from pass_comments(self._cursor)):
                 break
-            self._is_strict = False
         return char
 
     def _read_plain(self) -> _Outcome:
@@ -207,75 +173,33 @@ class _ValueReader:
         return (yield from (self._read_number() if char in _NUMBER_BEGINS else self._read_word()))
 
     def _open_container(self, char: str) -> _Outcome:
-        if len(self._open) == DEPTH_LIMIT:
+        if len(self._open) == bounds.LEVELS:
             raise Unreadable("too_deep")
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
-        self._open.append(OpenContainer({} if is_object else [], CLOSERS[char]))
+        self._open.append(_OpenContainer({} if is_object else [], _CLOSERS[char]))
         return _Step.MEMBER
 
     def _read_member(self) -> Waiting[_Outcome]:
         """Read up to the value of the next member, or the bracket after the last."""
         self._size += 1
-        self._take_run()
-        if self._size > MOST_MEMBERS:
+        if self._size > bounds.MEMBERS:
             raise Unreadable("too_long")
         char = self._visible() or (yield from self._pass_space())
         innermost = self._open[-1]
         if char == innermost.closer:
-            self._is_strict &= not innermost.container
             return self._close()
         if isinstance(innermost.container, list):
             return _Step.VALUE
         if char == "{" and not (innermost.container or innermost.is_doubled):
             innermost.is_doubled = True
-            self._is_strict = False
             self._cursor.advance(1)
             return _Step.MEMBER
-        innermost.key = key = yield from self._read_key(char)
-        self._is_strict &= key not in innermost.container
+        innermost.key = yield from self._read_key(char)
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
-    def _take_run(self) -> None:
-        innermost = self._open[-1]
-        if not innermost.looks_for_run() or len(self._open) + runs.DEPTH > DEPTH_LIMIT:
-            return
-        text, _ = self._cursor.glimpse(runs.WINDOW)
-        is_watched = self._watcher is not None and not self._cursor.is_within_arguments
-        if isinstance(innermost.container, list):
-            is_hidden = is_watched and "{" in text  # some members may have to be reported
-            length = 0 if is_hidden else self._take_items(innermost.container, text)
-        else:
-            length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
-        self._cursor.advance(length)
-        innermost.record_look(len(text), length)
-
-    def _take_items(self, items: list[JsonValue], text: str) -> int:
-        run = runs.ITEMS.find(text)
-        if run is None and self._style.has_bare_text:
-            run = runs.find_bare_items(text)
-        if run is None:
-            return 0
-        self._is_strict &= run.is_strict
-        self._size += run.size
-        items += run.members
-        return run.length
-
-    def _take_members(self, innermost: OpenContainer, members: JsonObject, text: str) -> int:
-        run = (runs.KEYWORDS if innermost.closer == ")" else runs.MEMBERS).find(text)
-        if run is None:
-            return 0
-        repeated = members.keys() & run.members.keys()
-        if any(members[key] != run.members[key] for key in repeated):
-            return 0
-        self._is_strict &= run.is_strict and not repeated
-        self._size += run.size
-        for key, value in run.members.items():
-            members.setdefault(key, value)
-        return run.length
-
     def _enter(
-        self, innermost: OpenContainer, members: JsonObject, *, is_quoted: bool
+        self, innermost: _OpenContainer, members: JsonObject, *, is_quoted: bool
     ) -> Waiting[_Outcome]:
         char = self._visible() or (yield from self._pass_space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
@@ -304,21 +228,20 @@ class _ValueReader:
             return _Step.MEMBER
         if char == innermost.closer:
             return self._close()
-        self._is_strict = False
         if char and not ((yield from self._cursor.next_of(self._ends)) and len(self._open) == 1):
             self._go_on_without_comma(char, innermost, value)
             return _Step.MEMBER
         self._is_closed = bool(char)
         return self._open.pop().container
 
-    def _go_on_without_comma(self, char: str, innermost: OpenContainer, value: JsonValue) -> None:
+    def _go_on_without_comma(self, char: str, innermost: _OpenContainer, value: JsonValue) -> None:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         is_next = is_next or (char in QUOTES and isinstance(value, str))
         if not is_next or self._doubt is StringDoubt.UNPAIRED:
             raise Unreadable
 
-    def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
+    def _put(self, innermost: _OpenContainer, value: JsonValue) -> bool:
         """Put a value into a container; return False if it contradicts an earlier one."""
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
@@ -333,9 +256,7 @@ class _ValueReader:
 
     def _close(self) -> JsonValue:
         self._cursor.advance(1)
-        innermost = self._open.pop()
-        self._is_strict &= innermost.is_strict
-        return innermost.container
+        return self._open.pop().container
 
     def _read_key(self, char: str) -> Waiting[str]:
         if char in QUOTES or self._is_foreign(char):
@@ -355,7 +276,6 @@ class _ValueReader:
             raise Unreadable("unexpected" if char else "cut_off")
         if "\\" in word.replace("\\_", ""):  # Markdown escapes nothing else in a name
             raise Unreadable
-        self._is_strict = False
         return word
 
     def _is_foreign(self, char: str) -> bool:
@@ -366,10 +286,11 @@ class _ValueReader:
         return (yield from self._cursor.take(_LETTERS)) if _FIRST_LETTER.match(char) else ""
 
     def _read_word(self) -> Waiting[_Outcome]:
+        if self._style.has_gaps and (yield from self._cursor.literal("...")):
+            return None
         word = yield from self._read_letters()
         if word not in scalars.WORDS:
             raise Unreadable
-        self._is_strict &= word in scalars.STRICT_WORDS
         return scalars.WORDS[word]
 
     def _read_number(self) -> Waiting[_Outcome]:
@@ -377,9 +298,7 @@ class _ValueReader:
         char = yield from self._cursor.peek()
         if char == "" and self._open:
             raise Unreadable("cut_off")  # more digits may be missing
-        number = scalars.parse_number(text, is_python=self._style.is_python)
-        self._is_strict &= not isinstance(number, str)
-        return number
+        return scalars.parse_number(text, is_python=self._style.is_python)
 
     def _read_bare(self) -> Waiting[_Outcome]:
         """Read text without quotation marks; before a mark only if it is all there is."""
@@ -391,7 +310,6 @@ class _ValueReader:
             raise Unreadable("cut_off")
         if text is None or (is_item and not text):
             raise Unreadable
-        self._is_strict = False
         value = scalars.interpret(text)
         is_alone = not (members or is_item or len(self._open) > 1 or text.endswith("}"))
         if char == "<" and not is_alone and value == text:
@@ -399,10 +317,6 @@ class _ValueReader:
         return value
 
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
-        if quote in strings.FOREIGN_QUOTES:
-            self._size += _FOREIGN_SIZE
-            if not (yield from strings.begins_string(self._cursor, quote)):
-                raise Unreadable
         around = self._around(is_key=is_key)
         return self._text((yield from strings.read_string(self._cursor, quote, around)))
 
@@ -430,7 +344,6 @@ class _ValueReader:
         return text
 
     def _text(self, quoted: Quoted) -> str:
-        self._is_strict &= quoted.is_strict
         self._doubt = max(self._doubt, quoted.doubt)
         if quoted.doubt is StringDoubt.TORN:
             raise Unreadable

@@ -25,7 +25,6 @@ class Value:
     """A value; `is_closed` is false if closing brackets were missing at the end."""
 
     value: JsonValue
-    is_strict: bool = True
     is_closed: bool = True
 
 
@@ -42,13 +41,15 @@ class Style:
     """How a value may deviate from JSON.
 
     At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
-    keyword arguments in parentheses, `has_bare_text` strings without quotation marks. `outer` is
-    the bracket or quotation mark that closes what is around the value.
+    keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_gaps`
+    three dots in place of a value. `outer` is the bracket or quotation mark that closes what is
+    around the value.
     """
 
     ends: tuple[str, ...] = ()
     is_python: bool = False
     has_bare_text: bool = False
+    has_gaps: bool = False
     outer: str = ""
 
 
@@ -59,8 +60,7 @@ PYTHON = Style(is_python=True)
 class MemberWatcher(Protocol):
     """Wants to know which member of which object is being read.
 
-    `path` holds the keys from the outermost container inwards, None for a list. Members of
-    arguments that were announced to the cursor may go unreported.
+    `path` holds the keys from the outermost container inwards, None for a list.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
@@ -69,8 +69,10 @@ class MemberWatcher(Protocol):
     def leaves(self, path: Sequence[str | None]) -> None: ...
 
 
-STRICT_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-WORDS: dict[str, JsonValue] = {**STRICT_WORDS, "True": True, "False": False, "None": None}
+WORDS: dict[str, JsonValue] = {
+    **{"true": True, "false": False, "null": None},
+    **{"True": True, "False": False, "None": None},
+}
 NUMERIC = re.compile(r"[-+.0-9eE]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CODE = re.compile(r"0[0-9]+")

@@ -18,6 +18,7 @@ from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import CLOSING, holds_call
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.escapes import WHOLE_ESCAPE, decode, read_escape
+from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
@@ -37,13 +38,6 @@ _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|
 _ITEM_BEGINS = re.compile(r"[\w.]+")
 _BEHIND_CONTAINER = "\"'“‘{[<,/#"
 _BEHIND_COMMA = "/<&"
-_PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
-
-# The same for the most frequent cases, within sight and only if the answer is no.
-_SPACE = r"\s{0,40}+"
-_NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
-_NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
-_NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     if not around.closer or around.is_key:
         return True
     text, _ = cursor.glimpse(_END_SIGHT, length)
-    return _can_follow(text.lstrip(), around, is_apart=text[:1].isspace()) is True
+    return _can_follow(text, around) is True
 
 
 def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
@@ -71,7 +65,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         return True
     while True:
         text, is_all = cursor.glimpse(_END_SIGHT)
-        answer = _can_follow(text.lstrip(), around, is_apart=text[:1].isspace())
+        answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
         if answer is not None:
@@ -79,50 +73,9 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         yield
 
 
-@lru_cache(maxsize=256)
-def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
-    """Return a pattern for text up to an escape or a mark that does not end the string.
-
-    It matches as many of these as there are, but nothing that `ends` the value around.
-    """
-    beginnings = _class({end[0] for end in around.ends})
-    ends = "|".join(map(re.escape, around.ends))
-    plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
-    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(around)})))++"
-    return re.compile(possessive(pattern), re.DOTALL)
-
-
-def _not_behind(around: Around) -> str:
-    """Return a pattern for what certainly cannot follow a string."""
-    closer = _class(around.closer)
-    expected = _class({*"\"'“‘,/#", around.closer, *(end[0] for end in around.ends)})
-    not_next = (
-        rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
-        if around.is_list
-        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
-    )
-    return "|".join(
-        (
-            rf"{_SPACE}[^\s{expected}]",
-            rf"{_SPACE},{_SPACE}{not_next}",
-            "[\"']" if around.is_list else _SPACE + _NO_KEY_QUOTED,
-            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(around)}",
-        )
-    )
-
-
-def _not_behind_container(around: Around) -> str:
-    if around.outer:
-        return rf"[^\s{_class(_BEHIND_CONTAINER + around.outer)}]"
-    return "[\"')]" if around.closer == ")" else "(?!)"
-
-
-def _class(characters: Iterable[str]) -> str:
-    return "".join(map(re.escape, sorted(characters)))
-
-
-def _can_follow(text: str, around: Around, *, is_apart: bool) -> bool | None:
+def _can_follow(text: str, around: Around) -> bool | None:
     """Return whether this text can follow a string; None if more text is needed."""
+    is_apart, text = text[:1].isspace(), text.lstrip()
     if not text:
         return None
     if text[0] == around.closer:
@@ -244,7 +197,6 @@ _SOME_ESCAPE = r"\_"  # stands for the one that was read
 # all of the JSON was escaped once more.
 FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
 _ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
-_CONTROL = re.compile(r"[\x00-\x1f]")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
 _WHOLE = re.compile(r'"[^"\\\x00-\x1f]++"')
 _ESCAPED = {
@@ -262,13 +214,7 @@ class Quoted:
 
     text: str
     is_whole: bool = True
-    is_strict: bool = True
     doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
-
-
-def begins_string(cursor: Cursor, quote: str) -> Waiting[bool]:
-    """Return whether `quote`, which comes next, begins a string: not every backslash does."""
-    return quote != _BACKSLASH or (yield from cursor.is_next(_ESCAPED_QUOTE))
 
 
 def pass_plain_string(cursor: Cursor, around: Around) -> str | None:
@@ -289,6 +235,11 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
     return (yield from _Unescaped(cursor, quote, around).read())
 
 
+def pass_literal_text(cursor: Cursor, quote: str) -> str:
+    """Pass what has arrived of a string up to a quotation mark or half an escape; return it."""
+    return decode(cursor.pass_run(_ESCAPED[quote]), quote) + cursor.pass_run(_PLAIN[quote])
+
+
 class _Unescaped:
     """Reads a string with quotation marks that may be unescaped, from after the first one."""
 
@@ -297,19 +248,17 @@ class _Unescaped:
         self._opening = quote
         self._quote = _ENDS[quote]
         self._around = around
-        self._is_correct = quote == '"'
         self._is_doubtful = False
         self._pieces: list[str] = []
         self._written: list[str] = []
 
     def read(self) -> Waiting[Quoted]:
         cursor, quote = self._cursor, self._quote
-        undoubted = _ESCAPED[quote]
         while True:
-            if run := cursor.pass_run(undoubted):
+            if run := cursor.pass_run(_ESCAPED[quote]):
                 self._add(run, decode(run, quote))
             plain = yield from cursor.take(_PLAIN[quote])
-            self._add(plain, (plain, not _CONTROL.search(plain)))
+            self._add(plain, plain)
             char = yield from cursor.peek()
             if not char or (self._is_doubtful and any(end in plain for end in self._around.ends)):
                 return Quoted("".join(self._pieces), is_whole=False)
@@ -319,21 +268,18 @@ class _Unescaped:
             elif (yield from is_end(cursor, self._around)):
                 return self._finish()
             else:
-                self._add(quote, (quote, False))
+                self._add(quote, quote)
                 self._is_doubtful = True
-                undoubted = inside_pattern(quote, self._around)
 
-    def _add(self, written: str, meaning: tuple[str, bool]) -> None:
-        meant, is_correct = meaning
+    def _add(self, written: str, meaning: str) -> None:
         self._written.append(written)
-        self._pieces.append(meant)
-        self._is_correct = self._is_correct and is_correct
+        self._pieces.append(meaning)
 
     def _finish(self) -> Quoted:
         doubt = StringDoubt.NONE
         if self._is_doubtful:
             doubt = judge_doubt("".join(self._written), self._opening, self._quote)
-        return Quoted("".join(self._pieces), is_strict=self._is_correct, doubt=doubt)
+        return Quoted("".join(self._pieces), doubt=doubt)
 
 
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
@@ -347,12 +293,12 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
     while True:
         pieces.append((yield from cursor.take_until(marks)))
         if (yield from cursor.literal(mark)):
-            return Quoted("".join(pieces), is_strict=False)
+            return Quoted("".join(pieces))
         end = next((one for one in ends if cursor.stands_at(one)), "")
         is_over = pieces[-1].rstrip().endswith("}") and (yield from is_last(cursor, end))
         if is_over or not end:
             text = "".join(pieces).rstrip().removesuffix("}")
-            return Quoted(text, bool(end) and not holds_call(text), is_strict=False)
+            return Quoted(text, bool(end) and not holds_call(text))
         cursor.advance(len(end))
         pieces.append(end)
 
@@ -361,6 +307,8 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
     is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
+    if not is_whole:  # not every backslash begins a string
+        raise Unreadable
     while is_whole:
         pieces.append(cursor.pass_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
@@ -369,5 +317,5 @@ def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
         if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
             break
         pieces.append(_ESCAPED_QUOTE)
-    once, _ = decode("".join(pieces), '"')
-    return Quoted(decode(once, '"')[0], is_whole, is_strict=False)
+    once = decode("".join(pieces), '"')
+    return Quoted(decode(once, '"'), is_whole)

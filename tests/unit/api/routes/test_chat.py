@@ -11,7 +11,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
 from proxy.errors import TemperError
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend

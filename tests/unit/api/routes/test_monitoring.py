@@ -14,7 +14,7 @@ from proxy.backends.pool import Pool
 from proxy.conversation import json
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
-from proxy.processes.managed import Managed
+from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
@@ -111,7 +111,7 @@ def _never(address: ServerAddress) -> LlamaServer:
 def test_restarts_of_a_server_of_ours_are_told_and_others_have_none() -> None:
     server = RemoteStatus("llama-server/m")
     server.note(ServerStatus(RestartState.WAITING, restarts=2))
-    managed = Managed(server, Description(("m",)), _never, load_wait=1.0)
+    managed = ManagedBackend(server, Description(("m",)), _never, load_wait=1.0)
     client = ask(managed, ServerOptions(), Observers(meter=Metrics()))
     seen = Exposition.read(client.answer.decode())
     assert seen.value("temper_backend_restarts", model="default") == 2

@@ -12,7 +12,7 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description, PassthroughRequest
 from proxy.conversation import json
 from proxy.errors import BackendRefused, BackendUnavailable, LaunchFailed
-from proxy.inference.preparation import Policy
+from proxy.inference.plan import Policy
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import LoadableModel, SwapPlanner
 from proxy.serving.request_preparation import RequestPreparation
@@ -150,49 +150,43 @@ def test_a_client_that_leaves_ends_the_work() -> None:
     assert backend.closed == 1
 
 
-def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
-    async def scene() -> None:
-        backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
-        services = ServerOptions().alone(backend)
-        app, service = endpoint(services), services.find("m")
-        service.resize(await service.look_up("m"), 1)
-        async with service.admission.slot("other"):
-            client = HandMadeClient(WHOLE, "POST")
-            waiting = asyncio.create_task(client.ask(app))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert backend.passages == []
-        await waiting
-        assert (client.status, len(backend.passages)) == (200, 1)
-
-    asyncio.run(scene())
+async def test_as_many_are_asked_at_once_as_there_are_slots() -> None:
+    backend = ScriptedBackend(pieces=[b"{}"], description=Description(("m",), slots=1))
+    services = ServerOptions().alone(backend)
+    app, service = endpoint(services), services.find("m")
+    service.resize(await service.look_up("m"), 1)
+    async with service.admission.slot("other"):
+        client = HandMadeClient(WHOLE, "POST")
+        waiting = asyncio.create_task(client.ask(app))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert backend.passages == []
+    await waiting
+    assert (client.status, len(backend.passages)) == (200, 1)
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAMED], ids=["whole", "streamed"])
-def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
-    async def scene() -> tuple[HandMadeClient, HandMadeClient, HandMadeClient]:
-        server = Server()
-        fleet = Fleet({"m": server}, SwapPlanner([LoadableModel("m")]))
-        backend = ScriptedBackend(pieces=[b"{}\n"])
-        services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
-        first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
-        await first.ask(endpoint(services, timeouts=StreamTimeouts(load_wait=0)))
-        asking = asyncio.create_task(second.ask(endpoint(services)))
-        await asyncio.sleep(0)
-        server.finish()
-        await asking
-        await fleet.close()
-        failing = Server()
-        fleet = Fleet({"m": failing}, SwapPlanner([LoadableModel("m")]))
-        services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
-        asking = asyncio.create_task(third.ask(endpoint(services)))
-        await failing.wanted.wait()
-        failing.finish(LaunchFailed("llama-server", "is out of memory"))
-        await asking
-        await fleet.close()
-        return first, second, third
-
-    first, second, third = asyncio.run(scene())
+async def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
+    server = Server()
+    fleet = Fleet({"m": server}, SwapPlanner([LoadableModel("m")]))
+    backend = ScriptedBackend(pieces=[b"{}\n"])
+    services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
+    first, second, third = (HandMadeClient(body, "POST") for _ in range(3))
+    await first.ask(endpoint(services, timeouts=StreamTimeouts(load_wait=0)))
+    asking = asyncio.create_task(second.ask(endpoint(services)))
+    await asyncio.sleep(0)
+    server.finish()
+    await asking
+    await fleet.close()
+    failing = Server()
+    fleet = Fleet({"m": failing}, SwapPlanner([LoadableModel("m")]))
+    services = Services([ServerOptions().service(backend, name="m", fleet=fleet)])
+    asking = asyncio.create_task(third.ask(endpoint(services)))
+    await failing.wanted.wait()
+    failing.finish(LaunchFailed("llama-server", "is out of memory"))
+    await asking
+    await fleet.close()
+    (first, second, third) = first, second, third
     assert first.status == 503
     assert b"model_loading" in first.answer
     assert (second.status, second.answer) == (200, b"{}\n")
@@ -200,28 +194,25 @@ def test_a_model_that_is_not_loaded_is_loaded_first(body: bytes) -> None:
     assert b"out of memory" in third.answer
 
 
-def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
-    async def scene() -> HandMadeClient:
-        may_go_on = asyncio.Event()
-        client = HandMadeClient(STREAMED, "POST")
+async def test_silence_is_filled_with_comments_also_before_the_first_piece() -> None:
+    may_go_on = asyncio.Event()
+    client = HandMadeClient(STREAMED, "POST")
 
-        class Slow(ScriptedBackend):
-            async def relay(
-                self, passage: PassthroughRequest, headers: dict[str, str]
-            ) -> AsyncGenerator[bytes, None]:
-                await may_go_on.wait()
-                yield b"data: {}\n\n"
+    class Slow(ScriptedBackend):
+        async def relay(
+            self, passage: PassthroughRequest, headers: dict[str, str]
+        ) -> AsyncGenerator[bytes, None]:
+            await may_go_on.wait()
+            yield b"data: {}\n\n"
 
-        async def note(message: Message) -> None:
-            client.got.append(message)
-            if message.get("body") == b": the backend works\n":
-                may_go_on.set()
+    async def note(message: Message) -> None:
+        client.got.append(message)
+        if message.get("body") == b": the backend works\n":
+            may_go_on.set()
 
-        app = endpoint(ServerOptions().alone(Slow()), timeouts=StreamTimeouts(keep_alive=0.01))
-        await app(client.connection.behind(send=note))
-        return client
-
-    client = asyncio.run(scene())
+    app = endpoint(ServerOptions().alone(Slow()), timeouts=StreamTimeouts(keep_alive=0.01))
+    await app(client.connection.behind(send=note))
+    client = client
     assert client.status == 200
     assert client.answer.startswith(b": the backend works\n")
     assert client.answer.endswith(b"data: {}\n\n")

@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.foreign_history import sign
+from proxy.dialects.front import Decoded, IdsAndClock, Sender
 
+FRONT = MessagesFront(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 MARK: JsonObject = {"type": "ephemeral", "ttl": "5m"}
 BILLING = "x-anthropic-billing-header: cc_version=2.1.330.4c1; cc_entrypoint=cli; cch=00000;"
 PICTURE: JsonObject = {
@@ -134,3 +137,7 @@ def _block(block: JsonObject, choose: Choose) -> JsonObject:
     if block["type"] == "thinking" and not block["signature"] and choose():
         del written["signature"]
     return written
+
+
+def decode_request(document: bytes, *, is_count: bool = False) -> Decoded:
+    return (FRONT.decode_count if is_count else FRONT.decode)(document, Sender())

@@ -9,7 +9,6 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
-from proxy.dialects.anthropic_messages.decode import decode_request
 from proxy.dialects.anthropic_messages.history import (
     Findings,
     blocks_of,
@@ -29,6 +28,7 @@ from tests.unit.dialects.anthropic_messages.conversations import (
     PICTURE,
     TOOLS,
     body,
+    decode_request,
     histories,
     rewritten,
     words,
@@ -463,10 +463,17 @@ def test_a_tool_that_is_found_is_offered_whoever_names_it(role: str) -> None:
         assert "Tool later is available now." in request.messages[-1].text
 
 
-def test_a_change_of_tools_that_names_a_servers_is_left_out() -> None:
-    reference: JsonObject = {"type": "mcp_toolset_reference", "server_name": "s"}
-    message = said("system", {"type": "tool_addition", "tool": reference})
-    assert left_out(HI, message) == ["tool_addition"]
+@pytest.mark.parametrize(
+    ("change", "tool"),
+    [
+        ("tool_addition", {"type": "mcp_toolset_reference", "server_name": "s"}),
+        ("tool_removal", {"type": "tool_definition", "definition": {"name": "g"}}),
+    ],
+)
+def test_a_change_of_tools_that_means_nothing_here_is_left_out(
+    change: str, tool: JsonObject
+) -> None:
+    assert left_out(HI, said("system", {"type": change, "tool": tool})) == [change]
 
 
 @pytest.mark.parametrize(
@@ -503,3 +510,39 @@ def test_calls_that_a_server_has_run_are_calls_with_their_results() -> None:
         assert (found.tool_call_id, found.text) == ("a", "found")
         assert (no.tool_call_id, no.text, no.failed) == ("toolu_b", "Error: no", True)
         assert [one.text for one in rest] == [f"{one['text']}" for one in more]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"type": "tool_use", "id": "toolu_c", "name": "g", "input": {}},
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+    ],
+    ids=["a call", "a thought"],
+)
+def test_what_the_model_says_behind_a_result_is_kept_without_any_text(more: JsonObject) -> None:
+    use: JsonObject = {"type": "mcp_tool_use", "id": "mcptoolu_a", "name": "f", "input": {}}
+    result: JsonObject = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_a"}
+    *_, last = decode_request(body([HI, said("assistant", use, result, more)])).request.messages
+    assert last.role == "assistant"
+    assert bool(last.calls) is (more["type"] == "tool_use")
+
+
+@pytest.mark.parametrize(("more", "count"), [(text("And now?"), 2), (PICTURE, 2), (text(""), 1)])
+def test_what_the_user_says_beside_results_stands_behind_them(more: JsonObject, count: int) -> None:
+    use: JsonObject = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    found: JsonObject = {"type": "tool_result", "tool_use_id": "a", "content": "found"}
+    history: list[JsonObject] = [HI, said("assistant", use), said("user", more, found)]
+    _, _, *rest = decode_request(body(history)).request.messages
+    assert [one.role for one in rest] == ["tool", "user"][:count]
+    assert rest[-1].text == ("found" if count == 1 else more.get("text", ""))
+
+
+@pytest.mark.parametrize(
+    "before", [text("Let me see."), {"type": "thinking", "thinking": "Hm.", "signature": ""}]
+)
+def test_what_the_model_said_before_a_foreign_result_is_kept(before: JsonObject) -> None:
+    found: JsonObject = {"type": "mcp_tool_result", "tool_use_id": "b", "content": "found"}
+    _, first, result = decode_request(body([HI, said("assistant", before, found)])).request.messages
+    assert (first.role, result.role) == ("assistant", "tool")
+    assert b"Let me see." in first.source or b"Hm." in first.source

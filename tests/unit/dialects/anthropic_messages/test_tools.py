@@ -4,11 +4,10 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
-from proxy.dialects.anthropic_messages.decode import decode_request
 from proxy.dialects.foreign_history import write_choice
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
-from tests.unit.dialects.anthropic_messages.conversations import TOOLS, body
+from tests.unit.dialects.anthropic_messages.conversations import TOOLS, body, decode_request
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
 LOOK: JsonObject = {"name": "look", "input_schema": {"type": "object"}}

@@ -6,7 +6,12 @@ from proxy.conversation.messages import assistant_message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
-from proxy.dialects.openai_chat.tool_rounds import Expanded, describe_rounds, expand
+from proxy.dialects.openai_chat.tool_rounds import (
+    Expanded,
+    describe_rounds,
+    expand,
+    has_rounds,
+)
 from proxy.errors import InvalidRequest
 
 CALL = ToolCall("1", "find", '{"q": "x"}')
@@ -44,22 +49,22 @@ def test_only_results_say_whether_they_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    "messages",
     [
-        b'{"messages": [{"role": "user", "content": "hi"}]}',
-        b'{"messages": [{"role": "user", "content": "tool_rounds"}]}',
-        b'{"x": "tool_rounds"}',
-        b'{"tool_rounds": 1}',
-        b'{"messages": 1, "tool_rounds": 1}',
-        b'"tool_rounds"',
+        [{"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "tool_rounds"}],
+        ["tool_rounds"],
+        "tool_rounds",
+        {"tool_rounds": 1},
+        None,
     ],
 )
-def test_a_body_without_rounds_keeps_its_bytes(body: bytes) -> None:
-    assert expand(body) == Expanded(body, {})
+def test_what_has_no_rounds_is_not_expanded(messages: JsonValue) -> None:
+    assert not has_rounds(messages)
 
 
 def test_messages_that_are_none_are_left_to_the_decoder() -> None:
-    body = b'{"messages": ["tool_rounds", {"role": "user", "content": "tool_rounds"}]}'
+    body = b'{"messages":["tool_rounds",{"role":"user","content":"tool_rounds"}]}'
     assert expand(body) == Expanded(body, {})
 
 

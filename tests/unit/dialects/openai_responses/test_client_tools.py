@@ -6,7 +6,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import parse_object
 from proxy.dialects.openai_responses import client_tools
 from proxy.dialects.openai_responses.client_tools import (
-    ID_PREFIXES,
+    CALL_FORMS,
+    KIND_OF_CALL,
     Origin,
     ToolKind,
     arguments_in,
@@ -20,7 +21,7 @@ PATCH: JsonObject = {"type": "update_file", "path": "a.py", "diff": "+x"}
 
 
 def test_every_kind_of_call_has_ids_of_its_own() -> None:
-    assert len({ID_PREFIXES[kind] for kind in ToolKind}) == len(ToolKind)
+    assert len({CALL_FORMS[kind].id_prefix for kind in ToolKind}) == len(ToolKind)
 
 
 def test_the_member_of_a_namespace_comes_back_with_both_names() -> None:
@@ -118,7 +119,7 @@ def test_a_call_can_be_run_once_its_arguments_are_an_object(text: str, expected:
 def test_the_arguments_of_a_call_that_comes_back_are_what_the_model_would_write(
     kind: str, members: JsonObject, arguments: str
 ) -> None:
-    text = arguments_in(kind, nodes_in(members, json.dump(members)))
+    text = arguments_in(KIND_OF_CALL[kind], nodes_in(members, json.dump(members)))
     assert text.text == arguments
     assert json.parse(text.source) == arguments
 
@@ -126,7 +127,7 @@ def test_the_arguments_of_a_call_that_comes_back_are_what_the_model_would_write(
 def test_arguments_that_can_be_none_are_refused() -> None:
     members: JsonObject = {"arguments": [1]}
     with pytest.raises(InvalidRequest, match="arguments: Expected an object, got an array"):
-        arguments_in("function_call", nodes_in(members, json.dump(members)))
+        arguments_in(ToolKind.FUNCTION, nodes_in(members, json.dump(members)))
 
 
 def members(value: JsonObject) -> Members:

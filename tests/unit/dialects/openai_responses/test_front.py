@@ -1,373 +1,410 @@
+"""Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
+
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import get_args
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import omit
-from openai._models import construct_type
-from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import BaseModel
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import (
-    PromptProgress,
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCalled,
-    ToolCallStarted,
-    UsageReported,
-)
-from proxy.conversation.tools import ToolCall
-from proxy.dialects.front import Decoded, Front, Problem, Sender
-from proxy.dialects.openai_responses.front import is_good_end
-from proxy.dialects.openai_responses.store import ResponseStore
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.requests import UNSAID, ThinkingOptions
+from proxy.conversation.tools import NamedTool, ToolUse
+from proxy.conversation.workflows import Workflow
+from proxy.dialects.front import Decoded, Sender
+from proxy.dialects.openai_chat.decode import decode_request as decode_chat
+from proxy.dialects.openai_responses.front import Inputs, add_ids, read_inputs
+from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
+from proxy.dialects.raw_json import nodes_in
+from proxy.errors import InvalidRequest, PreviousResponseUnknown
+from proxy.facts import Omitted
 from tests.examples import examples
-from tests.fakes.responses import (
-    OWNER,
-    StreamJudge,
-    decode,
-    make_front,
-    make_store,
-    member,
-    read_stream,
-    streamed,
-    tool,
-    whole,
-)
-from tests.unit.dialects.openai_responses.names import SENT_EVENTS
+from tests.fakes.arrivals import is_linear
+from tests.fakes.responses import OWNER, call, decode, make_front, make_store, result, tool, user
 
-TOOLS: JsonValue = [
-    tool("f", strict=False),
-    {"type": "namespace", "name": "n", "description": "N.", "tools": [tool("g", strict=True)]},
-    {"type": "custom", "name": "run"},
-    {"type": "tool_search", "execution": "client"},
-    {"type": "shell"},
-    {"type": "local_shell"},
-    {"type": "apply_patch"},
-]
-# Calls as the model makes them, by the names that it knows.
-CALLS: dict[str, str] = {
-    "f": '{"city": "Par\\u00eds", "days": [1, 2]}',
-    "n__g": "{}",
-    "run": '{"input": "a\\n\\"b\\""}',
-    "tool_search": '{"query": "x"}',
-    "shell": '{"commands": ["ls"]}',
-    "local_shell": '{"command": ["ls"]}',
-    "apply_patch": '{"type": "delete_file", "path": "a"}',
-}
-USAGE = UsageReported({"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11})
-BROKEN = Problem(502, "server_error", "The backend is gone.", "backend_unavailable")
-# The SDK's class of each event, by its type.
-EVENTS: dict[str, type[BaseModel]] = {
-    get_args(kind.model_fields["type"].annotation)[0]: kind
-    for kind in get_args(get_args(ResponseStreamEvent)[0])
-}
+EARLIER = StoredResponse("resp_1", [b'{"id":"a","role":"user"}'], [b'{"id":"b"}'], b"{}")
 
 
-TEXT = st.text(min_size=1, max_size=6)
+def read(store: ResponseStore | None, **fields: JsonValue) -> Inputs:
+    return read_inputs(nodes_in(fields, json.dump(fields)), store, "me")
 
 
-def pieces(text: str, cuts: list[int]) -> list[str]:
-    places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
-    return [text[one:two] for one, two in pairwise(places)]
+def stored() -> ResponseStore:
+    store = make_store()
+    store.keep("me", EARLIER)
+    return store
 
 
-@st.composite
-def answers(draw: st.DrawFn) -> list[ReplyEvent]:
-    """Make the events of an answer as a turn tells them, with attempts that began again."""
-    events: list[ReplyEvent] = [ReplyStarted("chatcmpl-1", 1, "backend-model")]
-    calls = 0
-    for kind in draw(st.lists(st.sampled_from(("text", "thought", "call", "whole")), max_size=6)):
-        if kind == "text":
-            events += [TextDelta(text) for text in draw(st.lists(TEXT, max_size=3))]
-        elif kind == "thought":
-            events += [ReasoningDelta(text) for text in draw(st.lists(TEXT, max_size=3))]
-        else:
-            name = draw(st.sampled_from(sorted(CALLS)))
-            made = ToolCall(f"call_{calls}", name, CALLS[name])
-            cuts = draw(st.lists(st.integers(0, 60), max_size=4))
-            events += called(calls, made, cuts if kind == "call" else None)
-            calls += 1
-        events += draw(st.sampled_from(([], [ReplyStarted()], [PromptProgress(9, 0, 3)])))
-    events += draw(st.sampled_from(([], [USAGE])))
-    return [
-        *events,
-        ReplyFinished(draw(st.sampled_from(("stop", "tool_calls", "length", "content_filter")))),
-    ]
+def test_a_string_is_one_item() -> None:
+    inputs = read(None, input="Hi")
+    assert inputs.own == [b'{"type":"message","role":"user","content":"Hi"}']
+    assert [node.source for node in inputs.items] == inputs.own
 
 
-def called(index: int, call: ToolCall, cuts: list[int] | None) -> list[ReplyEvent]:
-    if cuts is None:
-        return [ToolCalled(index, call)]
-    deltas = [ToolCallArgumentsDelta(index, text) for text in pieces(call.arguments, cuts)]
-    return [ToolCallStarted(index, call.id, call.name), *deltas]
+def test_items_are_kept_as_they_were_written() -> None:
+    assert read(None, input=[{"role": "user"}]).own == [b'{"role":"user"}']
 
 
-REQUESTS = st.sampled_from(
-    [
-        {},
-        {"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"]},
-        {"instructions": "Be\nbrief.", "metadata": {"a": "b"}},
-    ]
-)
+def test_earlier_items_come_first_and_are_no_items_of_the_request() -> None:
+    inputs = read(stored(), input=[{"role": "user"}], previous_response_id="resp_1")
+    assert [node.source for node in inputs.items] == [*EARLIER.items, *inputs.own]
+    assert inputs.items[1].path == "previous_response_id.1"
+    assert read(stored(), previous_response_id="resp_1").own == []
 
 
-def request_of(asked: JsonObject) -> Decoded:
-    return decode(tools=TOOLS, stream=True, **asked)
-
-
-def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
-    """Give a stream to the SDK, which raises for what its users could not make sense of."""
-    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
-    for event in events:
-        EVENTS[f"{event['type']}"].model_validate(event)
-        typed = construct_type(type_=ResponseStreamEvent, value=event)
-        state.handle_event(typed)  # type: ignore[arg-type] # the SDK's own way to make one
-    return state
-
-
-@given(answers(), REQUESTS, st.data())
-def test_every_stream_keeps_to_the_rules_at_every_chunking(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
-) -> None:
-    encoder = request_of(asked).answering.begin(None)
-    sent = b""
-    while events:
-        count = data.draw(st.integers(1, len(events)))
-        sent += data.draw(st.sampled_from((encoder.keep_alive, bytes)))()
-        sent += encoder.encode_all(events[:count])
-        sent += data.draw(st.sampled_from((b"", encoder.comment("all is well"))))
-        events = events[count:]
-    end = encoder.comment("done\nand gone") + encoder.end()
-    assert is_good_end(end)
-    assert not is_good_end(sent)
-    read = read_stream(sent + end)
-    StreamJudge().judge(read)
-    assert {f"{event['type']}" for event in read} <= SENT_EVENTS
-
-
-@settings(max_examples=examples(40))  # the SDK's models take their time
-@given(answers(), REQUESTS, st.data())
-def test_a_stream_that_breaks_says_so_and_ends(
-    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
-) -> None:
-    encoder = request_of(asked).answering.begin(None)
-    before = events[: data.draw(st.integers(0, len(events)))]
-    sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
-    assert not is_good_end(sent)
-    read = read_stream(sent)
-    StreamJudge().judge(read)
-    response = read[-1]["response"]
-    assert member(response, "error") == {"code": "server_error", "message": BROKEN.message}
-    assert member(response, "completed_at") is None
-    accumulated(read)
-
-
-@settings(max_examples=examples(40))
-@given(answers(), REQUESTS)
-def test_what_the_sdk_adds_up_is_the_whole_answer(
-    events: list[ReplyEvent], asked: JsonObject
-) -> None:
-    read = read_stream(streamed(request_of(asked), events))
-    accumulated(read)
-    answer = whole(request_of(asked), events)
-    assert read[-1]["response"] == answer
-    Response.model_validate(answer, strict=False)
-
-
-def test_the_beginning_is_told_at_once_and_once() -> None:
-    encoder = decode(stream=True).answering.begin(ReplyStarted(model="other"))
-    first = read_stream(encoder.encode_all([ReplyStarted(model="other")]))
-    assert [event["type"] for event in first] == ["response.created", "response.in_progress"]
-    assert member(first[0]["response"], "model") == "m"
-    (again,) = read_stream(encoder.keep_alive())
-    assert again["type"] == "response.in_progress"
-    assert encoder.encode_all([ReplyStarted()]) == b""
-
-
-def test_more_text_is_written_as_all_events_are() -> None:
-    encoder = decode(stream=True).answering.begin(None)
-    encoder.encode_all([TextDelta("a")])
-    short = encoder.encode_all([TextDelta("b\u00e9\n")])
-    long = encoder.encode_all([TextDelta("b\u00e9\n", {"content": []})])
-    assert long == short.replace(b'"sequence_number":5', b'"sequence_number":6')
-    assert encoder.encode_all([TextDelta("")]) == b""
-
-
-def test_silence_before_anything_is_ended_by_the_beginning() -> None:
-    encoder = decode(stream=True).answering.begin(None)
-    assert [event["type"] for event in read_stream(encoder.keep_alive())] == [
-        "response.created",
-        "response.in_progress",
-    ]
-
-
-def test_a_whole_stream_looks_like_this() -> None:
-    events: list[ReplyEvent] = [
-        TextDelta("Hi"),
-        ToolCalled(0, ToolCall("c", "f", "{}")),
-        ReplyFinished("tool_calls"),
-    ]
-    read = read_stream(streamed(decode(tools=TOOLS), events))
-    assert [f"{event['type']}".removeprefix("response.") for event in read] == [
-        "created",
-        "in_progress",
-        "output_item.added",
-        "content_part.added",
-        "output_text.delta",
-        "output_text.done",
-        "content_part.done",
-        "output_item.done",
-        "output_item.added",
-        "function_call_arguments.delta",
-        "function_call_arguments.done",
-        "output_item.done",
-        "completed",
-    ]
-    assert read[4] == {
-        "type": "response.output_text.delta",
-        "sequence_number": 4,
-        "item_id": member(read[2]["item"], "id"),
-        "output_index": 0,
-        "content_index": 0,
-        "delta": "Hi",
-        "logprobs": [],
-    }
+def test_a_reference_is_replaced_by_its_item() -> None:
+    assert read(stored(), input=[{"type": "item_reference", "id": "b"}]).own == [b'{"id":"b"}']
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "completed_at"),
-    [("stop", "completed", 1_700_000_000), ("length", "incomplete", None)],
+    "reference", [{"type": "item_reference", "id": "x"}, {"type": "item_reference"}]
 )
-def test_the_end_says_how_it_ended(reason: str, status: str, completed_at: int | None) -> None:
-    answer = whole(decode(), [TextDelta("Hi"), USAGE, ReplyFinished(reason)])
-    assert (answer["status"], answer["completed_at"]) == (status, completed_at)
-    assert member(answer, "usage", "input_tokens") == 9
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_reference_that_leads_nowhere_is_refused(reference: JsonObject, has_store: bool) -> None:
+    with pytest.raises(InvalidRequest, match="`store: false`") as caught:
+        read(stored() if has_store else None, input=[reference])
+    assert caught.value.param == "input.0.id"
 
 
-def test_a_failure_tells_the_usage_where_it_is_known() -> None:
-    encoder = decode(stream=True).answering.begin(None)
-    encoder.encode_all([TextDelta("Hi"), USAGE])
-    (last,) = read_stream(encoder.fail(BROKEN))
-    assert member(last["response"], "usage", "total_tokens") == 11
+@pytest.mark.parametrize("store", [None, stored()])
+def test_an_earlier_response_that_is_not_kept_is_an_error_of_its_own(
+    store: ResponseStore | None,
+) -> None:
+    with pytest.raises(PreviousResponseUnknown) as caught:
+        read(store, input="Hi", previous_response_id="resp_2")
+    assert caught.value.param == "previous_response_id"
+    assert caught.value.response_id == "resp_2"
 
 
-def test_the_end_is_found_by_its_event_and_not_by_what_is_said() -> None:
-    said = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
-    assert not is_good_end(said)
-    assert is_good_end(b"event: response.completed\ndata: {}\n\n")
-    assert is_good_end(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
-    assert not is_good_end(b"event: response.failed\ndata: {}\n\n")
+@pytest.mark.parametrize("fields", [{}, {"input": []}, {"input": None}])
+def test_a_request_has_to_say_something(fields: JsonObject) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(None, **fields)
+    assert caught.value.param == "input"
+    assert read(None, **fields, instructions="Be brief.").items == []
 
 
-HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
-
-
-def test_it_is_a_front() -> None:
-    front: Front = make_front()
-    assert front.name == "responses"
-    assert front.is_complete(b"event: response.completed\ndata: {}\n\n")
-    assert not front.is_complete(b"data: [DONE]\n\n")
-
-
-def test_a_request_is_counted_as_it_is_answered() -> None:
-    front, body = make_front(), b'{"model":"m","input":"Hi"}'
-    counted = front.decode_count(body, Sender()).request
-    assert counted == front.decode(body, Sender()).request
-    assert json.parse(front.encode_count(7)) == {
-        "object": "response.input_tokens",
-        "input_tokens": 7,
-    }
-    assert front.schemas().request["title"] == "ResponseRequest"
-
-
-def test_the_tokens_of_a_prompt_are_told() -> None:
-    assert make_front().encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
-
-
-def test_errors_look_as_in_chat_completions() -> None:
-    problem = Problem(400, "invalid_request_error", "No.", "c", "input", {"x-a": "b"}, {"n_ctx": 5})
-    reply = make_front().error(problem, "req_1")
-    assert (reply.status, reply.headers) == (400, {"x-a": "b"})
-    assert json.parse(reply.body) == {
-        "error": {
-            "message": "No.",
-            "type": "invalid_request_error",
-            "param": "input",
-            "code": "c",
-            "n_ctx": 5,
-        }
-    }
-
-
-def test_ids_are_made_of_tokens() -> None:
-    answering = decode().answering
-    assert answering.new_call_id() == "call_000000000000000000000001"
-    answer = whole(decode(), HI)
-    assert f"{answer['id']}".startswith("resp_")
-
-
-@pytest.mark.parametrize(("asked", "model"), [("m", "m"), ("absent", "backend-model")])
-def test_the_answer_names_the_model_that_was_asked_for(asked: str, model: str) -> None:
-    decoded = decode(model=asked)
-    builder = decoded.answering.builder(ReplyStarted(model="backend-model"))
-    assert member(json.parse(builder.build()), "model") == model
-
-
-def kept(store: ResponseStore, answer_id: object) -> bool:
-    return store.find(OWNER.owner, f"{answer_id}") is not None
-
-
-def test_an_answer_that_ended_well_is_kept_for_its_owner() -> None:
-    store = make_store()
-    answer = whole(decode(store), HI)
-    found = store.find(OWNER.owner, f"{answer['id']}")
-    assert found is not None
-    assert json.parse(found.whole) == answer
-    assert [json.parse(item) for item in found.output] == answer["output"]
-    assert found.inputs == [
-        b'{"type":"message","role":"user","content":"Hi","id":"item_000000000000000000000001_0"}'
+def test_every_item_gets_an_id_unless_it_has_one() -> None:
+    items = [b'{"a": 1}', b'{"id": "x"}', b'{"id": null}']
+    assert [json.parse(item) for item in add_ids(items, "resp_7")] == [
+        {"a": 1, "id": "item_7_0"},
+        {"id": "x"},
+        {"id": "item_7_2"},
     ]
-    assert store.find("other", f"{answer['id']}") is None
 
 
-def test_a_stream_is_kept_when_it_has_ended_well() -> None:
+CAPTURES = Path(__file__).parent / "captures"
+LOOP = [f"codex_{number}" for number in (1, 2, 3, 4)]
+ROWS = ("messages", "tools")
+
+
+def fields(**asked: JsonValue) -> JsonObject:
+    return {name: json.parse(raw) for name, raw in decode(**asked).request.fields.items()}
+
+
+def refusal_of(**asked: JsonValue) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        decode(**asked)
+    return caught.value
+
+
+def test_a_request_is_written_in_the_language_of_chat_completions() -> None:
+    asked: JsonObject = {
+        "instructions": "Be brief.",
+        "stream": True,
+        "temperature": 0.5,
+        "top_p": 1,
+        "max_output_tokens": 99,
+        "parallel_tool_calls": False,
+        "prompt_cache_key": "k",
+        "tools": [tool("f")],
+        "tool_choice": {"type": "function", "name": "f"},
+        "metadata": {"a": "b"},
+        "user": "u",
+        "service_tier": "auto",
+        "brand_new": 1,
+    }
+    function: JsonObject = {"name": "f", "parameters": {"type": "object"}}
+    assert fields(**asked) == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+        ],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "top_p": 1,
+        "prompt_cache_key": "k",
+        "stream": True,
+        "max_tokens": 99,
+    }
+
+
+def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
+    items: JsonValue = [user("Hi"), call("f", "1", '{"a": 1}'), result("r", "1"), user("And?")]
+    form: JsonObject = {"type": "json_schema", "name": "n", "schema": {"type": "array"}}
+    read = decode(
+        input=items,
+        tools=[tool("f")],
+        tool_choice="required",
+        text={"format": form},
+        stream=True,
+        max_output_tokens=7,
+    ).request
+    chat = decode_chat(json.join_object(dict(read.fields)))
+    assert chat.messages == read.messages
+    assert chat.tools == read.tools
+    for name in ("model", "tool_choice", "stream", "max_tokens", "answer_schema"):
+        assert getattr(chat, name) == getattr(read, name)
+
+
+def test_typed_views_agree_with_the_fields() -> None:
+    request = decode(
+        tools=[tool("f")],
+        tool_choice={"type": "function", "name": "f"},
+        parallel_tool_calls=False,
+        stream=True,
+        max_output_tokens=5,
+    ).request
+    assert (request.model, request.stream, request.max_tokens) == ("m", True, 5)
+    assert request.tool_choice == NamedTool("f")
+    assert not request.parallel_tool_calls
+    assert request.allowed_tools is None
+    bare = decode(model="absent").request
+    assert (bare.model, bare.stream, bare.parallel_tool_calls) == ("", False, True)
+    assert (bare.tool_choice, bare.max_tokens) == (ToolUse.AUTO, None)
+
+
+def test_some_of_the_tools_may_be_allowed() -> None:
+    some: JsonValue = [{"type": "function", "name": "g"}]
+    request = decode(
+        tools=[tool("f"), tool("g")],
+        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some},
+    ).request
+    assert request.allowed_tools == frozenset("g")
+    assert "tool_choice" not in request.fields  # as that is "auto"
+    assert len(request.tools) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "written", "schema"),
+    [
+        (None, None, None),
+        ({"type": "text"}, None, None),
+        ({"type": "json_object"}, {"type": "json_object"}, {"type": "object"}),
+        (
+            {"type": "json_schema", "name": "n", "strict": True, "schema": {"const": 1}},
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": {"const": 1}, "strict": True},
+            },
+            {"const": 1},
+        ),
+        (
+            {"type": "json_schema", "name": "n"},
+            {"type": "json_schema", "json_schema": {"name": "n"}},
+            {"type": "object"},
+        ),
+    ],
+)
+def test_the_form_of_the_answer_is_carried_and_enforced(
+    form: JsonValue, written: JsonValue, schema: JsonSchema | None
+) -> None:
+    text: JsonObject = {"format": form, "verbosity": "low"}
+    assert fields(text=text).get("response_format") == written
+    assert decode(text=text).request.answer_schema == schema
+
+
+@pytest.mark.parametrize(
+    ("effort", "thinking"),
+    [
+        ("none", ThinkingOptions(is_on=False)),
+        ("minimal", ThinkingOptions(is_on=False)),
+        ("low", ThinkingOptions(effort="low")),
+        ("xhigh", ThinkingOptions(effort="xhigh")),
+        (None, UNSAID),
+    ],
+)
+def test_the_effort_is_kept_for_whoever_knows_the_engine(
+    effort: JsonValue, thinking: ThinkingOptions
+) -> None:
+    reasoning: JsonObject = {"effort": effort}
+    assert decode(reasoning=reasoning).request.thinking == thinking
+    assert fields(reasoning=reasoning) == fields()
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"top_logprobs": 3}, 3),
+        ({"include": ["message.output_text.logprobs"]}, 0),
+        ({"top_logprobs": 2, "include": ["message.output_text.logprobs"]}, 2),
+    ],
+)
+def test_probabilities_are_asked_for_by_either_field(asked: JsonObject, count: int) -> None:
+    written = fields(**asked)
+    assert (written["logprobs"], written["top_logprobs"]) == (True, count)
+    assert "logprobs" not in fields(top_logprobs=0)
+
+
+@pytest.mark.parametrize(
+    ("truncation", "compaction"),
+    [("absent", None), (None, None), ("auto", True), ("disabled", False)],
+)
+def test_truncation_says_whether_a_history_may_be_shortened(
+    truncation: JsonValue, compaction: bool | None
+) -> None:
+    assert decode(truncation=truncation).compaction is compaction
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("background", True), ("conversation", "conv_1"), ("prompt", {"id": "pmpt_1"})],
+)
+def test_what_cannot_be_done_is_refused_by_name(name: str, value: JsonValue) -> None:
+    assert refusal_of(**{name: value}).param == name
+    decode(**{name: None})
+
+
+def test_a_request_may_say_that_it_is_not_for_the_background() -> None:
+    decode(background=False)
+
+
+def test_rules_of_order_are_read_as_in_chat_completions() -> None:
+    rules: JsonObject = {"required_steps": ["f"]}
+    request = decode(tools=[tool("f")], temper={"workflow": rules}).request
+    assert request.workflow == Workflow(("f",))
+    assert json.parse(request.fields["temper"]) == {"workflow": rules}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"input": [{"type": "configuration_update"}]}, "input"),
+        ({"input": 3}, "input"),
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"stream": 1}, "stream"),
+    ],
+)
+def test_what_is_wrong_is_named(asked: JsonObject, param: str) -> None:
+    assert refusal_of(**asked).param == param
+
+
+def decoded_with(headers: dict[str, str]) -> Decoded:
+    body = json.dump({"input": "Hi", "tools": [tool("f")]})
+    return make_front().decode(body, Sender(headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ('{"request_kind": "compaction"}', True),
+        ('{"request_kind": "turn"}', False),
+        ("[1]", False),
+        ("{broken", False),
+    ],
+)
+def test_a_request_for_a_summary_wants_prose(told: str, expected: bool) -> None:
+    assert decoded_with({"x-codex-turn-metadata": told}).accepts_prose is expected
+    assert decoded_with({}).accepts_prose is False
+    assert decode().accepts_prose
+
+
+def test_a_chain_gives_the_bytes_that_the_whole_input_gives() -> None:
     store = make_store()
-    answering = decode(store, stream=True).answering
-    encoder = answering.begin(None)
-    encoder.encode_all(HI)
-    broken = answering.begin(None)
-    broken.fail(Problem(502, "server_error", "Gone."))
-    assert len(store.history("somebody", "resp_000000000000000000000001") or []) == 0
-    encoder.end()
-    assert kept(store, "resp_000000000000000000000001")
-    assert not kept(store, "resp_000000000000000000000003")
+    front = make_front(store)
+    first = front.decode(json.dump({"model": "m", "input": "Hi"}), OWNER)
+    builder = first.answering.builder(None)
+    answer = json.parse(builder.build())
+    assert isinstance(answer, dict)
+    later: list[JsonValue] = [user("And?")]
+    output = answer["output"]
+    assert isinstance(output, list)
+    whole: list[JsonValue] = [user("Hi"), *output, *later]
+    chained = decode(store, input=later, previous_response_id=answer["id"]).request
+    assert chained.messages == decode(input=whole).request.messages
+    assert chained.fields["messages"] == decode(input=whole).request.fields["messages"]
 
 
-def test_nothing_is_kept_that_nobody_wants_kept() -> None:
-    store = make_store()
-    answer = whole(decode(store, store=False), HI)
-    assert not kept(store, answer["id"])
-    assert answer["store"] is False
-    assert whole(decode(None), HI)["store"] is False
-    assert whole(decode(store), HI)["store"] is True
+def captured(name: str) -> Decoded:
+    return make_front().decode((CAPTURES / f"{name}.json").read_bytes(), OWNER)
 
 
-def test_a_conversation_goes_on_from_a_stored_response() -> None:
-    store = make_store()
-    first = whole(decode(store), HI)
-    front = make_front(store, first_id=50)
-    body = json.dump({"input": "And?", "previous_response_id": first["id"], "instructions": "Go."})
-    second = front.decode(body, OWNER)
-    roles = [(message.role, message.text) for message in second.request.messages]
-    assert roles == [("system", "Go."), ("user", "Hi"), ("assistant", "Hi"), ("user", "And?")]
-    assert b'"previous_response_id":"resp_' in streamed(second, HI)
-    with pytest.raises(Exception, match="not found"):
-        front.decode(body, Sender(owner="other"))
+def in_rows(fields: dict[str, bytes]) -> bytes:
+    """Write a request as `captures` have it: each message and tool on a line of its own."""
+    rows = {
+        name: b"[\n" + b",\n".join(json.split_array(raw)) + b"\n]" if name in ROWS else raw
+        for name, raw in fields.items()
+    }
+    return (
+        b"{\n" + b",\n".join(json.dump(name) + b":" + raw for name, raw in rows.items()) + b"\n}\n"
+    )
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_what_codex_sends_is_written_as_these_bytes(name: str) -> None:
+    written = in_rows({**captured(name).request.fields})
+    assert written == (CAPTURES / f"{name}.chat.json").read_bytes()
+
+
+def test_each_request_of_a_loop_begins_with_the_one_before() -> None:
+    """The loop runs a command, applies a patch, and finds tools, which are offered at the end."""
+    loop = [captured(name).request for name in LOOP]
+    for earlier, later in pairwise(loop):
+        assert later.messages[: len(earlier.messages)] == earlier.messages
+        assert later.tools[: len(earlier.tools)] == earlier.tools
+    assert len(loop[-1].tools) == len(loop[0].tools) + 2
+    assert all(captured(name).facts == (Omitted("web_search"),) for name in LOOP)
+
+
+ANYTHING: st.SearchStrategy[JsonValue] = st.sampled_from(
+    (None, True, 0, -1.5, "", "x", [], [None], {}, {"type": "x"}, [{"type": "input_text"}])
+)
+
+
+def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
+    if isinstance(value, list):
+        for one in value:
+            yield from places_in(one)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield value, name
+            yield from places_in(one)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Put something else in a place of a request that is sound, or leave it out."""
+    request = json.parse((CAPTURES / "codex_4.json").read_bytes())
+    holder, name = draw(st.sampled_from([*places_in(request)]))
+    if draw(st.booleans()):
+        holder[name] = draw(ANYTHING)
+    else:
+        del holder[name]
+    return json.dump(request)
+
+
+@settings(max_examples=examples(300))
+@given(mutated())
+def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
+    try:
+        make_front().decode(document, OWNER)
+    except InvalidRequest as refused:
+        assert refused.param  # noqa: PT017 - most of them are read
+
+
+def test_reading_takes_linear_time() -> None:
+    def body(count: int) -> str:
+        items: list[JsonValue] = [user("Hi " * 50)]
+        for number in range(count):
+            items += [call("f", f"{number}", '{"a": 1}'), result("r" * 200, f"{number}")]
+        return json.dump_text({"input": items, "tools": [tool("f")]})
+
+    assert is_linear(lambda text: make_front().decode(text.encode(), OWNER), body, 500)

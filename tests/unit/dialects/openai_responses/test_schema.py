@@ -1,10 +1,36 @@
+"""The tables hold every name that the installed SDK knows, and the guide says the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
 import pytest
-from openai.types.responses import Response
+from openai.types.responses import (
+    Response,
+    ResponseStreamEvent,
+    ResponseTextConfig,
+    response_input_content,
+)
+from openai.types.responses.input_token_count_params import InputTokenCountParams
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from openai.types.responses.response_input_item_param import ResponseInputItemParam
+from openai.types.responses.response_output_item import ResponseOutputItem
+from openai.types.responses.tool_param import ToolParam
+from pydantic import BaseModel
 
 from proxy.conversation.json import JsonValue
-from proxy.dialects.openai_responses.schema import ResponseRequest, responses_schemas
+from proxy.dialects.field_table import FieldTable, Handling
+from proxy.dialects.openai_responses.client_tools import KINDS
+from proxy.dialects.openai_responses.schema import (
+    FIELDS,
+    ITEMS,
+    TOOLS,
+    ResponseRequest,
+    responses_schemas,
+)
 from proxy.dialects.wire_schema import check
 from proxy.errors import InvalidRequest
+from tests.unit.dialects.openai_responses.names import PARTS, SENT_EVENTS, UNSENT_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -48,3 +74,92 @@ def test_a_response_has_what_the_sdk_expects() -> None:
     required = responses_schemas().answer["required"]
     assert isinstance(required, list)
     assert set(required) <= set(Response.model_fields)
+
+
+GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "responses-api.md"
+
+
+def classes_in(kind: object) -> Iterator[object]:
+    """Yield the members of a union, however deep it is nested."""
+    if get_origin(kind) is Annotated:
+        yield from classes_in(get_args(kind)[0])
+    elif (parts := get_args(kind)) and get_origin(kind) is not None:
+        for part in parts:
+            yield from classes_in(part)
+    else:
+        yield kind
+
+
+def words_in(kind: object) -> Iterator[str]:
+    """Yield the words that a literal allows, however it is wrapped."""
+    if isinstance(kind, str):
+        yield kind
+    for part in get_args(kind):
+        yield from words_in(part)
+
+
+def types_in(union: object) -> set[str]:
+    """Return every value that the `type` of a member of a union may have."""
+    return {word for one in classes_in(union) for word in words_in(type_member(one))}
+
+
+def type_member(kind: object) -> object:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_fields["type"].annotation
+    return get_type_hints(kind)["type"]
+
+
+def test_every_field_of_a_request_is_decided_upon() -> None:
+    fields = get_type_hints(ResponseCreateParamsStreaming).keys()
+    assert fields <= FIELDS.keys()
+    assert get_type_hints(InputTokenCountParams).keys() - {"personality"} <= FIELDS.keys()
+    assert ResponseRequest.model_fields.keys() <= FIELDS.keys()
+
+
+def test_every_kind_of_item_is_decided_upon() -> None:
+    assert types_in(ResponseInputItemParam) == ITEMS.keys()
+    assert types_in(ResponseOutputItem) <= ITEMS.keys()
+
+
+def test_every_kind_of_tool_is_decided_upon() -> None:
+    assert types_in(ToolParam) == TOOLS.keys()
+    carried = {name for name, row in TOOLS.items() if row.handling is Handling.CARRIED}
+    assert carried == KINDS | {"namespace"}
+
+
+def test_every_kind_of_content_is_decided_upon() -> None:
+    assert types_in(response_input_content.ResponseInputContent) <= PARTS.keys()
+
+
+def test_every_event_is_sent_or_not() -> None:
+    assert types_in(ResponseStreamEvent) == SENT_EVENTS | UNSENT_EVENTS
+    assert not SENT_EVENTS & UNSENT_EVENTS
+
+
+def test_a_form_of_text_has_the_fields_that_are_read() -> None:
+    assert "format" in ResponseTextConfig.model_fields
+
+
+def test_what_is_refused_has_a_remedy() -> None:
+    for table in (FIELDS, ITEMS, TOOLS):
+        refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
+        assert refused
+        assert all(table.remedy(name) for name in refused)
+    assert FIELDS.remedy("model") is None
+    assert FIELDS.remedy("no_such_field") is None
+
+
+def test_what_is_dropped_is_in_a_table() -> None:
+    assert TOOLS.drops("web_search")
+    assert not TOOLS.drops("function")
+    assert not TOOLS.drops("no_such_tool")
+
+
+def lines_of(table: FieldTable) -> list[str]:
+    return [f"| `{name}` | {row.handling.value} | {row.note} |" for name, row in table.items()]
+
+
+@pytest.mark.parametrize("table", [FIELDS, ITEMS, PARTS, TOOLS])
+def test_the_guide_says_the_same(table: FieldTable) -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert "\n".join(lines_of(table)) in guide

@@ -64,9 +64,9 @@ def test_a_response_is_returned_whole() -> None:
 
 def test_a_response_can_be_deleted_once() -> None:
     store = stored()
-    gone = delete(store, "me", "one")
+    gone = delete(store, "me", "one", {})
     assert gone == b'{"id":"one","object":"response","deleted":true}'
-    for answer in (delete(store, "me", "one"), retrieve(store, "me", "one", {})):
+    for answer in (delete(store, "me", "one", {}), retrieve(store, "me", "one", {})):
         assert isinstance(answer, Problem)
         assert answer.status == 404
 
@@ -77,7 +77,7 @@ def test_what_is_not_stored_or_belongs_to_another_key_is_not_found(
 ) -> None:
     for answer in (
         retrieve(store, "you", "one", {}),
-        delete(store, "you", "one"),
+        delete(store, "you", "one", {}),
         list_inputs(store, "you", "one", {}),
     ):
         assert isinstance(answer, Problem)

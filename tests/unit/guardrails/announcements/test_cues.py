@@ -1,12 +1,9 @@
 # ruff: noqa: RUF001 - letters of many scripts look alike
 from dataclasses import fields as fields_of
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
-import proxy
-from proxy.guardrails.announcements import cues
 from proxy.guardrails.announcements.cues import Script, fold, load_languages, split_phrases
 from tests.test_repository import REPOSITORY
 
@@ -33,14 +30,6 @@ def test_phrases_are_separated_by_commas_and_the_longest_comes_first() -> None:
 
 def test_an_empty_field_has_no_phrases() -> None:
     assert split_phrases("") == ()
-
-
-def test_an_installed_package_carries_its_own_languages(tmp_path: Path) -> None:
-    (tmp_path / "proxy" / "announcements").mkdir(parents=True)
-    shipped = cues._find_shipped_folder(tmp_path / "proxy")  # noqa: SLF001 - needs no real install
-    assert Path(str(shipped)) == tmp_path / "proxy" / "announcements"
-    beside = cues._find_shipped_folder(Path(proxy.__path__[0]))  # noqa: SLF001 - the same
-    assert Path(str(beside)).resolve() == REPOSITORY / "config" / "announcements"
 
 
 def test_every_file_is_a_language_whose_phrases_keep_to_the_notation() -> None:

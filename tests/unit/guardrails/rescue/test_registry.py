@@ -121,12 +121,12 @@ def test_every_syntax_has_a_name_of_its_own_and_openings() -> None:
 
 
 def test_a_profiles_syntaxes_come_first_and_the_others_keep_their_order() -> None:
-    names = [syntax.name for syntax in order_syntaxes(["mistral", "bare_json"])]
+    names = [syntax.name for syntax in order_syntaxes(("mistral", "bare_json"))]
     others = [syntax.name for syntax in SYNTAXES if syntax.name not in names[:2]]
     assert names == ["mistral", "bare_json", *others]
-    assert order_syntaxes([]) == SYNTAXES
+    assert order_syntaxes(()) == SYNTAXES
 
 
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(KeyError, match="klingon"):
-        order_syntaxes(["klingon"])
+        order_syntaxes(("klingon",))

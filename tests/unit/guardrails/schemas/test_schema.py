@@ -12,6 +12,7 @@ from proxy.guardrails.schemas.schema import (
     call_schema,
     compile_schema,
     pointer,
+    prepare_checks,
     simplify,
 )
 from tests.fakes.arrivals import is_linear
@@ -132,6 +133,9 @@ def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
     schema = compile_schema({"pattern": r"^(?=a)(a+a+)+\1b$"})
     assert schema.is_valid("a" * 40)
     assert not schema.is_valid("b")
+    items = compile_schema({"items": {"pattern": "^a"}})
+    assert items.is_valid(["a"] * 20_000)
+    assert not items.is_valid(["b"] * 20_000)
 
 
 INTEGER: JsonObject = {"type": "integer"}
@@ -355,3 +359,9 @@ def test_a_tool_that_takes_anything_takes_an_object() -> None:
 def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
     given = Tool("f", {}, source)
     assert simplify(given) is given
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#/$defs/x"}, {"type": 5}, {"enum": [1]}])
+def test_checks_are_prepared_for_whatever_a_schema_is(schema: JsonObject) -> None:
+    prepare_checks({**schema, "allOf": [{"minimum": number} for number in range(20_001)]})
+    prepare_checks(schema)

@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.schemas.graph import TooManySchemas
-from proxy.guardrails.schemas.workload import Workload
+from proxy.guardrails.schemas.workload import ListingBudget, Workload
 from tests.fakes.arrivals import is_linear
 
 INTEGER: JsonObject = {"type": "integer"}
@@ -116,6 +116,13 @@ def test_errors_are_listed_unless_there_may_be_too_many(
     *, schema: JsonObject, value: JsonValue, is_listable: bool
 ) -> None:
     assert workload(schema).is_listable(value) == is_listable
+
+
+def test_what_is_listed_several_times_has_one_budget() -> None:
+    integers, budget = workload({"items": INTEGER}), ListingBudget()
+    listed = [integers.is_listable(["x"] * 3_500, budget) for _ in range(6)]
+    assert listed == [True, True, True, True, False, False]
+    assert integers.is_listable(["x"] * 4_000)
 
 
 def test_a_part_demands_no_more_than_it_is() -> None:

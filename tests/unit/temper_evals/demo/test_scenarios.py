@@ -59,7 +59,6 @@ def test_no_trigger_is_part_of_another_or_of_the_tools() -> None:
     assert not [trigger for trigger in triggers if trigger in offered]
 
 
-@pytest.mark.parametrize("stream", [False, True])
 def test_a_request_is_one_that_temper_understands(stream: bool) -> None:
     request = asked("Hello", stream=stream)
     assert request.stream is stream

@@ -27,7 +27,7 @@ def test_a_text_that_is_taken_entirely_is_an_error() -> None:
         cut("x", 5, {"x"})
 
 
-def test_nothing_is_cut_into_nothing() -> None:
+def test_an_empty_text_has_no_chunks() -> None:
     assert cut("", 5, set()) == []
 
 

@@ -81,7 +81,7 @@ def test_figures_are_written_in_percent_and_points() -> None:
     assert points(Interval(0.05, -0.01, 0.1)) == "+5.0 [-1.0, +10.0]"
 
 
-def test_programs_get_everything() -> None:
+def test_the_document_for_programs_has_every_figure() -> None:
     direct, temper, _ = map(document, RESULTS)
     assert direct["lift"] is None
     assert (temper["helped"], temper["harmed"], temper["runs"]) == (2, 1, 4)

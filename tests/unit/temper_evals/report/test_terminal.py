@@ -111,5 +111,5 @@ def test_the_detectable_ceiling_is_what_labels_or_the_observer_saw() -> None:
         ("failed", "500", "the request failed"),
     ],
 )
-def test_wrong_ends_have_classes(ending: str, why: str, kind: str) -> None:
+def test_every_wrong_end_has_a_failure_class(ending: str, why: str, kind: str) -> None:
     assert failure_class(structs.replace(RUN, right=False, ending=ending, why=why)) == kind

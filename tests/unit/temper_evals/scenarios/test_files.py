@@ -74,7 +74,7 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL, PlannedCall("tell", {"who": "Bob"})], "21", "nobody asked for", 1),
     ],
 )
-def test_other_ends_are_wrong(
+def test_a_wrong_end_says_why_it_is_wrong(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
     right, said, done = judge(scenario(tmp_path), calls, answer)

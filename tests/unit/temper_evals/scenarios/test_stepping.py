@@ -8,7 +8,7 @@ def test_each_step_of_a_chain_needs_what_the_one_before_returned() -> None:
         assert not any(need in task.user for step in task.steps for need in step.needs)
 
 
-def test_both_branches_are_taken() -> None:
+def test_branching_tasks_end_in_both_branches() -> None:
     ends = {stepping.branch(index).calls[-1].name for index in range(20)}
     assert ends == {"reorder_article", "create_task"}
 

@@ -48,12 +48,7 @@ def test_a_repeated_call_is_no_progress_and_a_try() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
-    [
-        "Invalid arguments: /name is missing.",
-        '{"error":"there is no such tool"}',
-        "",
-    ],
+    "told", ["Invalid arguments: /name is missing.", '{"error":"there is no such tool"}', ""]
 )
 def test_a_call_that_was_answered_with_a_complaint_was_not_made(told: str) -> None:
     wrong = calling((CHAIN.calls[0],), 0)

@@ -12,7 +12,7 @@ def test_a_key_is_more_than_its_letters() -> None:
     assert uniform("ab", "c") != uniform("a", "bc")
 
 
-def test_luck_is_even() -> None:
+def test_draws_are_spread_evenly() -> None:
     found = [uniform(number, "x") for number in range(20_000)]
     tenths = [sum(tenth / 10 <= one < (tenth + 1) / 10 for one in found) for tenth in range(10)]
     assert all(abs(one - 2000) < 120 for one in tenths)  # within 2.8 deviations

@@ -33,10 +33,7 @@ REACTIONS = {
 SINGLE = FAMILIES["single"](1)
 SCHEMA: JsonObject = {
     "type": "object",
-    "properties": {
-        "name": {"enum": [str(SINGLE.calls[0].name)]},
-        "arguments": {"type": "object"},
-    },
+    "properties": {"name": {"enum": [str(SINGLE.calls[0].name)]}, "arguments": {"type": "object"}},
     "required": ["name", "arguments"],
     "additionalProperties": False,
 }
@@ -224,7 +221,7 @@ def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
     assert "cancel_order" in found.text
 
 
-def test_later_flaws_come_later() -> None:
+def test_flaws_of_later_turns_wait_for_them() -> None:
     chain = FAMILIES["chain"](0)
     _, said = play(chain, knowing)
     seen: list[JsonValue] = [*messages_of(chain), *said[:2]]

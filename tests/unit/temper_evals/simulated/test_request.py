@@ -49,7 +49,7 @@ def test_a_tool_that_is_no_part_of_the_task_is_for_answering() -> None:
         ({"type": "function"}, True, ""),
     ],
 )
-def test_what_is_forced_is_read(choice: JsonValue, forces: bool, named: str) -> None:
+def test_a_forced_tool_choice_is_read(choice: JsonValue, forces: bool, named: str) -> None:
     seen = read_request({**TASK.request(1), "tool_choice": choice})
     assert seen is not None
     assert (seen.forces_call, seen.named) == (forces, named)

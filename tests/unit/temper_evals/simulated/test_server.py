@@ -9,8 +9,6 @@ from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.simulated.profiles import Flaw, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
 
-pytestmark = pytest.mark.anyio
-
 CHAT = "/v1/chat/completions"
 TASKS = [FAMILIES[name](n) for name in ("single", "verbatim", "parallel", "none") for n in range(6)]
 

@@ -18,7 +18,7 @@ def rendered(template: str, *messages: JsonObject, tools: list[JsonObject] | Non
     return source.render(messages=[*messages], tools=tools or [], add_generation_prompt=True)
 
 
-def test_a_tool_takes_a_line() -> None:
+def test_each_tool_is_written_on_one_line() -> None:
     tools = [tool_named("book_table").describe(), tool_named("get_time").describe()]
     text = rendered(NATIVE, {"role": "user", "content": "Hello!"}, tools=tools)
     assert text == (

@@ -26,7 +26,7 @@ from proxy.dialects.ollama_chat.downstream.encode import (
     AnswerTerms,
     OllamaBuilder,
     OllamaStream,
-    error_reply,
+    error_object,
     moment,
 )
 
@@ -238,8 +238,7 @@ def test_a_stream_that_breaks_ends_with_an_error() -> None:
     ],
 )
 def test_errors_are_one_sentence(problem: Problem, message: str) -> None:
-    reply = error_reply(problem)
-    assert (reply.status, json.parse(reply.body)) == (problem.status, {"error": message})
+    assert json.parse(error_object(problem)) == {"error": message}
 
 
 @pytest.mark.parametrize("reason", ["load", "unload"])

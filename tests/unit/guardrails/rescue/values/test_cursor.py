@@ -162,7 +162,7 @@ def test_a_released_cursor_keeps_nothing_of_what_was_passed() -> None:
     cursor.advance(1)
     cursor.feed("ghi")
     cursor.begin()
-    cursor.pass_rest()
+    cursor.pass_until(Literals(()))
     assert cursor.source() == "defghi"
     assert cursor.arguments_name is None
     assert cursor.take_echo() == ""
@@ -210,10 +210,10 @@ def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:
     cursor.begin()
     cursor.mute()
     cursor.start_arguments("f")
-    assert (cursor.arguments_name, cursor.is_within_arguments) == (None, False)
+    assert cursor.arguments_name is None
     cursor.rewind()
     cursor.start_arguments("f")
-    assert (cursor.arguments_name, cursor.is_within_arguments) == ("f", True)
+    assert cursor.arguments_name == "f"
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
@@ -251,13 +251,3 @@ def test_the_visible_character_is_seen_only_if_it_is_there() -> None:
     cursor.advance(1)
     assert cursor.visible() == "b"
     assert cursor.glimpse(1) == ("b", True)
-
-
-def test_it_is_known_whether_arguments_are_being_passed() -> None:
-    cursor = Cursor("abc")
-    answers = [cursor.is_within_arguments]
-    cursor.start_arguments("f")
-    answers.append(cursor.is_within_arguments)
-    cursor.end_arguments()
-    answers.append(cursor.is_within_arguments)
-    assert answers == [False, True, False]

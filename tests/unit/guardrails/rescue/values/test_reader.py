@@ -7,35 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.syntax import NoCall
-from proxy.guardrails.rescue.values import reader
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.reader import (
-    DEPTH_LIMIT,
-    OpenContainer,
-    pass_comments,
-    read_value,
-    read_whole,
-)
+from proxy.guardrails.rescue.values.reader import pass_comments, read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
-
-
-def test_only_the_brackets_of_json_are_strict() -> None:
-    assert OpenContainer({}, "}").is_strict
-    assert OpenContainer([], "]").is_strict
-    assert not OpenContainer({}, ")").is_strict
-    assert not OpenContainer([], "}").is_strict
-
-
-def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
-    members = OpenContainer([], "]")
-    assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
-    members.record_look(1_000, 500)
-    assert members.looks_for_run()
-    members.record_look(1_280, 0)
-    assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +73,9 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
     try:
         expected: JsonValue = json.loads(text)
     except ValueError:
-        assert isinstance(result, Unreadable) or not result.is_strict
+        assert isinstance(result, Value | Unreadable)
     else:
-        assert isinstance(result, Value)
-        assert result.value == expected or not result.is_strict
+        assert result == Value(expected)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +115,8 @@ def test_whatever_is_written_is_read_or_refused(text: str) -> None:
         (r"{\"a\": \"b \\\"c\\\"\", \"d\": [1]}", {"a": 'b "c"', "d": [1]}),
     ],
 )
-def test_what_can_mean_only_one_thing_is_read_and_reported(text: str, value: JsonValue) -> None:
-    assert value_in(text) == Value(value, is_strict=False)
+def test_what_can_mean_only_one_thing_is_read(text: str, value: JsonValue) -> None:
+    assert value_in(text) == Value(value)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +130,7 @@ def test_what_can_mean_only_one_thing_is_read_and_reported(text: str, value: Jso
         ("{}", {}),
     ],
 )
-def test_strict_json_is_strict_at_every_chunking(text: str, value: JsonValue) -> None:
+def test_strict_json_is_read_at_every_chunking(text: str, value: JsonValue) -> None:
     assert value_in(text) == Value(value)
 
 
@@ -167,7 +144,7 @@ def test_strict_json_is_strict_at_every_chunking(text: str, value: JsonValue) ->
     ],
 )
 def test_closing_brackets_may_be_missing_at_the_end(text: str, value: JsonValue) -> None:
-    assert value_in(text) == Value(value, is_strict=False, is_closed=False)
+    assert value_in(text) == Value(value, is_closed=False)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +218,8 @@ def test_what_is_no_value_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        (f"[{'1,' * 200_000}]", 100_000),
-        # what is read one by one takes seconds up to that limit
+        (f"[{'1,' * 2000}]", 1000),
+        # as many take seconds
         (f"[{'[],' * 1000}]", 1000),
         (f"[{'x y,' * 2000}]", 1000),
         (f"{{{'a:1,' * 2000}}}", 1000),
@@ -250,7 +227,7 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ],
 )
 def test_size_has_a_limit(text: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MOST_MEMBERS", limit)
+    monkeypatch.setattr(bounds, "MEMBERS", limit)
 
     def read_in(pieces: list[str]) -> Value | Unreadable | NoCall:
         cursor = Cursor()
@@ -269,7 +246,7 @@ def test_no_length_of_text_is_too_large() -> None:
 
 
 def test_depth_has_a_limit() -> None:
-    deep = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
+    deep = "[" * bounds.LEVELS + "]" * bounds.LEVELS
     assert isinstance(read_whole(deep), Value)
     assert read_whole(f"[{deep}]") == Unreadable("too_deep")
     assert read_whole("{a:" * 100_000) == Unreadable("too_deep")
@@ -345,7 +322,7 @@ def styled(text: str, style: Style) -> tuple[Value | Unreadable | NoCall, str]:
     ],
 )
 def test_python_has_tuples_sets_and_keyword_arguments(text: str, value: JsonValue) -> None:
-    assert styled(text + "\nrest", PYTHON) == (Value(value, is_strict=False), "\nrest")
+    assert styled(text + "\nrest", PYTHON) == (Value(value), "\nrest")
 
 
 @pytest.mark.parametrize("text", ["(1, 2)", "(a, b)", "(a=1, {'x', 'y'})", "({a})"])
@@ -362,16 +339,16 @@ def test_positional_arguments_mean_nothing(text: str) -> None:
     ],
 )
 def test_text_may_be_bare(text: str, value: JsonValue) -> None:
-    assert styled(text, Style(has_bare_text=True)) == (Value(value, is_strict=False), "")
+    assert styled(text, Style(has_bare_text=True)) == (Value(value), "")
     assert isinstance(styled("{a:New Yo", Style(has_bare_text=True))[0], Unreadable)
 
 
 def test_one_bracket_may_be_missing_before_a_mark() -> None:
     style = Style(ends=("</x>",))
-    value = Value({"a": "b"}, is_strict=False)
+    value = Value({"a": "b"})
     assert styled('{"a": "b"</x>', style) == (value, "</x>")
     assert styled('{"a": "b" </x>', style) == (value, "</x>")
-    assert styled('{"a": 1</x>', style) == (Value({"a": 1}, is_strict=False), "</x>")
+    assert styled('{"a": 1</x>', style) == (Value({"a": 1}), "</x>")
     assert isinstance(styled('{"a": {"b": "c"</x>', style)[0], Unreadable)
     assert isinstance(styled('{"a": "b"</y>', style)[0], Unreadable)
 
@@ -380,7 +357,7 @@ def test_a_string_in_doubt_does_not_go_on_behind_a_mark() -> None:
     style = Style(ends=("</x>",))
     text = '{"a": "b "c"}</x> {"d": "e"}</x>'
     assert styled('{"a": "b "c}</x> and "d"', style)[1] == '"d"'
-    assert styled(text, style) == (Value({"a": 'b "c'}, is_strict=False), '</x> {"d": "e"}</x>')
+    assert styled(text, style) == (Value({"a": 'b "c'}), '</x> {"d": "e"}</x>')
 
 
 def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:
@@ -390,33 +367,31 @@ def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:
 
 
 MANY = 24
-ITEMS: list[tuple[str, JsonValue, bool]] = [
-    ('"a"', "a", True),
-    ("-1.5", -1.5, True),
-    ("true", True, True),
-    ('{"b": [1, {}]}', {"b": [1, {}]}, True),
-    ("'a'", "a", False),
-    ("None", None, False),
-    ("{b: 1}", {"b": 1}, False),
-    ('{"b": 1, "b": 1}', {"b": 1}, False),
-    ('"it is "so" here"', 'it is "so" here', False),
+ITEMS: list[tuple[str, JsonValue]] = [
+    ('"a"', "a"),
+    ("-1.5", -1.5),
+    ("true", True),
+    ('{"b": [1, {}]}', {"b": [1, {}]}),
+    ("'a'", "a"),
+    ("None", None),
+    ("{b: 1}", {"b": 1}),
+    ('{"b": 1, "b": 1}', {"b": 1}),
+    ('"it is "so" here"', 'it is "so" here'),
 ]
 
 
-@pytest.mark.parametrize(("item", "value", "is_strict"), ITEMS)
+@pytest.mark.parametrize(("item", "value"), ITEMS)
 @pytest.mark.parametrize("separator", [",", ", ", "\n,\n"])
-def test_many_items_mean_what_one_means(
-    item: str, value: JsonValue, is_strict: bool, separator: str
-) -> None:
+def test_many_items_mean_what_one_means(item: str, value: JsonValue, separator: str) -> None:
     text = f"[{separator.join([item] * MANY)}]"
-    assert value_in(text) == Value([value] * MANY, is_strict)
+    assert value_in(text) == Value([value] * MANY)
 
 
 @pytest.mark.parametrize("item", ['"a"', '{"a": 1}', "['a']"])
 def test_many_items_need_no_commas(item: str) -> None:
     one = read_whole(item)
     assert isinstance(one, Value)
-    expected = Value([one.value] * MANY, is_strict=False)
+    expected = Value([one.value] * MANY)
     assert value_in(f"[{' '.join([item] * MANY)}]") == expected
 
 
@@ -424,11 +399,11 @@ def test_many_members_mean_what_few_mean() -> None:
     members: JsonObject = {f"k{number}": number for number in range(MANY)}
     text = json.dumps(members)
     assert value_in(text) == Value(members)
-    assert value_in(text[:-1] + ', "k1": 1}') == Value(members, is_strict=False)
+    assert value_in(text[:-1] + ', "k1": 1}') == Value(members)
     doubled = text[:-1] + ", " + text[1:]
-    assert value_in(doubled) == Value(members, is_strict=False)
+    assert value_in(doubled) == Value(members)
     keywords = ", ".join(f"{key}={value}" for key, value in members.items())
-    assert styled(f"({keywords})", PYTHON)[0] == Value(members, is_strict=False)
+    assert styled(f"({keywords})", PYTHON)[0] == Value(members)
 
 
 @pytest.mark.parametrize("count", [0, 1, MANY])
@@ -446,7 +421,7 @@ def test_of_two_values_of_one_member_none_is_chosen(count: int, second: str) -> 
 
 
 def test_many_items_do_not_hide_the_limit_of_depth() -> None:
-    deep = f"{'[' * (DEPTH_LIMIT - 1)}{'[[]],' * MANY}"
+    deep = f"{'[' * (bounds.LEVELS - 1)}{'[[]],' * MANY}"
     assert read_whole(deep) == Unreadable("too_deep")
 
 
@@ -460,16 +435,6 @@ def test_a_watcher_hears_of_every_one_of_many_members() -> None:
         cursor = Cursor(text, is_finished=True)
         list(read_value(cursor, witness))
         assert len(witness.heard) == heard
-
-
-def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
-    members = {f"k{number}": number for number in range(2 * MANY)}
-    cursor = Cursor(json.dumps(members), is_finished=True)
-    cursor.start_arguments("f")
-    witness = Witness()
-    list(read_value(cursor, witness))
-    assert len(witness.heard) < 2 * len(members)
-    assert cursor.take_echo() == json.dumps(members)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +463,7 @@ def test_a_string_that_may_go_on_behind_its_end_is_refused(text: str) -> None:
 
 def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
     text = '{"a": "a 5" disk"}'
-    good = Value({"a": 'a 5" disk'}, is_strict=False)
+    good = Value({"a": 'a 5" disk'})
     assert value_in(text) == good
     assert styled(f"{text}</tool_call>", PYTHON) == (good, "</tool_call>")
     assert styled(f"{text} so", PYTHON) == (Unreadable("unexpected"), " so")
@@ -507,29 +472,29 @@ def test_behind_a_doubtful_string_at_the_end_no_text_may_follow() -> None:
 
 
 def test_digits_behind_a_zero_are_text_in_python() -> None:
-    value = Value({"code": "00501", "n": 5}, is_strict=False)
+    value = Value({"code": "00501", "n": 5})
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = 2_000  # of runs, in members
+MOST = 200  # members
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
-def test_members_that_repeat_what_they_say_are_read_once_and_are_not_strict(member: str) -> None:
+def test_members_that_repeat_what_they_say_are_read_once(member: str) -> None:
     once = read_whole("{" + member * 2 + '"z":0}')
-    many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
+    many = read_whole("{" + member * MOST + '"z":0}')
     assert isinstance(once, Value)
     assert isinstance(many, Value)
-    assert (many.value, many.is_strict) == (once.value, False)
+    assert many == once
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
+@pytest.mark.parametrize("place", [5, 50, MOST])
 def test_members_that_contradict_each_other_are_refused_however_many(
     member: str, place: int
 ) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
+    text = "{" + member * place + other + member * MOST + '"z":0}'
     assert not isinstance(read_whole(text), Value)
 
 

@@ -13,10 +13,11 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.facts import Compacted, Fact
 from proxy.guardrails.model_quirks import Quirks, Template
+from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.retry import FIRST, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.history import CONVENTIONS
-from proxy.inference.prepared import ANSWER_FORM, PreparedTurn, PromptFormat
+from proxy.inference.plan import ANSWER_FORM, Policy, PromptFormat, RequestPlan
 from tests.fakes.playbook import CLOCK, WEATHER, make_request
 
 RESPOND = make_respond_tool(())
@@ -74,18 +75,13 @@ def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
 
 HELLO = user_message("Hi")
 NUDGE = user_message("Call a tool.")
-PREPARED = PreparedTurn(
-    make_request(HELLO),
-    (HELLO,),
-    PromptFormat((WEATHER, CLOCK)),
-    None,
-    omits=frozenset((ANSWER_FORM,)),
-    quirks=Quirks(resets_state=True, calls_in_parallel=False),
-)
+POLICY = Policy(Quirks(resets_state=True, calls_in_parallel=False))
+OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.AUTO, ())
+PLAN = RequestPlan(make_request(HELLO), POLICY, (HELLO,), PromptFormat((WEATHER, CLOCK)), OFFER)
 
 
 def test_a_nudge_goes_behind_the_conversation() -> None:
-    question = PREPARED.question(FIRST, (NUDGE,), None)
+    question = PLAN.question_for(FIRST, (NUDGE,), None)
     assert question.messages == (HELLO, NUDGE)
     assert question.tools == (WEATHER, CLOCK)
     assert question.omits == {ANSWER_FORM}
@@ -105,15 +101,15 @@ def test_a_nudge_goes_behind_the_conversation() -> None:
 def test_a_state_that_cannot_be_rolled_back_is_built_on_where_a_conversation_goes_on(
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
-    prepared = replace(PREPARED, messages=messages, facts=facts)
-    assert prepared.question(Attempt(attempt), (), None).resets_cache is resets
-    plain = replace(prepared, quirks=Quirks())
-    assert not plain.question(Attempt(attempt), (), None).resets_cache
+    plan = replace(PLAN, messages=messages, facts=facts)
+    assert plan.question_for(Attempt(attempt), (), None).resets_cache is resets
+    plain = replace(plan, policy=Policy())
+    assert not plain.question_for(Attempt(attempt), (), None).resets_cache
 
 
 def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
     attempt = Attempt("constrained", Parsing.OURS)
-    question = PREPARED.question(attempt, (), {"type": "object"}, 512)
+    question = PLAN.question_for(attempt, (), {"type": "object"}, 512)
     assert question.parsing is Parsing.OURS
     assert question.schema == {"type": "object"}
     assert question.resets_cache
@@ -122,4 +118,4 @@ def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
 
 
 def test_an_answer_is_asked_for_in_the_clients_own_form() -> None:
-    assert ANSWER_FORM not in PREPARED.question(Attempt("answer"), (), None).omits
+    assert ANSWER_FORM not in PLAN.question_for(Attempt("answer"), (), None).omits

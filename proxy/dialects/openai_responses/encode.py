@@ -1,0 +1,148 @@
+"""One answer, as a stream or added up to a whole: both are made of the same items."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
+from proxy.dialects import sse
+from proxy.dialects.front import IdsAndClock, Problem
+from proxy.dialects.openai_responses.output import Event, OutputItems
+from proxy.dialects.openai_responses.response import (
+    COMPLETED,
+    FAILED,
+    AnswerTerms,
+    ResponseState,
+    ending_of,
+    response_object,
+    stream_error,
+    usage_of,
+)
+
+# Takes an answer that ended well: its items and the whole object.
+Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
+
+_PROGRESS = "response.in_progress"
+_TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
+
+
+class AnswerInProgress:
+    """One answer while it is made, which may become a stream; alone it adds up to the whole."""
+
+    def __init__(
+        self, terms: AnswerTerms, begun: ResponseState, stamp: IdsAndClock, keep: Keep
+    ) -> None:
+        self.output = OutputItems(terms, stamp.token)
+        self._terms = terms
+        self._begun = begun
+        self._now = stamp.now
+        self._keep = keep
+        self._usage: JsonObject | None = None
+        self._status = COMPLETED
+        self._why: str | None = None
+
+    def add(self, event: ReplyEvent, /) -> None:
+        self.take(event)
+
+    def build(self) -> bytes:
+        return self.finish()[1]
+
+    def take(self, event: ReplyEvent) -> list[Event]:
+        match event:
+            case UsageReported(usage):
+                self._usage = usage
+                return []
+            case ReplyFinished(reason):
+                self._status, self._why = ending_of(reason)
+                return self.output.finish(self._status)
+            case _:
+                return self.output.take(event)
+
+    def start(self) -> bytes:
+        return response_object(self._terms, self._begun)
+
+    def finish(self) -> tuple[str, bytes]:
+        """Return the status and the object of an answer that ended well, and keep them."""
+        completed = int(self._now()) if self._status == COMPLETED else None
+        usage = usage_of(self._usage)
+        whole = self._object(
+            status=self._status, usage=usage, completed=completed, incomplete_reason=self._why
+        )
+        self._keep(tuple(self.output.done), whole)
+        return self._status, whole
+
+    def fail_object(self, problem: Problem) -> bytes:
+        error = stream_error(problem)
+        usage = None if self._usage is None else usage_of(self._usage)
+        return self._object(status=FAILED, usage=usage, error=error)
+
+    def _object(self, **changes: object) -> bytes:
+        state = replace(self._begun, output=self.output.done, **changes)
+        return response_object(self._terms, state)
+
+
+class ResponseEncoder:
+    """Writes one answer as a stream.
+
+    It begins with `response.created` and `response.in_progress`, then come the items, and one event
+    that holds everything ends it. Every event is numbered and carries its type twice, and nothing
+    follows the last one, not even `[DONE]`.
+    """
+
+    def __init__(self, answer: AnswerInProgress) -> None:
+        self._answer = answer
+        self._number = 0
+
+    def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
+        written = [self._begin()]
+        for event in events:
+            if type(event) is TextDelta and (more := self._more_text(event)):
+                written.append(more)
+            else:
+                for kind, members in self._answer.take(event):
+                    written.append(self._event(kind, b"," + json.dump(members)[1:]))
+        return b"".join(written)
+
+    def keep_alive(self) -> bytes:
+        """Return an event that says nothing new: Codex does not count comments as life."""
+        return self._begin() or self._lifecycle(_PROGRESS, self._answer.start())
+
+    def comment(self, text: str) -> bytes:
+        return sse.encode_comment(text)
+
+    def end(self) -> bytes:
+        begun = self._begin()
+        status, whole = self._answer.finish()
+        return begun + self._lifecycle(f"response.{status}", whole)
+
+    def fail(self, problem: Problem) -> bytes:
+        return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
+
+    def _more_text(self, delta: TextDelta) -> bytes:
+        """Write what most events are, more of a text that is open, at a third of the cost."""
+        if delta.logprobs is not None or not delta.text:
+            return b""
+        item_id = self._answer.output.say_more(delta.text)
+        if item_id is None:
+            return b""
+        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.place)
+        text = json.dump(delta.text)
+        return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
+
+    def _begin(self) -> bytes:
+        if self._number:
+            return b""
+        begun = self._answer.start()
+        return self._lifecycle("response.created", begun) + self._lifecycle(_PROGRESS, begun)
+
+    def _lifecycle(self, kind: str, response: bytes) -> bytes:
+        return self._event(kind, b',"response":' + response + b"}")
+
+    def _event(self, kind: str, rest: bytes) -> bytes:
+        name = kind.encode()
+        head = b'{"type":"%b","sequence_number":%d' % (name, self._number)
+        self._number += 1
+        return b"event: %b\ndata: %b%b\n\n" % (name, head, rest)

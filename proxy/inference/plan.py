@@ -1,0 +1,184 @@
+"""A planned request: what is the same for every attempt, and how one attempt is worded."""
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.context.compaction import Compaction, Fitted
+from proxy.conversation.json import JsonObject
+from proxy.conversation.messages import Messages
+from proxy.conversation.requests import Question, RefusalCount, Request
+from proxy.conversation.tools import Tool, ToolChoice, ToolUse
+from proxy.conversation.workflows import NO_RULES, Workflow
+from proxy.facts import Compacted, Fact
+from proxy.guardrails import transcript
+from proxy.guardrails.close_out import CloseOut
+from proxy.guardrails.history_repair.history import fit_roles
+from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
+from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
+from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit
+from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
+from proxy.guardrails.tool_prompts.fragments import Convention
+from proxy.guardrails.tool_prompts.history import describe_in_prompt
+
+_TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls"))
+
+
+class PromptFormat(msgspec.Struct, frozen=True):
+    """The client's own `tools`, and `respond` if it is offered.
+
+    With a `convention`, the prompt describes the tools, their calls and their results; otherwise
+    the chat template does. Neighbouring messages of one role are merged if the template demands
+    turns.
+    """
+
+    tools: tuple[Tool, ...]
+    respond: Tool | None = None
+    convention: Convention | None = None
+    template: Template = msgspec.field(default_factory=Template)
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        return self.tools if self.respond is None else (*self.tools, self.respond)
+
+    def question(
+        self,
+        request: Request,
+        messages: Messages,
+        choice: ToolChoice = ToolUse.AUTO,
+        omits: frozenset[str] = frozenset(),
+    ) -> Question:
+        """Build a question from messages; fields that were moved into them are in `omits`."""
+        if self.convention is None:
+            if self.template.alternates:
+                messages = fit_roles(messages, self.template, [])
+            return Question(request, messages, self.offered, choice, omits=omits)
+        described = describe_in_prompt(
+            messages, self.tools, self.respond, convention=self.convention, template=self.template
+        )
+        stops = self.convention.stops if self.tools else ()
+        return Question(request, described, (), choice, omits=omits | _TOOL_FIELDS, stops=stops)
+
+
+ANSWER_FORM = "response_format"
+
+
+_KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constrained"}
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What the operator, or one request, decided about the guardrails.
+
+    If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
+    generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
+    sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
+    times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
+    it is asked for an answer; after `most_failures` failed rounds in a row it is told so.
+    `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
+    client sees calls while they are written; with `shows_pieces` pieces are shown as they came even
+    without streaming. The guardrails in `without` are switched off, for measurements. `close_out`
+    says after which text answers the model is asked what is left to do, at most `close_out_tries`
+    times each. What replies show of the model's `habit` is noted there.
+    """
+
+    quirks: Quirks = GENERIC
+    text_policy: TextPolicy | None = None
+    attempts: int = MOST_ATTEMPTS
+    is_strict: bool = False
+    mode: Mode = Mode.ON
+    most_repeats: int = transcript.MOST_REPEATS
+    most_rounds: int = transcript.MOST_ROUNDS
+    workflow: Workflow = NO_RULES
+    streams_calls: bool = True
+    most_failures: int = transcript.MOST_FAILURES
+    without: frozenset[Part] = frozenset()
+    shows_pieces: bool = False
+    explains: bool = True
+    close_out: CloseOut = CloseOut.OFF
+    close_out_tries: int = 1
+    habit: ThoughtHabit = msgspec.field(default_factory=ThoughtHabit)
+
+    @property
+    def left_out(self) -> frozenset[AttemptKind]:
+        return frozenset(_KINDS[part] for part in self.without if part in _KINDS)
+
+
+class RequestPlan(msgspec.Struct, frozen=True):
+    """A request, the terms on which it is answered, and what was done to it.
+
+    `prompt_format` says how `messages` and tools are written. Without an `offer` there is nothing
+    to guard. In observe mode nothing is guarded either, only judged for the record. Of a plan that
+    `is_final` an answer is asked for, and no call. `refusals` are those of all attempts.
+    """
+
+    request: Request
+    policy: Policy
+    messages: Messages
+    prompt_format: PromptFormat
+    offer: OfferedTools | None
+    facts: tuple[Fact, ...] = ()
+    is_final: bool = False
+    refusals: RefusalCount = msgspec.field(default_factory=RefusalCount)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return self.prompt_format.offered
+
+    @property
+    def is_untouchable(self) -> bool:
+        """Whether the client's messages must not be changed at all."""
+        return self.policy.mode is not Mode.ON
+
+    @property
+    def streams_calls(self) -> bool:
+        """Whether the client sees calls while they are written."""
+        is_wanted = self.policy.streams_calls and self.request.stream
+        return is_wanted and "repair" not in self.policy.without  # they are shown repaired
+
+    @property
+    def shows_pieces(self) -> bool:
+        return self.request.stream or self.policy.shows_pieces
+
+    def make_splitter(self) -> ReasoningSplitter | None:
+        """Make what splits thoughts off, where anything may be changed."""
+        opens = self.policy.quirks.opens_thoughts
+        return None if self.is_untouchable else ReasoningSplitter(opens)
+
+    def fit(self, strategy: Compaction) -> Fitted:
+        """Fit messages and tools into the window; raises `ContextOverflow` if nothing fits."""
+        return strategy.fit(self.messages, self.tools, self.request.reserved)
+
+    def question(self) -> Question:
+        """Build the first question as if nothing had to be cut."""
+        return self.prompt_format.question(self.request, self.messages, self.request.tool_choice)
+
+    def question_for(
+        self,
+        attempt: Attempt,
+        nudges: Messages,
+        schema: JsonObject | None,
+        most_tokens: int | None = None,
+    ) -> Question:
+        """Build the question of an attempt; `most_tokens` None leaves the limit to the client."""
+        is_answer = attempt.kind == "answer"
+        is_guarded = self.offer is not None and not (self.is_untouchable or self.is_final)
+        # a form that is enforced from the first token leaves no room for a call
+        omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
+        request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
+        choice = ToolUse.NONE if self.is_final else request.tool_choice
+        quirks = self.policy.quirks
+        return replace(
+            self.prompt_format.question(request, self.messages + nudges, choice, omits),
+            parsing=attempt.parsing,
+            schema=schema,
+            resets_cache=quirks.resets_state and not self._goes_on(attempt),
+            calls_singly=not quirks.calls_in_parallel,
+            checks_answer=is_answer,
+            refusals=self.refusals,
+            may_fail=attempt.kind == "close_out",
+        )
+
+    def _goes_on(self, attempt: Attempt) -> bool:
+        """Return whether a prompt begins with all of the one before: nothing is rolled back."""
+        is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
+        has_begun = any(message.role == "assistant" for message in self.messages)
+        return attempt.kind == "as_asked" and has_begun and not is_cut

@@ -1,0 +1,70 @@
+"""A backend's connections that end in a transport of httpx: a mock, or one that listens in."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import httpx
+
+from proxy.backends.connection_pool import (
+    BrokenOff,
+    Connection,
+    ConnectionPool,
+    Endpoint,
+    NotReached,
+)
+
+
+class MockedPool(ConnectionPool):
+    """Gives every request to a `transport`; nothing is kept alive."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        super().__init__(Endpoint("host", 80), 5.0)
+        self._transport = transport
+
+    async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
+        line, *lines = head.removesuffix(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        method, target, _ = line.split(" ")
+        headers = dict(one.split(": ", 1) for one in lines)
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        url = f"http://{headers['host']}{target}"
+        request = httpx.Request(method, url, headers=encoded, content=body)
+        with _as_of_a_connection():
+            async with asyncio.timeout_at(deadline):
+                return _MockedConnection(await self._transport.handle_async_request(request))
+
+
+class _MockedConnection(Connection):
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(asyncio.get_running_loop())
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self.status = response.status_code
+        self._response = response
+        self._pieces = aiter(response.stream)
+
+    def header(self, name: bytes) -> str:
+        return str(self._response.headers.get(name.decode(), ""))
+
+    async def receive(self, deadline: float) -> bytes:
+        with _as_of_a_connection():
+            async with asyncio.timeout_at(deadline):
+                while (piece := await anext(self._pieces, None)) == b"":
+                    pass
+        return piece or b""
+
+    def close(self) -> None:
+        closing = asyncio.ensure_future(self._response.aclose())
+        closing.add_done_callback(lambda _: None)
+
+
+@contextmanager
+def _as_of_a_connection() -> Generator[None, None, None]:
+    """Raise what a connection raises for what httpx does."""
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise NotReached(str(error)) from error
+    except httpx.TimeoutException as error:
+        raise TimeoutError from error
+    except httpx.TransportError as error:
+        raise BrokenOff from error

@@ -1,0 +1,44 @@
+"""What holds of every real server behind Temper, whatever its model says."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias, cast
+
+from proxy.conversation.json import JsonObject, JsonValue
+from tests.fakes.answers import Answer
+from tests.fakes.front import Front
+from tests.fakes.scripts import TOOLS
+
+Open: TypeAlias = Callable[[], AbstractAsyncContextManager[Front]]
+
+
+def question(model: str, **others: JsonValue) -> JsonObject:
+    """Write a question that asks for a call."""
+    asked = "What is the weather in Paris? Use the tool."
+    messages: list[JsonValue] = [{"role": "user", "content": asked}]
+    return {"model": model, "messages": messages, "tools": list(TOOLS), **others}
+
+
+async def check_a_demanded_call(temper: Open, asked: JsonObject, *, stream: bool) -> None:
+    async with temper() as front:
+        answer = await front.ask({**asked, "tool_choice": "required"}, stream=stream)
+    assert answer.error is None
+    assert [name for name, _ in answer.called][:1] == ["get_weather"]
+    assert answer.reason == "tool_calls"
+
+
+async def answer_after_a_call(temper: Open, asked: JsonObject, *instructions: JsonValue) -> Answer:
+    """Have a call made, give its result, and go on; there may be instructions of the system."""
+    async with temper() as front:
+        call = (await front.ask({**asked, "tool_choice": "required"})).calls[0]
+        history: list[JsonValue] = [
+            *instructions[:1],
+            *cast("list[JsonValue]", asked["messages"]),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 21 degrees"},
+            *instructions[1:],
+        ]
+        answer = await front.ask({**asked, "messages": history, "tool_choice": "none"})
+    assert answer.error is None
+    assert answer.text
+    return answer

@@ -1,0 +1,372 @@
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import omit
+from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import (
+    PromptProgress,
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCallArgumentsDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.conversation.tools import ToolCall
+from proxy.dialects.front import Decoded, Front, Problem, Sender
+from proxy.dialects.openai_responses.store import ResponseStore
+from tests.examples import examples
+from tests.fakes.responses import (
+    OWNER,
+    StreamJudge,
+    decode,
+    make_front,
+    make_store,
+    member,
+    read_stream,
+    streamed,
+    tool,
+    whole,
+)
+from tests.unit.dialects.openai_responses.names import SENT_EVENTS
+
+TOOLS: JsonValue = [
+    tool("f", strict=False),
+    {"type": "namespace", "name": "n", "description": "N.", "tools": [tool("g", strict=True)]},
+    {"type": "custom", "name": "run"},
+    {"type": "tool_search", "execution": "client"},
+    {"type": "shell"},
+    {"type": "local_shell"},
+    {"type": "apply_patch"},
+]
+# Calls as the model makes them, by the names that it knows.
+CALLS: dict[str, str] = {
+    "f": '{"city": "Par\\u00eds", "days": [1, 2]}',
+    "n__g": "{}",
+    "run": '{"input": "a\\n\\"b\\""}',
+    "tool_search": '{"query": "x"}',
+    "shell": '{"commands": ["ls"]}',
+    "local_shell": '{"command": ["ls"]}',
+    "apply_patch": '{"type": "delete_file", "path": "a"}',
+}
+USAGE = UsageReported({"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11})
+BROKEN = Problem(502, "server_error", "The backend is gone.", "backend_unavailable")
+# The SDK's class of each event, by its type.
+EVENTS: dict[str, type[BaseModel]] = {
+    get_args(kind.model_fields["type"].annotation)[0]: kind
+    for kind in get_args(get_args(ResponseStreamEvent)[0])
+}
+
+
+TEXT = st.text(min_size=1, max_size=6)
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
+    return [text[one:two] for one, two in pairwise(places)]
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> list[ReplyEvent]:
+    """Make the events of an answer as a turn tells them, with attempts that began again."""
+    events: list[ReplyEvent] = [ReplyStarted("chatcmpl-1", 1, "backend-model")]
+    calls = 0
+    for kind in draw(st.lists(st.sampled_from(("text", "thought", "call", "whole")), max_size=6)):
+        if kind == "text":
+            events += [TextDelta(text) for text in draw(st.lists(TEXT, max_size=3))]
+        elif kind == "thought":
+            events += [ReasoningDelta(text) for text in draw(st.lists(TEXT, max_size=3))]
+        else:
+            name = draw(st.sampled_from(sorted(CALLS)))
+            made = ToolCall(f"call_{calls}", name, CALLS[name])
+            cuts = draw(st.lists(st.integers(0, 60), max_size=4))
+            events += called(calls, made, cuts if kind == "call" else None)
+            calls += 1
+        events += draw(st.sampled_from(([], [ReplyStarted()], [PromptProgress(9, 0, 3)])))
+    events += draw(st.sampled_from(([], [USAGE])))
+    return [
+        *events,
+        ReplyFinished(draw(st.sampled_from(("stop", "tool_calls", "length", "content_filter")))),
+    ]
+
+
+def called(index: int, call: ToolCall, cuts: list[int] | None) -> list[ReplyEvent]:
+    if cuts is None:
+        return [ToolCalled(index, call)]
+    deltas = [ToolCallArgumentsDelta(index, text) for text in pieces(call.arguments, cuts)]
+    return [ToolCallStarted(index, call.id, call.name), *deltas]
+
+
+REQUESTS = st.sampled_from(
+    [
+        {},
+        {"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"]},
+        {"instructions": "Be\nbrief.", "metadata": {"a": "b"}},
+    ]
+)
+
+
+def request_of(asked: JsonObject) -> Decoded:
+    return decode(tools=TOOLS, stream=True, **asked)
+
+
+def accumulated(events: list[JsonObject]) -> ResponseStreamState[None]:
+    """Give a stream to the SDK, which raises for what its users could not make sense of."""
+    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
+    for event in events:
+        EVENTS[f"{event['type']}"].model_validate(event)
+        typed = construct_type(type_=ResponseStreamEvent, value=event)
+        state.handle_event(typed)  # type: ignore[arg-type] # the SDK's own way to make one
+    return state
+
+
+@given(answers(), REQUESTS, st.data())
+def test_every_stream_keeps_to_the_rules_at_every_chunking(
+    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+) -> None:
+    encoder = request_of(asked).answering.begin(None)
+    sent = b""
+    while events:
+        count = data.draw(st.integers(1, len(events)))
+        sent += data.draw(st.sampled_from((encoder.keep_alive, bytes)))()
+        sent += encoder.encode_all(events[:count])
+        sent += data.draw(st.sampled_from((b"", encoder.comment("all is well"))))
+        events = events[count:]
+    end = encoder.comment("done\nand gone") + encoder.end()
+    assert make_front().is_complete(end)
+    assert not make_front().is_complete(sent)
+    read = read_stream(sent + end)
+    StreamJudge().judge(read)
+    assert {f"{event['type']}" for event in read} <= SENT_EVENTS
+
+
+@settings(max_examples=examples(40))  # the SDK's models take their time
+@given(answers(), REQUESTS, st.data())
+def test_a_stream_that_breaks_says_so_and_ends(
+    events: list[ReplyEvent], asked: JsonObject, data: st.DataObject
+) -> None:
+    encoder = request_of(asked).answering.begin(None)
+    before = events[: data.draw(st.integers(0, len(events)))]
+    sent = (encoder.encode_all(before) if before else b"") + encoder.fail(BROKEN)
+    assert not make_front().is_complete(sent)
+    read = read_stream(sent)
+    StreamJudge().judge(read)
+    response = read[-1]["response"]
+    assert member(response, "error") == {"code": "server_error", "message": BROKEN.message}
+    assert member(response, "completed_at") is None
+    accumulated(read)
+
+
+@settings(max_examples=examples(40))
+@given(answers(), REQUESTS)
+def test_what_the_sdk_adds_up_is_the_whole_answer(
+    events: list[ReplyEvent], asked: JsonObject
+) -> None:
+    read = read_stream(streamed(request_of(asked), events))
+    accumulated(read)
+    answer = whole(request_of(asked), events)
+    assert read[-1]["response"] == answer
+    Response.model_validate(answer, strict=False)
+
+
+def test_the_beginning_is_told_at_once_and_once() -> None:
+    encoder = decode(stream=True).answering.begin(ReplyStarted(model="other"))
+    first = read_stream(encoder.encode_all([ReplyStarted(model="other")]))
+    assert [event["type"] for event in first] == ["response.created", "response.in_progress"]
+    assert member(first[0]["response"], "model") == "m"
+    (again,) = read_stream(encoder.keep_alive())
+    assert again["type"] == "response.in_progress"
+    assert encoder.encode_all([ReplyStarted()]) == b""
+
+
+def test_more_text_is_written_as_all_events_are() -> None:
+    encoder = decode(stream=True).answering.begin(None)
+    encoder.encode_all([TextDelta("a")])
+    short = encoder.encode_all([TextDelta("b\u00e9\n")])
+    long = encoder.encode_all([TextDelta("b\u00e9\n", {"content": []})])
+    assert long == short.replace(b'"sequence_number":5', b'"sequence_number":6')
+    assert encoder.encode_all([TextDelta("")]) == b""
+
+
+def test_silence_before_anything_is_ended_by_the_beginning() -> None:
+    encoder = decode(stream=True).answering.begin(None)
+    assert [event["type"] for event in read_stream(encoder.keep_alive())] == [
+        "response.created",
+        "response.in_progress",
+    ]
+
+
+def test_a_whole_stream_looks_like_this() -> None:
+    events: list[ReplyEvent] = [
+        TextDelta("Hi"),
+        ToolCalled(0, ToolCall("c", "f", "{}")),
+        ReplyFinished("tool_calls"),
+    ]
+    read = read_stream(streamed(decode(tools=TOOLS), events))
+    assert [f"{event['type']}".removeprefix("response.") for event in read] == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    assert read[4] == {
+        "type": "response.output_text.delta",
+        "sequence_number": 4,
+        "item_id": member(read[2]["item"], "id"),
+        "output_index": 0,
+        "content_index": 0,
+        "delta": "Hi",
+        "logprobs": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "completed_at"),
+    [("stop", "completed", 1_700_000_000), ("length", "incomplete", None)],
+)
+def test_the_end_says_how_it_ended(reason: str, status: str, completed_at: int | None) -> None:
+    answer = whole(decode(), [TextDelta("Hi"), USAGE, ReplyFinished(reason)])
+    assert (answer["status"], answer["completed_at"]) == (status, completed_at)
+    assert member(answer, "usage", "input_tokens") == 9
+
+
+def test_a_failure_tells_the_usage_where_it_is_known() -> None:
+    encoder = decode(stream=True).answering.begin(None)
+    encoder.encode_all([TextDelta("Hi"), USAGE])
+    (last,) = read_stream(encoder.fail(BROKEN))
+    assert member(last["response"], "usage", "total_tokens") == 11
+
+
+def test_the_end_is_found_by_its_event_and_not_by_what_is_said() -> None:
+    said = b'event: x\ndata: {"a": "event: response.completed"}\n\n'
+    assert not make_front().is_complete(said)
+    assert make_front().is_complete(b"event: response.completed\ndata: {}\n\n")
+    assert make_front().is_complete(b": done\n\nevent: response.incomplete\ndata: {}\n\n")
+    assert not make_front().is_complete(b"event: response.failed\ndata: {}\n\n")
+
+
+HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
+
+
+def test_it_is_a_front() -> None:
+    front: Front = make_front()
+    assert front.name == "responses"
+    assert front.is_complete(b"event: response.completed\ndata: {}\n\n")
+    assert not front.is_complete(b"data: [DONE]\n\n")
+
+
+def test_a_request_is_counted_as_it_is_answered() -> None:
+    front, body = make_front(), b'{"model":"m","input":"Hi"}'
+    counted = front.decode_count(body, Sender()).request
+    assert counted == front.decode(body, Sender()).request
+    assert json.parse(front.encode_count(7)) == {
+        "object": "response.input_tokens",
+        "input_tokens": 7,
+    }
+    assert front.schemas().request["title"] == "ResponseRequest"
+
+
+def test_the_tokens_of_a_prompt_are_told() -> None:
+    assert make_front().encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
+
+
+def test_errors_look_as_in_chat_completions() -> None:
+    problem = Problem(400, "invalid_request_error", "No.", "c", "input", {"x-a": "b"}, {"n_ctx": 5})
+    reply = make_front().error(problem, "req_1")
+    assert (reply.status, reply.headers) == (400, {"x-a": "b"})
+    assert json.parse(reply.body) == {
+        "error": {
+            "message": "No.",
+            "type": "invalid_request_error",
+            "param": "input",
+            "code": "c",
+            "n_ctx": 5,
+        }
+    }
+
+
+def test_ids_are_made_of_tokens() -> None:
+    answering = decode().answering
+    assert answering.new_call_id() == "call_000000000000000000000001"
+    answer = whole(decode(), HI)
+    assert f"{answer['id']}".startswith("resp_")
+
+
+@pytest.mark.parametrize(("asked", "model"), [("m", "m"), ("absent", "backend-model")])
+def test_the_answer_names_the_model_that_was_asked_for(asked: str, model: str) -> None:
+    decoded = decode(model=asked)
+    builder = decoded.answering.builder(ReplyStarted(model="backend-model"))
+    assert member(json.parse(builder.build()), "model") == model
+
+
+def kept(store: ResponseStore, answer_id: object) -> bool:
+    return store.find(OWNER.owner, f"{answer_id}") is not None
+
+
+def test_an_answer_that_ended_well_is_kept_for_its_owner() -> None:
+    store = make_store()
+    answer = whole(decode(store), HI)
+    found = store.find(OWNER.owner, f"{answer['id']}")
+    assert found is not None
+    assert json.parse(found.whole) == answer
+    assert [json.parse(item) for item in found.output] == answer["output"]
+    assert found.inputs == [
+        b'{"type":"message","role":"user","content":"Hi","id":"item_000000000000000000000001_0"}'
+    ]
+    assert store.find("other", f"{answer['id']}") is None
+
+
+def test_a_stream_is_kept_when_it_has_ended_well() -> None:
+    store = make_store()
+    answering = decode(store, stream=True).answering
+    encoder = answering.begin(None)
+    encoder.encode_all(HI)
+    broken = answering.begin(None)
+    broken.fail(Problem(502, "server_error", "Gone."))
+    assert len(store.history("somebody", "resp_000000000000000000000001") or []) == 0
+    encoder.end()
+    assert kept(store, "resp_000000000000000000000001")
+    assert not kept(store, "resp_000000000000000000000003")
+
+
+def test_nothing_is_kept_that_nobody_wants_kept() -> None:
+    store = make_store()
+    answer = whole(decode(store, store=False), HI)
+    assert not kept(store, answer["id"])
+    assert answer["store"] is False
+    assert whole(decode(None), HI)["store"] is False
+    assert whole(decode(store), HI)["store"] is True
+
+
+def test_a_conversation_goes_on_from_a_stored_response() -> None:
+    store = make_store()
+    first = whole(decode(store), HI)
+    front = make_front(store, first_id=50)
+    body = json.dump({"input": "And?", "previous_response_id": first["id"], "instructions": "Go."})
+    second = front.decode(body, OWNER)
+    roles = [(message.role, message.text) for message in second.request.messages]
+    assert roles == [("system", "Go."), ("user", "Hi"), ("assistant", "Hi"), ("user", "And?")]
+    assert b'"previous_response_id":"resp_' in streamed(second, HI)
+    with pytest.raises(Exception, match="not found"):
+        front.decode(body, Sender(owner="other"))
