@@ -112,6 +112,7 @@ class BackendResponse:
         idle: float | None,
     ) -> None:
         self._client = client
+        self._pool = client.documents if idle is None else client.questions
         self._head, self._body = head, body
         self._received = 0
         self._idle = idle
@@ -122,7 +123,7 @@ class BackendResponse:
     async def __aenter__(self) -> "BackendResponse":
         client = self._client
         try:
-            self._connection = await client.pool.send(self._head, self._body, self._deadline)
+            self._connection = await self._pool.send(self._head, self._body, self._deadline)
         except _FAILURES as error:
             failure = translate(client.name, error, mid_reply=False)
             if isinstance(failure, errors.BackendSpokeNonsense):
@@ -131,14 +132,14 @@ class BackendResponse:
         # only what is read whole may come compressed: a document or an error
         is_whole = self._idle is None or self.status >= HTTPStatus.BAD_REQUEST
         if not is_whole and self._connection.header(_ENCODING) not in _PLAIN:
-            client.pool.release(self._connection)
+            self._pool.release(self._connection)
             raise errors.BackendSpokeNonsense(
                 client.name, "sent a compressed body nobody asked for"
             )
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._client.pool.release(self._connection)
+        self._pool.release(self._connection)
         if isinstance(error, errors.BackendSpokeNonsense):
             self._redact(error)
 
@@ -251,10 +252,14 @@ class BackendClient:
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
-        self.pool = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
+        # A question is sent again if a connection that was used before has ended meanwhile. So
+        # that only other questions can have used it, documents have connections of their own.
+        self.questions = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
+        self.documents = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 
     async def close(self) -> None:
-        self.pool.close()
+        self.questions.close()
+        self.documents.close()
 
     def post(
         self,

@@ -63,9 +63,7 @@ class Answer:
         return self.rest(failure)
 
 
-async def batches(
-    *steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event,
-) -> ReplyEvents:
+async def batches(*steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event) -> ReplyEvents:
     for step in steps:
         if isinstance(step, asyncio.Event):
             await step.wait()

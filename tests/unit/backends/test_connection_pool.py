@@ -356,8 +356,7 @@ async def test_a_line_with_something_unread_is_not_used_again() -> None:
     line = Connection(loop)
     line.connection_made(transport)
     loop.call_soon(
-        line.data_received,
-        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
+        line.data_received, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
     )
     await line.begin(HEAD, b"{}", later())
     assert line.is_over

@@ -21,12 +21,7 @@ from proxy.backends.connection_pool import (
     NotReached,
     PeerLost,
 )
-from proxy.backends.transport import (
-    BackendClient,
-    Timeouts,
-    WholeResponse,
-    root_of,
-)
+from proxy.backends.transport import BackendClient, Timeouts, WholeResponse, root_of
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -531,10 +526,7 @@ def test_an_address_that_cannot_be_asked_is_the_operators_mistake(written: str) 
 
 
 REFUSED = b'{"error": {"message": "too long"}}'
-PACKED = {
-    "gzip": gzip.compress(REFUSED),
-    "deflate": zlib.compress(REFUSED),
-}
+PACKED = {"gzip": gzip.compress(REFUSED), "deflate": zlib.compress(REFUSED)}
 
 
 def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_read() -> None:
