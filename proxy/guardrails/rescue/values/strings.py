@@ -22,7 +22,7 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
-_END_SIGHT = 256  # how far to look after a quotation mark
+_END_LOOKAHEAD = 256  # how far to look after a quotation mark
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
@@ -55,7 +55,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     """Return whether a string of this length, which comes next, certainly ends there."""
     if not around.closer or around.is_key:
         return True
-    text, _ = cursor.glimpse(_END_SIGHT, length)
+    text, _ = cursor.look_ahead(_END_LOOKAHEAD, length)
     return _can_follow(text, around) is True
 
 
@@ -64,7 +64,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
     if not around.closer or around.is_key:
         return True
     while True:
-        text, is_all = cursor.glimpse(_END_SIGHT)
+        text, is_all = cursor.look_ahead(_END_LOOKAHEAD)
         answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
@@ -127,7 +127,7 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_SIGHT = 64  # how far to look after a value
+_DOUBT_LOOKAHEAD = 64  # how far to look after a value
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
@@ -171,7 +171,7 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
     the same line. `ends` are closing marks, too.
     """
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT)
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
         rest = text.lstrip(" \t" if doubt is StringDoubt.PAIRED else None)
         if is_all or len(rest) >= _LONGEST_MARK:
             break
@@ -184,9 +184,9 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
     """Return whether only white space follows `mark`, which comes next."""
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT, len(mark))
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
-            return not text.strip() and len(text) < _DOUBT_SIGHT
+            return not text.strip() and len(text) < _DOUBT_LOOKAHEAD
         yield
 
 
