@@ -8,9 +8,9 @@ Theory of operation. One pass over a `Cursor`, in four modes:
   not searched again: that keeps the work linear.
 - `AfterCall`: behind a call. What follows decides whether it was one: a marked call must not stand
   within a sentence unless it began with a control token, one without closing mark must be followed
-  by another or by the end, an unmarked one must be the end of the reply and name offered tools only.
-  What was announced as an example never was one. A call that is joined to the next one counts only
-  together with it.
+  by another or by the end, an unmarked one must be the end of the reply and name only offered
+  tools. What was announced as an example never was one. A call that is joined to the next one
+  counts only together with it.
 - `Skipping`: inside a result that the model invented after its own call.
 
 What happened to the calls before (`Siblings`) decides about a call before anything else does.

@@ -306,15 +306,15 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
 def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
-    is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-    if not is_whole:  # not every backslash begins a string
+    if not (yield from cursor.literal(_ESCAPED_QUOTE)):  # not every backslash begins a string
         raise Unreadable
-    while is_whole:
+    while True:
         pieces.append(cursor.pass_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
+        is_text = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # the quote is escaped
+        if not (is_whole and is_text):
             break
         pieces.append(_ESCAPED_QUOTE)
     once = decode("".join(pieces), '"')
