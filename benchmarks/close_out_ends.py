@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.load.languages import objects_in
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.guardrails.close_out import CloseOut, find_cause
@@ -39,7 +40,7 @@ def count_ends(lines: Iterable[JsonObject]) -> dict[str, EndCounts]:
         counts = found.setdefault(str(line.get("category")), EndCounts())
         is_right = line.get("entry_right") is True
         counts.turns[is_right] += 1
-        counts.asked[is_right] += is_asked(_objects(line.get("messages")))
+        counts.asked[is_right] += is_asked(objects_in(line.get("messages")))
     return found
 
 
@@ -79,7 +80,7 @@ def _message(said: JsonObject) -> Message:
     text = str(said.get("content") or "")
     match said.get("role"):
         case "assistant":
-            return assistant_message(text, tuple(map(_call, _objects(said.get("tool_calls")))))
+            return assistant_message(text, tuple(map(_call, objects_in(said.get("tool_calls")))))
         case "tool":
             return tool_result(str(said.get("tool_call_id")), text)
         case _:
@@ -90,7 +91,3 @@ def _call(call: JsonObject) -> ToolCall:
     function = call.get("function")
     named = function if isinstance(function, dict) else {}
     return ToolCall(str(call.get("id")), str(named.get("name")), str(named.get("arguments")))
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -18,6 +18,7 @@ from gguf import GGUFWriter, TokenType
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.demo.chat_template import chat_template
+from temper_evals.demo.vocabulary import byte_alphabet
 
 _CHATML = r"""
 {%- if tools %}
@@ -137,14 +138,7 @@ def spoken_words(most: int = 3000) -> Words:
     return Words(tuple(tokens), tuple(merges))
 
 
-def _byte_alphabet() -> dict[int, str]:
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = {byte: chr(byte) for byte in printable}
-    return alphabet | {byte: chr(256 + place) for place, byte in enumerate(others)}
-
-
-_ALPHABET = _byte_alphabet()
+_ALPHABET = byte_alphabet()
 
 
 def build_silent_model(path: Path, template: str, words: Words, *, context_tokens: int) -> None:

@@ -13,12 +13,7 @@ from pathlib import Path
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import (
-    Judgement,
-    PlannedCall,
-    Transcript,
-    World,
-)
+from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 
 _PREFIX = "BFCL_v4_"
 _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}

@@ -17,13 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from temper_evals.scenarios.scenario import (
-    Judgement,
-    PlannedCall,
-    ToolFailed,
-    Transcript,
-    World,
-)
+from temper_evals.scenarios.scenario import Judgement, PlannedCall, ToolFailed, Transcript, World
 
 _PLACE = Path("tests/eval/scenarios/__init__.py")
 _MODULE = "proxy_evals_forge_scenarios"

@@ -222,10 +222,7 @@ class TemperRunners:
         environment = environment_of(values)
         if key := key_of(self.target):  # what is known of the model is asked for with it, too
             environment["TEMPER_BACKEND__API_KEY"] = key
-        async with (
-            temper_in_front(self.target, environment) as temper,
-            make_client() as client,
-        ):
+        async with temper_in_front(self.target, environment) as temper, make_client() as client:
             loop = AgentLoop(client, temper)
             yield KeptRuns(CaseRunner(self.records, self.bed, describe(values), loop))
 

@@ -17,7 +17,7 @@ class Language:
 
 def _as_messages(body: JsonObject) -> JsonObject:
     """Write a request as clients of Anthropic do: results are blocks of the user's."""
-    system, *others = _objects(body["messages"])
+    system, *others = objects_in(body["messages"])
     tools: list[JsonValue] = [
         {
             "name": tool["name"],
@@ -48,7 +48,7 @@ def _message(message: JsonObject) -> JsonObject:
 
 def _as_responses(body: JsonObject) -> JsonObject:
     """Write a request as Codex does: messages, calls and results are items of one list."""
-    system, *others = _objects(body["messages"])
+    system, *others = objects_in(body["messages"])
     items: list[JsonValue] = [item for message in others for item in _items(message)]
     tools: list[JsonValue] = [{"type": "function", **tool} for tool in _functions(body)]
     said: JsonObject = {"instructions": system["content"], "input": items, "store": False}
@@ -58,7 +58,7 @@ def _as_responses(body: JsonObject) -> JsonObject:
 
 def _as_ollama(body: JsonObject) -> JsonObject:
     """Write a request as clients of Ollama do: arguments are objects."""
-    said: JsonObject = {"messages": [*map(_spoken, _objects(body["messages"]))]}
+    said: JsonObject = {"messages": [*map(_spoken, objects_in(body["messages"]))]}
     rest: JsonObject = {"model": body["model"], "stream": body["stream"], **said}
     return {**rest, "options": {"temperature": body["temperature"]}, "tools": body["tools"]}
 
@@ -84,17 +84,17 @@ def _items(message: JsonObject) -> list[JsonObject]:
 
 def _calls(message: JsonObject) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
-    for call in _objects(message.get("tool_calls", [])):
-        (function,) = _objects([call["function"]])
+    for call in objects_in(message.get("tool_calls", [])):
+        (function,) = objects_in([call["function"]])
         found.append((str(call["id"]), str(function["name"]), str(function["arguments"])))
     return found
 
 
 def _functions(body: JsonObject) -> list[JsonObject]:
-    return _objects([tool["function"] for tool in _objects(body.get("tools", []))])
+    return objects_in([tool["function"] for tool in objects_in(body.get("tools", []))])
 
 
-def _objects(values: JsonValue) -> list[JsonObject]:
+def objects_in(values: JsonValue) -> list[JsonObject]:
     return [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
 
 

@@ -121,11 +121,6 @@ class _Stage:
             return Subject(Target(self.backend_url))
         plan = self.plan
         situation = Situation(
-            self.backend_url,
-            free_port(),
-            self.scenario.prose,
-            self.folder,
-            plan.peers,
-            plan.temper,
+            self.backend_url, free_port(), self.scenario.prose, self.folder, plan.peers, plan.temper
         )
         return stack.enter_context(subjects.running(name, situation))

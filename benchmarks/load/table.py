@@ -54,10 +54,7 @@ ROWS: dict[str, dict[str, str]] = {
         "ollama_slow_of_chat": "the same: per token of 256 slow streams",
     },
     "large": {"p50": "625 kB request: p50, ms"},
-    "start": {
-        "ready_seconds": "start to first answer, s",
-        "idle_mb": "idle memory, MB",
-    },
+    "start": {"ready_seconds": "start to first answer, s", "idle_mb": "idle memory, MB"},
     "arguments": {
         "total": "10,000-token argument: total, ms",
         "growth": "twice as many: times as long",

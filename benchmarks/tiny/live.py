@@ -121,13 +121,7 @@ async def measure(model: Path, folder: Path, count: int, tell: Callable[[str], N
             tell(f"{progress.arm}: {progress.right} of {progress.done} of {progress.of}")
 
     launch = LaunchPlan(
-        find_program(),
-        model,
-        shipped.WINDOW,
-        _SLOTS,
-        model.stem,
-        gpu_layers=0,
-        extra=shipped.FLAGS,
+        find_program(), model, shipped.WINDOW, _SLOTS, model.stem, gpu_layers=0, extra=shipped.FLAGS
     )
     suite = invented_suite(count)
     digest = f"{count} {guardrails_digest()}"

@@ -36,6 +36,8 @@ _ALL_MODELS = f"{http_backend.MODELS}?limit=1000"
 class Anthropic(http_backend.HttpBackend):
     """Anthropic's API, without passthrough paths; its `connection` sends key and version."""
 
+    takes_tools = True
+
     def __init__(self, connection: BackendClient) -> None:
         super().__init__(connection)
         self._counter = TokenCounter(connection)
@@ -80,17 +82,13 @@ class Anthropic(http_backend.HttpBackend):
         self._listed = self.read_models(await self.fetch(_ALL_MODELS))
         return self._listed
 
-    async def describe(self, model: str) -> Description:
-        try:
-            served = await self.models()
-        except errors.BackendFailed:
-            return Description((model,), is_provisional=True, takes_tools=True)
+    async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
         found = _find(model, served)
         sees = member(found.details, "capabilities", "image_input", "supported") is True
         return Description(
             (found.id,),
             window=as_positive(found.details.get("max_input_tokens")),
-            takes_tools=True,
+            takes_tools=self.takes_tools,
             senses=("vision",) if sees else (),
             engine="Anthropic",
             lacks=self.name_lacks(model, is_only=False),

@@ -138,6 +138,8 @@ class ConnectionPool:
                 addresses = await addresses_of(place.host, place.port)
                 return await first_connected(addresses, self._connect, Connection.close)
         except TimeoutError as error:
+            if loop.time() >= deadline:
+                raise
             raise NotReached("no connection in time") from error
         except (OSError, UnicodeError) as error:  # a name may be too long for a name
             raise NotReached(str(error)) from error

@@ -13,7 +13,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_whole, parse_object
-from proxy.errors import BackendFailed
+from proxy.errors import BackendFailed, BackendTimedOut
 
 COUNT = "/v1/chat/completions/input_tokens"
 COUNT_MESSAGES = "/v1/messages/count_tokens"
@@ -135,21 +135,17 @@ class TokenCounter:
         if self._is_missing(path) or self._is_silent:
             return {}
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
+        within = self._patience.answer
         try:
-            async with (
-                asyncio.timeout(self._patience.answer),
-                self._connection.post(path, body, headers) as answer,
-            ):
-                status = answer.status
-                document = await answer.read(limit)
-        except TimeoutError:
+            answer = await self._connection.fetch(path, body, headers, within=within, limit=limit)
+        except BackendTimedOut:
             self._silent_until = _now() + self._patience.silent
             return {}
         except BackendFailed:
             return {}
-        if status in _MISSING:
+        if answer.status in _MISSING:
             self._missing_until[path] = _now() + self._patience.missing
-        return (parse_object(document) or {}) if 200 <= status < 300 else {}
+        return (parse_object(answer.body) or {}) if 200 <= answer.status < 300 else {}
 
     @property
     def _is_silent(self) -> bool:

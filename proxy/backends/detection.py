@@ -45,7 +45,7 @@ async def detect_kind(
     connection: BackendClient, patience: float | None = None
 ) -> EngineKind | None:
     """Return what answers within `patience` seconds, None if unknown; raises BackendFailed."""
-    listed = await connection.get(MODELS, patience=patience)
+    listed = await connection.fetch(MODELS, within=patience)
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == "llama.cpp":
         return "llama-server"
@@ -125,7 +125,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
 
 async def _ask_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
-        document = await connection.get(path, patience=patience)
+        document = await connection.fetch(path, within=patience)
     except BackendFailed:
         return {}
     return (parse_object(document.body) or {}) if document.status == 200 else {}

@@ -27,7 +27,7 @@ from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
 
 MODELS = "/v1/models"
-HEALTH_SECONDS = 2.0
+_HEALTH_SECONDS = 2.0
 
 _MOST_REFUSALS = 3  # that are acted on for one request
 
@@ -134,6 +134,7 @@ _LONG = 16_384  # characters of one event; more takes so long to read that other
 class HttpBackend(ABC):
     """An engine at an address; a subclass knows its language."""
 
+    takes_tools: bool | None = None  # of any model; None where only a template can tell
     # what is left out, one after the other, where its own parser cannot read a reply
     parsers: tuple[capabilities.Capability, ...] = (capabilities.Capability.TOOLS,)
 
@@ -328,7 +329,7 @@ class HttpBackend(ABC):
         try:
             served = await self.models()
         except errors.BackendFailed:
-            return client.Description((model,), is_provisional=True)
+            return client.Description((model,), is_provisional=True, takes_tools=self.takes_tools)
         return await self.describe_among(served, model)
 
     async def describe_among(
@@ -350,37 +351,33 @@ class HttpBackend(ABC):
     async def probe(self, path: str) -> int | None:
         """Return the status with which a small document comes, None if none comes soon."""
         try:
-            return (await self._connection.get(path, patience=HEALTH_SECONDS)).status
+            return (await self._connection.fetch(path, within=_HEALTH_SECONDS)).status
         except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
         """Return a small JSON object of the engine's own."""
-        return self.object_in(await self._connection.get(path))
+        return self.object_in(await self._connection.fetch(path))
 
     async def read_text(self, path: str, member: str) -> str:
         """Return a text in a small document, "" where there is none; never raises."""
         try:
             return as_text((await self.fetch(path)).get(member))
-        except (errors.BackendFailed, errors.ContextOverflow):
+        except errors.BackendFailed:
             return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
         """Post a small object of its own; returns the one that answers `within` seconds."""
-        try:
-            async with (
-                asyncio.timeout(within),
-                self._connection.post(path, json.dump(body), {}) as answer,
-            ):
-                document = await answer.whole()
-        except TimeoutError as error:
-            raise errors.BackendTimedOut(self.name, "was silent for too long") from error
-        return self.object_in(document)
+        written = json.dump(body)
+        return self.object_in(await self._connection.fetch(path, written, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
-        """Read a small JSON object; raises what a refusal means, and for anything else."""
+        """Read a small JSON object; raises `BackendFailed` for a refusal and for anything else."""
         if not _is_success(document.status):
-            raise self.read_refusal(document)
+            refusal = self.read_refusal(document)
+            if isinstance(refusal, errors.ContextOverflow):  # it was no prompt
+                refusal = errors.BackendRefused(self.name, document.status, refusal.problem)
+            raise refusal
         try:
             value = json.parse(document.body)
         except ValueError as error:

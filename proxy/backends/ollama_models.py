@@ -14,7 +14,7 @@ from proxy.backends.client import BackendModel
 from proxy.backends.http_backend import HttpBackend, models_in
 from proxy.conversation.json import JsonObject
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
-from proxy.errors import BackendFailed, ContextOverflow
+from proxy.errors import BackendFailed
 
 TAGS = "/api/tags"
 SHOW = "/api/show"
@@ -79,7 +79,7 @@ class OllamaModels:
                 told = await self.server.submit(SHOW, {"model": name}, self.patience)
                 fits = await self._largest(name, as_object(told.get("model_info")))
                 self._shown[name] = replace(_read_shown(name, told), fitting=fits)
-            except (BackendFailed, ContextOverflow):
+            except BackendFailed:
                 return None
         return self._shown[name]
 
@@ -137,7 +137,7 @@ class OllamaModels:
     async def unload(self) -> None:
         """Unload the models that were not loaded before Temper came; never raises."""
         for name in sorted(self._ours):
-            with suppress(BackendFailed, ContextOverflow):
+            with suppress(BackendFailed):
                 body: JsonObject = {"model": name, "keep_alive": 0}
                 await self.server.submit(GENERATE, body, min(_FAREWELL, self.patience))
         self._ours.clear()
@@ -148,7 +148,7 @@ class OllamaModels:
             return None
         try:
             models = await self.list_models()
-        except (BackendFailed, ContextOverflow):
+        except BackendFailed:
             return None
         for model in models:
             size = model.details.get("size")
@@ -160,7 +160,7 @@ class OllamaModels:
         """Return the windows of the loaded models, None where Ollama does not say."""
         try:
             found = models_in(await self.server.fetch(RUNNING), "models", "name")
-        except (BackendFailed, ContextOverflow):
+        except BackendFailed:
             return {}
         return {
             _add_tag(one.id): as_positive(one.details.get("context_length")) for one in found or ()

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import msgspec
 
-from proxy import bounds
 from proxy.backends.capabilities import Capability, Lacks, directives_without, without
 from proxy.backends.client import BackendModel, Description, Headers, Health
 from proxy.backends.counting import TokenCounter
@@ -238,19 +237,14 @@ class AdaptiveEngine(OpenAICompatible):
     async def _probe(self, model: str, name: str) -> bool | None:
         """Return what an answer shows; None where there is none that does."""
         probe = PROBES[name]
+        body = write_probe(probe, self._pinned or model)
         try:
-            async with (
-                asyncio.timeout(_PROBE_SECONDS),
-                self._connection.post(
-                    probe.path, write_probe(probe, self._pinned or model), {}
-                ) as answer,
-            ):
-                status, body = answer.status, await answer.read(bounds.DOCUMENT_BYTES)
-        except (TimeoutError, BackendFailed):
+            answer = await self._connection.fetch(probe.path, body, within=_PROBE_SECONDS)
+        except BackendFailed:
             return None
-        if status >= 500 or status in _NO_ANSWER:
+        if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
-        honoured = status < 300 and probe.shows(documents_in(body))
+        honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learnt.note(model, name, is_honoured=honoured)
         logger.info("%s, %r: %s: %s", self.name, model, probe.says, "yes" if honoured else "no")
         return honoured

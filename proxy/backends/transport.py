@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import MappingProxyType
 
 import httpx
 
@@ -111,6 +112,7 @@ class BackendResponse:
         idle: float | None,
     ) -> None:
         self._client = client
+        self._pool = client.documents if idle is None else client.questions
         self._head, self._body = head, body
         self._received = 0
         self._idle = idle
@@ -121,7 +123,7 @@ class BackendResponse:
     async def __aenter__(self) -> "BackendResponse":
         client = self._client
         try:
-            self._connection = await client.pool.send(self._head, self._body, self._deadline)
+            self._connection = await self._pool.send(self._head, self._body, self._deadline)
         except _FAILURES as error:
             failure = translate(client.name, error, mid_reply=False)
             if isinstance(failure, errors.BackendSpokeNonsense):
@@ -130,14 +132,14 @@ class BackendResponse:
         # only what is read whole may come compressed: a document or an error
         is_whole = self._idle is None or self.status >= HTTPStatus.BAD_REQUEST
         if not is_whole and self._connection.header(_ENCODING) not in _PLAIN:
-            client.pool.release(self._connection)
+            self._pool.release(self._connection)
             raise errors.BackendSpokeNonsense(
                 client.name, "sent a compressed body nobody asked for"
             )
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._client.pool.release(self._connection)
+        self._pool.release(self._connection)
         if isinstance(error, errors.BackendSpokeNonsense):
             self._redact(error)
 
@@ -182,22 +184,16 @@ class BackendResponse:
 
         self._connection.set_sink(take, self._idle or 0.0)
 
-    async def read(self, limit: int) -> bytes:
-        """Return the first `limit` bytes of the body."""
-        body = bytearray()
-        while len(body) < limit and (chunk := await self.next_chunk()):
-            body += chunk
-        return bytes(body[:limit])
-
-    async def whole(self) -> WholeResponse:
-        """Return all of it, a small document: at most `bounds.DOCUMENT_BYTES` bytes."""
-        body = await self.read(bounds.DOCUMENT_BYTES)
+    async def whole(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
+        """Return all of it, a small document: at most `limit` bytes."""
+        received = bytearray()
+        while len(received) < limit and (chunk := await self.next_chunk()):
+            received += chunk
+        body = bytes(received[:limit])
         if self._connection.header(_ENCODING) not in _PLAIN:
             try:
-                # gzip or deflate, whichever it is
-                body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(
-                    body, bounds.DOCUMENT_BYTES
-                )
+                gzip_or_deflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+                body = gzip_or_deflate.decompress(body, limit)
             except zlib.error:
                 body = b""
         if self.status >= HTTPStatus.BAD_REQUEST:
@@ -256,10 +252,14 @@ class BackendClient:
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
-        self.pool = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
+        # A question is sent again if a connection that was used before has ended meanwhile. So
+        # that only other questions can have used it, documents have connections of their own.
+        self.questions = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
+        self.documents = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 
     async def close(self) -> None:
-        self.pool.close()
+        self.questions.close()
+        self.documents.close()
 
     def post(
         self,
@@ -280,12 +280,23 @@ class BackendClient:
         head = self._head(method, path, own, len(body))
         return BackendResponse(self, head, body, first_byte=first_byte, idle=idle)
 
-    async def get(self, path: str, *, patience: float | None = None) -> WholeResponse:
-        """Fetch a small document, all of it within `patience` seconds."""
-        within = self._timeouts.lookup if patience is None else patience
-        head = self._head("GET", path, self._allow_headers({}), 0)
-        async with BackendResponse(self, head, b"", first_byte=within, idle=None) as answer:
-            return await answer.whole()
+    async def fetch(
+        self,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        within: float | None = None,
+        limit: int = bounds.DOCUMENT_BYTES,
+    ) -> WholeResponse:
+        """Fetch a small document, all of it `within` so many seconds; a JSON `body` is posted."""
+        own = self._allow_headers(headers)
+        if body:
+            own["content-type"] = "application/json"
+        head = self._head("POST" if body else "GET", path, own, len(body))
+        first_byte = self._timeouts.lookup if within is None else within
+        async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
+            return await answer.whole(limit)
 
     def _allow_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key

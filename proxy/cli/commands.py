@@ -230,7 +230,7 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
 
     own = BackendClient(address.url)
     with contextlib.suppress(BackendFailed):  # Temper ends already
-        readiness = await own.get("/readyz", patience=30.0)
+        readiness = await own.fetch("/readyz", within=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
             logger.warning(_BACKEND_PROBLEM, address.backend, state)

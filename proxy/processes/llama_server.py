@@ -145,7 +145,7 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
 
 async def _status(client: BackendClient, path: str) -> int | None:
     try:
-        return (await client.get(path, patience=_ANSWER_SECONDS)).status
+        return (await client.fetch(path, within=_ANSWER_SECONDS)).status
     except BackendFailed:
         return None
 

@@ -75,7 +75,7 @@ def cut(pieces: Sequence[str], length: int, taken: set[str]) -> list[str]:
     return chunks
 
 
-def _byte_alphabet() -> dict[int, str]:
+def byte_alphabet() -> dict[int, str]:
     """Map every byte to the printable character that stands for it in a token."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -83,7 +83,7 @@ def _byte_alphabet() -> dict[int, str]:
     return alphabet | {byte: chr(256 + place) for place, byte in enumerate(others)}
 
 
-_ALPHABET = _byte_alphabet()
+_ALPHABET = byte_alphabet()
 
 
 def _spell(text: str) -> str:

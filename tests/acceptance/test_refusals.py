@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.load.languages import objects_in
 from proxy.api.app import ServerOptions
 from proxy.backends.capabilities import Capability
 from proxy.backends.http_backend import HttpBackend
@@ -20,6 +21,7 @@ from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_object
 from proxy.doctor.exchanges import refusals
 from proxy.doctor.target import Target
 from proxy.profiles.files import load_profiles
@@ -28,7 +30,7 @@ from proxy.profiles.recognition import Evidence
 from proxy.settings import Settings
 from tests.fakes import spoken
 from tests.fakes.front import Front, in_front_of, temper
-from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, as_object, ask, objects_in, post
+from tests.fakes.languages import EVERYWHERE, PATHS, Chat, Got, ask, post
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend, refuses
 from tests.fakes.scripts import run_on_call
 from tests.fakes.sockets import listening

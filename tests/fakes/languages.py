@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from benchmarks.load.languages import objects_in
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import as_object
 from tests.fakes.front import Front
 
 PICTURE = "iVBORw0KGgo="
@@ -189,11 +191,3 @@ class Found:
         said = item.get("content") if item["type"] == "message" else None
         for part in objects_in(said):
             self.text += f"{part.get('text') or ''}"
-
-
-def as_object(value: JsonValue) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def objects_in(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -64,8 +64,8 @@ async def test_where_only_values_are_wrong_nothing_can_be_gained(tmp_path: Path)
 
 
 def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path: Path) -> None:
-    folder, runs = tmp_path / "out", 2 * 12 * 12
-    flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "12")
+    folder, runs = tmp_path / "out", 2 * 12 * 5
+    flags = ("--family", "single", "--family", "chain", "--arms", "direct,ceiling", "--seeds", "5")
     process = Program(
         [*COMMAND, "eval", *flags, "--pace", "0", "--output", str(folder)],
         stderr=subprocess.DEVNULL,

@@ -55,10 +55,7 @@ def test_a_failing_first_attempt_is_the_clients_to_know() -> None:
 
 def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
     backend = ScriptedBackend(
-        [
-            [TextDelta("Prose."), ReplyFinished("stop")],
-            [BackendUnavailable("scripted", "is down")],
-        ]
+        [[TextDelta("Prose."), ReplyFinished("stop")], [BackendUnavailable("scripted", "is down")]]
     )
     assert collect(make_turn(), backend) == [TextDelta("Prose."), ReplyFinished("stop")]
 

@@ -38,10 +38,7 @@ from proxy import errors
             errors.RequestTimedOut(30),
             "The request body did not arrive within 30 s (server.body_seconds)",
         ),
-        (
-            errors.NotJson(),
-            "content-type: Send JSON, and say so: 'Content-Type: application/json'",
-        ),
+        (errors.NotJson(), "content-type: Send JSON, and say so: 'Content-Type: application/json'"),
         (
             errors.HostNotAllowed(),
             "host: This server does not go by that name: call it by its address, or have its "

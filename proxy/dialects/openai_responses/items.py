@@ -229,7 +229,7 @@ class ItemReader:
         """Make one message of what the assistant says in a row."""
         said, has_spoken = self._said, self._has_spoken
         self._said, self._has_spoken = [], False
-        if len(said) == 1:
+        if len(said) == 1:  # which may have been written for an earlier request
             self._history.extend(said[0].entries)
             return
         entries = [one for item in said for one in item.entries]
@@ -286,7 +286,7 @@ def _thoughts(members: Members) -> _Item:
 
 def _call(kind: ToolKind, members: Members) -> HistoryCall:
     name = members.need("name").text() if kind in NAMED_KINDS else own_text(kind.value)
-    if kind in NAMED_KINDS and "namespace" in members:
+    if "namespace" in members:
         name = own_text(flat_name(members.word("namespace"), name.text))
     return HistoryCall(members.text("call_id"), name, arguments_in(kind, members))
 
@@ -318,9 +318,8 @@ def _other(kind: str, members: Members) -> _Item:
         return _Item()
     facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
     text = remains_of(kind, members)
-    if text is None:
-        return _Item(facts=facts)
-    return _Item([assistant_entry([text])], facts, is_spoken=True)
+    said = [] if text is None else [assistant_entry([text])]
+    return _Item(said, facts, is_spoken=bool(said))
 
 
 def remains_of(kind: str, members: Members) -> JsonText | None:

@@ -55,10 +55,7 @@ def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
 
 def test_a_program_with_a_loop_of_its_own_can_have_one_too() -> None:
     async def run(url: str) -> str:
-        async with (
-            local_server(url) as server,
-            httpx.AsyncClient(trust_env=False) as client,
-        ):
+        async with local_server(url) as server, httpx.AsyncClient(trust_env=False) as client:
             headers = {"authorization": f"Bearer {server.api_key}"}
             answer = await client.post(
                 f"{server.url}/v1/chat/completions", json=ASKED, headers=headers

@@ -76,11 +76,7 @@ def test_a_result_says_in_plain_json_how_it_went(stop: Stop) -> None:
 
 def test_usage_is_added_up_as_far_as_it_was_told() -> None:
     first = UsageReported(
-        {
-            "prompt_tokens": 10,
-            "completion_tokens": 2,
-            "prompt_tokens_details": {"cached_tokens": 7},
-        }
+        {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 7}}
     )
     assert usage_of([first, first, UsageReported({})]) == Usage(3, 20, 4, 14)
     assert usage_of([]) == Usage()

@@ -70,10 +70,7 @@ async def test_what_is_said_and_done_is_shown_as_it_comes() -> None:
 
 
 async def test_it_can_be_read_to_its_end_only_once_and_then_is_empty() -> None:
-    async with (
-        scripted(says("Hi.")) as (model, _),
-        Agent(model).stream("Hi") as stream,
-    ):
+    async with scripted(says("Hi.")) as (model, _), Agent(model).stream("Hi") as stream:
         assert len([event async for event in stream]) == 4
         assert [event async for event in stream] == []
 

@@ -119,10 +119,7 @@ async def test_nothing_goes_on_when_all_have_left_and_the_key_is_free_again() ->
 
 @pytest.mark.parametrize(
     "endpoint",
-    [
-        Endpoint(status=503, kind=JSON),
-        Endpoint(pieces=(PIECE, b'data: {"error": {}}\n\n')),
-    ],
+    [Endpoint(status=503, kind=JSON), Endpoint(pieces=(PIECE, b'data: {"error": {}}\n\n'))],
     ids=["a status", "an event"],
 )
 async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
@@ -135,9 +132,7 @@ async def test_an_error_is_not_kept(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")],
-    ids=["body", "wish"],
+    "other", [client(body=b'{"a":1}'), client(x_temper_text_policy="accept")], ids=["body", "wish"]
 )
 async def test_another_request_under_the_same_key_is_refused(other: HandMadeClient) -> None:
     endpoint = Endpoint()

@@ -1,6 +1,6 @@
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -21,7 +21,6 @@ from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.fakes.servers import Server
-from tests.patience import PATIENCE_SECONDS
 
 
 class Letters:
@@ -64,9 +63,7 @@ class Answer:
         return self.rest(failure)
 
 
-async def batches(
-    *steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event,
-) -> ReplyEvents:
+async def batches(*steps: ReplyEvent | list[ReplyEvent] | Exception | asyncio.Event) -> ReplyEvents:
     for step in steps:
         if isinstance(step, asyncio.Event):
             await step.wait()
@@ -424,39 +421,31 @@ class World:
             await self.sent.get()
 
 
-def run(
-    scene: Callable[[World], Coroutine[None, None, None]], timeouts: StreamTimeouts | None = None
-) -> World:
-    async def with_patience() -> World:
-        world = World(timeouts or StreamTimeouts())
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await scene(world)
-            await world.fleet.close()
-        return world
-
-    return asyncio.run(with_patience())
+@asynccontextmanager
+async def waiting_for_a_model(timeouts: StreamTimeouts | None = None) -> AsyncGenerator[World]:
+    world = World(timeouts or StreamTimeouts())
+    yield world
+    await world.fleet.close()
 
 
-def test_a_short_wait_sends_nothing() -> None:
-    async def scene(world: World) -> None:
+async def test_a_short_wait_sends_nothing() -> None:
+    async with waiting_for_a_model() as world:
         world.server.finish()
         await world.wait(STREAMED)
         assert (world.client.got, world.stream.encoder) == ([], None)
         await world.connection.send(START)
+    assert world.client.got == [START]
 
-    assert run(scene).client.got == [START]
 
-
-def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
-    async def scene(world: World) -> None:
+async def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         with world.fleet.lease("b"):
             waiting = asyncio.create_task(world.wait(STREAMED))
             await world.sends(3)
         world.server.finish()
         await waiting
         await world.connection.send(BODY)
-
-    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
+    client = world.client
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
@@ -467,19 +456,18 @@ def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() -> None:
     assert client.answer.endswith(b"rest")
 
 
-def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
-    async def scene(world: World) -> None:
+async def test_a_stream_begins_long_before_its_first_sign_of_life() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=600.0)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
         world.server.finish()
         await waiting
-
-    client = run(scene, StreamTimeouts(keep_alive=600.0)).client
+    client = world.client
     assert client.answer.startswith(b": loading a\n\ndata: ")
 
 
-def test_a_client_that_does_not_stream_just_waits() -> None:
-    async def scene(world: World) -> None:
+async def test_a_client_that_does_not_stream_just_waits() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.0001)) as world:
         waiting = asyncio.create_task(world.wait(WHOLE))
         for _ in range(50):
             await asyncio.sleep(0)
@@ -487,45 +475,38 @@ def test_a_client_that_does_not_stream_just_waits() -> None:
         await waiting
         assert world.client.got == []
 
-    run(scene, StreamTimeouts(keep_alive=0.0001))
-
 
 @pytest.mark.parametrize("request_", [STREAMED, WHOLE])
-def test_no_one_waits_for_longer_than_allowed(request_: Request) -> None:
-    async def scene(world: World) -> None:
+async def test_no_one_waits_for_longer_than_allowed(request_: Request) -> None:
+    async with waiting_for_a_model(StreamTimeouts(load_wait=0.001)) as world:
         with pytest.raises(BackendUnavailable) as raised:
             await world.wait(request_)
         assert raised.value.loading
         assert world.client.got == []
 
-    run(scene, StreamTimeouts(load_wait=0.001))
 
-
-def test_a_model_that_cannot_be_loaded_ends_the_wait() -> None:
-    async def scene(world: World) -> None:
+async def test_a_model_that_cannot_be_loaded_ends_the_wait() -> None:
+    async with waiting_for_a_model() as world:
         world.server.finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed):
             await world.wait(STREAMED)
 
-    run(scene)
 
-
-def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
-    async def scene(world: World) -> None:
+async def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
         world.server.finish()
         await waiting
         assert await world.stream.fail(BackendUnavailable("b", "has gone"))
-
-    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
+    client = world.client
     assert client.status == 200
     assert b'data: {"error":{"message":"The backend b has gone.' in client.answer
     assert not client.got[-1].get("more_body", False)
 
 
-def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
-    async def scene(world: World) -> None:
+async def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         assert not await world.stream.fail(TemperError())
         assert world.client.got == []
         waiting = asyncio.create_task(world.wait(STREAMED))
@@ -534,31 +515,27 @@ def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:
         await waiting
         assert await world.stream.fail(TemperError())
         assert not await world.stream.fail(TemperError())
-
-    client = run(scene, StreamTimeouts(keep_alive=0.001)).client
+    client = world.client
     assert client.answer.count(b'data: {"error":') == 1
     assert client.answer.endswith(b"\n\n")
     assert not client.got[-1].get("more_body", False)
 
 
-def test_a_stream_that_has_an_end_gets_no_other() -> None:
-    async def scene(world: World) -> None:
+async def test_a_stream_that_has_an_end_gets_no_other() -> None:
+    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.sends(2)
         world.server.finish()
         await waiting
         await world.connection.send(BODY)
         assert not await world.stream.fail(TemperError())
+    assert world.client.answer.endswith(b"rest")
 
-    assert run(scene, StreamTimeouts(keep_alive=0.001)).client.answer.endswith(b"rest")
 
-
-def test_a_client_that_leaves_ends_the_wait() -> None:
-    async def scene(world: World) -> None:
+async def test_a_client_that_leaves_ends_the_wait() -> None:
+    async with waiting_for_a_model() as world:
         waiting = asyncio.create_task(world.wait(STREAMED))
         await world.server.wanted.wait()
         world.client.leaves.set()
         with pytest.raises(ClientDisconnect):
             await waiting
-
-    run(scene)

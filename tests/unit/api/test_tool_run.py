@@ -42,11 +42,7 @@ CALL: list[ReplyEvent | TemperError] = [
     ToolCallArgumentsDelta(0, "{}"),
     ReplyFinished("tool_calls"),
 ]
-PROSE: list[ReplyEvent | TemperError] = [
-    ReplyStarted(),
-    TextDelta("Hello"),
-    ReplyFinished("stop"),
-]
+PROSE: list[ReplyEvent | TemperError] = [ReplyStarted(), TextDelta("Hello"), ReplyFinished("stop")]
 
 
 FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("found")})

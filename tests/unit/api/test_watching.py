@@ -137,9 +137,7 @@ async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> No
         assert event[0] == "requests"
 
 
-async def test_what_other_workers_count_is_told_though_nothing_happens_here(
-    tmp_path: Path,
-) -> None:
+async def test_what_other_workers_count_is_told_though_nothing_happens_here(tmp_path: Path) -> None:
     now = [0.0]
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
     shared = SharedCounts(WorkerPlace(2, tmp_path))

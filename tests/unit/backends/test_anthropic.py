@@ -6,11 +6,7 @@ import pytest
 import respx
 from msgspec.structs import replace
 
-from proxy.backends.anthropic import (
-    KEY_HEADER,
-    VERSION_HEADER,
-    Anthropic,
-)
+from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER, Anthropic
 from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.refusals import Refusal
 from proxy.backends.transport import BackendClient
@@ -107,18 +103,10 @@ STARTED = stream(
     },
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     {"type": "ping"},
-    {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "text_delta", "text": "Hello"},
-    },
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
 )
 ENDED = stream(
-    {
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"output_tokens": 2},
-    },
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
     {"type": "message_stop"},
 )
 

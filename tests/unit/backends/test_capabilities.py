@@ -33,10 +33,7 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
         (question(tool_choice=NamedTool("get_weather")), {}),
         (question(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
         (question(schema=SCHEMA, parsing=Parsing.OURS), {"tool_choice": "required"}),
-        (
-            question(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS),
-            {"tool_choice": "none"},
-        ),
+        (question(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS), {"tool_choice": "none"}),
     ],
 )
 def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
@@ -176,20 +173,12 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
         (question(), set(), {}),
         (question(), {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {}),
         (NAMED, {Capability.NAMED_CHOICE}, {"tool_choice": "required"}),
-        (
-            NAMED,
-            {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE},
-            {"tool_choice": "auto"},
-        ),
+        (NAMED, {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
         (REQUIRED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
         (CONSTRAINED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
         (question(tool_choice=ToolUse.NONE), set(Capability), {"tool_choice": "none"}),
         (question(), {Capability.TOOL_PARSER}, {"tool_choice": "none"}),
-        (
-            CONSTRAINED,
-            {Capability.TOOL_PARSER},
-            {"tool_choice": "none", "response_format": FORM},
-        ),
+        (CONSTRAINED, {Capability.TOOL_PARSER}, {"tool_choice": "none", "response_format": FORM}),
         (question(has_tools=False), set(Capability), {}),
         (replace(question(), calls_singly=True), {Capability.PARALLEL_CHOICE}, {}),
         (limited("max_tokens"), {Capability.PLAIN_LIMIT}, {"max_completion_tokens": 9}),
@@ -233,12 +222,7 @@ def last_attempt(*due: Tool) -> Question:
             "required",
             False,
         ),
-        (
-            last_attempt(PICK),
-            {Capability.BOUND_ARGUMENTS, Capability.STRICT_TOOLS},
-            "none",
-            True,
-        ),
+        (last_attempt(PICK), {Capability.BOUND_ARGUMENTS, Capability.STRICT_TOOLS}, "none", True),
         (replace(last_attempt(), schema=SCHEMA), {Capability.BOUND_ARGUMENTS}, "none", True),
         (last_attempt(PICK), {*_UNBOUND}, "required", None),
         (last_attempt(PICK), set(), "required", None),

@@ -306,6 +306,11 @@ async def test_a_connection_that_takes_too_long_is_not_reached() -> None:
         await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
 
 
+async def test_a_deadline_that_passes_before_there_is_a_connection_is_one() -> None:
+    with pytest.raises(TimeoutError):
+        await ConnectionPool(Endpoint("127.0.0.1", 1), SOON).send(b"", b"", 0.0)
+
+
 def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
@@ -351,8 +356,7 @@ async def test_a_line_with_something_unread_is_not_used_again() -> None:
     line = Connection(loop)
     line.connection_made(transport)
     loop.call_soon(
-        line.data_received,
-        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size,
+        line.data_received, b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size
     )
     await line.begin(HEAD, b"{}", later())
     assert line.is_over

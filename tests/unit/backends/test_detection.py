@@ -91,10 +91,7 @@ OLLAMA: JsonObject = {"/api/version": {"version": "0.33.0"}}
 @pytest.mark.parametrize(
     ("answers", "found"),
     [
-        (
-            ({"/v1/models": LLAMA}, {"/v1/models": LLAMA}),
-            FoundServer(URLS[0], "llama-server"),
-        ),
+        (({"/v1/models": LLAMA}, {"/v1/models": LLAMA}), FoundServer(URLS[0], "llama-server")),
         ((STRANGER, {"/v1/models": LLAMA}, OLLAMA), FoundServer(URLS[1], "llama-server")),
         ((STRANGER, STRANGER, OLLAMA), FoundServer(URLS[2], "ollama")),
         ((STRANGER,), None),
@@ -183,12 +180,7 @@ class Place:
 
 
 @pytest.mark.parametrize(
-    ("served", "kind"),
-    [
-        (LLAMA_of_detected, "llama-server"),
-        (VLLM, "openai"),
-        ({}, "openai"),
-    ],
+    ("served", "kind"), [(LLAMA_of_detected, "llama-server"), (VLLM, "openai"), ({}, "openai")]
 )
 async def test_the_first_question_finds_out_whom_it_is_put_to(
     served: JsonObject, kind: EngineKind

@@ -164,6 +164,14 @@ HEADERS = {"x-request-id": "req_1", "x-conversation-id": "7"}
 KEY = "canary-0123456789"
 
 
+async def test_a_document_overflows_no_window() -> None:
+    error = {"error": {"message": "too long", "type": "exceed_context_size_error"}}
+    wire = httpx.MockTransport(lambda _: httpx.Response(400, json=error))
+    engine = LetterEngine(BackendClient("http://host", pool=MockedPool(wire)))
+    with pytest.raises(BackendRefused, match="too long"):
+        await engine.fetch("/props")
+
+
 def relay(response: httpx.Response) -> tuple[list[bytes], respx.Route]:
     routes = respx.MockRouter()
     route = routes.post("http://host/v1/completions").mock(return_value=response)

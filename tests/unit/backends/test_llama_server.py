@@ -22,12 +22,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
-from proxy.errors import (
-    BackendRefused,
-    BackendTimedOut,
-    BackendUnavailable,
-    InvalidRequest,
-)
+from proxy.errors import BackendRefused, BackendTimedOut, BackendUnavailable, InvalidRequest
 from tests.fakes.backend import every
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
@@ -162,12 +157,7 @@ def test_a_reply_that_becomes_unreadable_ends_there(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        (500, "Context size has been exceeded."),
-        (400, MISMATCH),
-        (503, OLDER),
-    ],
+    ("status", "message"), [(500, "Context size has been exceeded."), (400, MISMATCH), (503, OLDER)]
 )
 def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
     backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
@@ -204,9 +194,7 @@ def test_a_server_that_is_loading_its_model_says_so() -> None:
 
 
 def loading_server(
-    answers: list[httpx.Response | Exception],
-    health: list[int],
-    path: str = "/v1/chat/completions",
+    answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
     """Make a server whose answers come one after the other; the last health stays."""
     routes = respx.MockRouter()
@@ -290,10 +278,7 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             },
             Description(("a",), slots=4, window=8192),
         ),
-        (
-            {"model_alias": "a", "default_generation_settings": {"n_ctx": 0}},
-            Description(("a",)),
-        ),
+        ({"model_alias": "a", "default_generation_settings": {"n_ctx": 0}}, Description(("a",))),
         (
             {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
             Description(("asked",)),

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.capabilities import Capability, is_unreadable, suspects
 from proxy.backends.client import BackendModel, Description, Health
-from proxy.backends.ollama import (
-    Ollama,
-    OllamaOverrides,
-)
+from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue

@@ -6,13 +6,7 @@ from msgspec.structs import replace
 
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
-from proxy.backends.client import (
-    BackendModel,
-    ChatBackend,
-    Description,
-    Health,
-    ReplyEvents,
-)
+from proxy.backends.client import BackendModel, ChatBackend, Description, Health, ReplyEvents
 from proxy.backends.pool import Member, Pool, PoolTimeouts, order_members, pin
 from proxy.conversation.replies import (
     EventSink,

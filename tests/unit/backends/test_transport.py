@@ -21,12 +21,7 @@ from proxy.backends.connection_pool import (
     NotReached,
     PeerLost,
 )
-from proxy.backends.transport import (
-    BackendClient,
-    Timeouts,
-    WholeResponse,
-    root_of,
-)
+from proxy.backends.transport import BackendClient, Timeouts, WholeResponse, root_of
 from proxy.errors import (
     BackendFailed,
     BackendSpokeNonsense,
@@ -148,7 +143,7 @@ def mocked(routes: respx.MockRouter, api_key: str = "") -> BackendClient:
 
 async def fetch(connection: BackendClient, headers: dict[str, str]) -> bytes:
     async with connection.post("/v1/x", b"{}", headers) as answer:
-        return await answer.read(100)
+        return (await answer.whole()).body
 
 
 CLIENT_HEADERS = {
@@ -200,14 +195,14 @@ def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     routes = router()
     routes.get("http://host/x").respond(302, headers={"location": "http://host/y"})
 
-    assert asyncio.run(mocked(routes).get("/x")).status == 302
+    assert asyncio.run(mocked(routes).fetch("/x")).status == 302
 
 
 def test_a_small_document_comes_whole_with_its_status() -> None:
     routes = router()
     routes.get("http://host/x").respond(429, text="later", headers={"retry-after": "7"})
 
-    assert asyncio.run(mocked(routes).get("/x")) == WholeResponse(429, b"later", "7")
+    assert asyncio.run(mocked(routes).fetch("/x")) == WholeResponse(429, b"later", "7")
 
 
 class Sent(httpx.AsyncByteStream):
@@ -239,7 +234,7 @@ def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
     routes = router()
     routes.get("http://host/x").respond(500, stream=Endless())
 
-    assert len(asyncio.run(mocked(routes).get("/x")).body) == bounds.DOCUMENT_BYTES
+    assert len(asyncio.run(mocked(routes).fetch("/x")).body) == bounds.DOCUMENT_BYTES
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "nul\0", "carriage\r"])
@@ -531,10 +526,7 @@ def test_an_address_that_cannot_be_asked_is_the_operators_mistake(written: str) 
 
 
 REFUSED = b'{"error": {"message": "too long"}}'
-PACKED = {
-    "gzip": gzip.compress(REFUSED),
-    "deflate": zlib.compress(REFUSED),
-}
+PACKED = {"gzip": gzip.compress(REFUSED), "deflate": zlib.compress(REFUSED)}
 
 
 def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_read() -> None:
@@ -545,7 +537,7 @@ def test_of_a_document_that_unpacks_without_end_no_more_is_unpacked_than_may_be_
     routes.get("http://host/x").respond(200, stream=Sent(packed), headers=headers)
     tracemalloc.start()
     try:
-        document = asyncio.run(mocked(routes).get("/x"))
+        document = asyncio.run(mocked(routes).fetch("/x"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

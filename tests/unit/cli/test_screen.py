@@ -112,8 +112,7 @@ def test_every_stage_has_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")],
+    ("seconds", "told"), [(0.25, "0.2 s"), (12.0, "12 s"), (120.0, "2 min"), (7300.0, "2 h 1 min")]
 )
 def test_a_duration_is_short(seconds: float, told: str) -> None:
     assert duration(seconds) == told

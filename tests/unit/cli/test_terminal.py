@@ -116,11 +116,7 @@ def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
         terminal.follow(StartProgress("qwen3", "ready"))
     assert isinstance(shown.file, StringIO)
     told = shown.file.getvalue().splitlines()
-    assert told[:-1] == [
-        "llama-server: starting",
-        "llama-server: loading",
-        "llama-server: ready",
-    ]
+    assert told[:-1] == ["llama-server: starting", "llama-server: loading", "llama-server: ready"]
     assert told[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 

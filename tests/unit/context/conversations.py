@@ -10,12 +10,7 @@ from proxy.context.replay import Rules
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.messages import (
-    Message,
-    assistant_message,
-    tool_result,
-    user_message,
-)
+from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.tools import Tool, ToolCall
 from tests.fakes.histories import call, called, result, said
 

@@ -1,12 +1,6 @@
 import pytest
 
-from proxy.context.message_sizes import (
-    MEDIUM,
-    MessageSizes,
-    countable,
-    key_of_tools,
-    weight,
-)
+from proxy.context.message_sizes import MEDIUM, MessageSizes, countable, key_of_tools, weight
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool

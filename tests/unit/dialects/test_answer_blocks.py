@@ -60,13 +60,7 @@ def test_what_says_nothing_opens_no_block() -> None:
 
 def test_a_call_that_is_streamed_is_closed_by_the_next() -> None:
     steps, rest = blocks(started(0), wrote(0, ""), wrote(0, "{}"), started(1, None), wrote(1, "{"))
-    assert steps == [
-        call(0),
-        BlockDelta("{}"),
-        BlockStopped(),
-        call(1, "toolu_1"),
-        BlockDelta("{"),
-    ]
+    assert steps == [call(0), BlockDelta("{}"), BlockStopped(), call(1, "toolu_1"), BlockDelta("{")]
     assert rest == [BlockStopped()]
 
 

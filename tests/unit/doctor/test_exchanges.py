@@ -34,10 +34,7 @@ async def test_an_unanswered_prompt_tells_nothing_of_cache_and_count() -> None:
 
 async def test_what_a_model_does_is_measured() -> None:
     found = await examined(Ailment.TELLS_TIMES)
-    assert found["forced call"].measured == {
-        "calls": "at once",
-        "engine_parses_calls": True,
-    }
+    assert found["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert found["prompt cache"].measured == {"caches_prompts": True}
     assert found["token count"].measured == {"counts_exactly": True}
     assert found["speed"].said == "it reads 900 tokens a second, and writes 35"

@@ -12,10 +12,7 @@ async def test_a_server_that_loads_for_ever_is_not_examined_further() -> None:
 
 @pytest.mark.parametrize(
     ("ailment", "said"),
-    [
-        (Ailment.NONE, "has its model loaded"),
-        (Ailment.SLEEPS, "loads its model for whoever asks"),
-    ],
+    [(Ailment.NONE, "has its model loaded"), (Ailment.SLEEPS, "loads its model for whoever asks")],
 )
 async def test_a_server_that_sleeps_is_ready(ailment: Ailment, said: str) -> None:
     found = await examined(ailment)

@@ -47,13 +47,7 @@ def test_parts_keep_their_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [
-        ("a", "a"),
-        (None, ""),
-        (7, ""),
-        ([TEXT, IMAGE, TEXT], "seen\nseen"),
-        ([7, {"text": 7}], ""),
-    ],
+    [("a", "a"), (None, ""), (7, ""), ([TEXT, IMAGE, TEXT], "seen\nseen"), ([7, {"text": 7}], "")],
 )
 def test_the_text_of_a_content_is_that_of_its_parts(content: JsonValue, text: str) -> None:
     assert text_of(json.dump(content)) == text
@@ -125,24 +119,9 @@ def source(message: Message) -> str:
         ('"a"', "null", '"a"', "a"),
         (None, '"b"', '"b"', "b"),
         ("null", None, '""', ""),
-        (
-            f"[{PICTURE}]",
-            '"b"',
-            f'[{PICTURE},{{"type":"text","text":"-"}},{B}]',
-            "-\nb",
-        ),
-        (
-            '"a"',
-            f"[{PICTURE}]",
-            f'[{A},{{"type":"text","text":"-"}},{PICTURE}]',
-            "a\n-",
-        ),
-        (
-            f"[{A}]",
-            f"[{PICTURE}]",
-            f'[{A},{{"type":"text","text":"-"}},{PICTURE}]',
-            "a\n-",
-        ),
+        (f"[{PICTURE}]", '"b"', f'[{PICTURE},{{"type":"text","text":"-"}},{B}]', "-\nb"),
+        ('"a"', f"[{PICTURE}]", f'[{A},{{"type":"text","text":"-"}},{PICTURE}]', "a\n-"),
+        (f"[{A}]", f"[{PICTURE}]", f'[{A},{{"type":"text","text":"-"}},{PICTURE}]', "a\n-"),
         (f"[{A}]", '""', f"[{A}]", "a"),
         ('""', f"[{B}]", f"[{B}]", "b"),
     ],

@@ -15,13 +15,7 @@ from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
 from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import (
-    BrokenCall,
-    Heard,
-    ReadReply,
-    ReplyReader,
-    RespondText,
-)
+from proxy.guardrails.reading import BrokenCall, Heard, ReadReply, ReplyReader, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.registry import order_syntaxes

@@ -97,11 +97,7 @@ CASES = [
     ),
 ]
 HARMONY = [
-    (
-        f"{ANALYSIS}Hm.{NEXT}<|channel|>final<|message|>4.<|return|>",
-        "Hm.",
-        "4.",
-    ),
+    (f"{ANALYSIS}Hm.{NEXT}<|channel|>final<|message|>4.<|return|>", "Hm.", "4."),
     ("<|channel|> final <|constrain|>json<|message|>{}", "", "{}"),
     ("<|start|>\n<|channel|>final\n<|message|>4.\n<|return|>", "", "4.\n"),
     (
@@ -120,11 +116,7 @@ HARMONY = [
         "a",
         f"<|start|>assistant to=functions.look{ANALYSIS}{{}}",
     ),
-    (
-        f"<|channel|>commentary<|message|>Plan.{NEXT}{CALL}",
-        "",
-        f"Plan.<|start|>assistant{CALL}",
-    ),
+    (f"<|channel|>commentary<|message|>Plan.{NEXT}{CALL}", "", f"Plan.<|start|>assistant{CALL}"),
     ("<|channel|>commentary to=assistant<|channel|>final<|message|>Hi", "", "Hi"),
     ("<|channel|>gossip<|message|>Hi", "", "<|channel|>gossip<|message|>Hi"),
     ("<|start|>assistant<|message|>Hi", "", "<|start|>assistant<|message|>Hi"),

@@ -74,12 +74,7 @@ def test_programs_get_numbers() -> None:
     assert (told["weights_bytes"], told["trained_context"], told["slots"]) == (5 * GIB, 40_960, 2)
     assert told["host"] == {"total_bytes": 64 * GIB, "free_bytes": 48 * GIB}
     assert told["devices"] == [
-        {
-            "name": "some GPU",
-            "total_bytes": 24 * GIB,
-            "free_bytes": 20 * GIB,
-            "unified": False,
-        }
+        {"name": "some GPU", "total_bytes": 24 * GIB, "free_bytes": 20 * GIB, "unified": False}
     ]
     caches = told["caches"]
     assert isinstance(caches, dict)

@@ -79,16 +79,7 @@ async def test_each_call_is_told_of_when_it_is_over() -> None:
     (called,) = told
     assert outcome.seconds == called.seconds == 1.0
     assert called == ToolRecord(
-        "fake",
-        "put",
-        "0",
-        1,
-        0.0,
-        1.0,
-        "failed",
-        "tool_error",
-        "pipe",
-        "version of fake",
+        "fake", "put", "0", 1, 0.0, 1.0, "failed", "tool_error", "pipe", "version of fake"
     )
 
 
@@ -158,11 +149,7 @@ async def test_a_call_that_is_not_allowed_reaches_no_server(decision: Decision) 
     (outcome,) = await tools.execute(calls("get"), RoundContext())
     assert decision.refusal is not None
     assert (outcome.text, outcome.status) == (decision.refusal.text, Status.REFUSED)
-    assert (told[0].status, told[0].error, told[0].seconds) == (
-        "refused",
-        decision.value,
-        0.0,
-    )
+    assert (told[0].status, told[0].error, told[0].seconds) == ("refused", decision.value, 0.0)
     assert source.calls == []
 
 

@@ -211,10 +211,7 @@ def test_rounds_have_their_generations_and_what_became_of_their_calls() -> None:
         owned=("find",),
         most_rounds=7,
         most_failed_rounds=3,
-        rounds=(
-            RecordedRound(generations=2, outcomes=(outcome,)),
-            RecordedRound(generations=1),
-        ),
+        rounds=(RecordedRound(generations=2, outcomes=(outcome,)), RecordedRound(generations=1)),
     )
 
 

@@ -13,13 +13,7 @@ from proxy.facts import Asked as AskedFact
 from proxy.facts import RejectedReply
 from proxy.observability.board import Board
 from proxy.observability.live_request import BoardLink, LiveRequest, RequestTarget, word_for
-from proxy.observability.record import (
-    CLIENT_LEFT,
-    AttemptRecord,
-    RequestStage,
-    Tokens,
-    ToolRecord,
-)
+from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestStage, Tokens, ToolRecord
 from proxy.observability.trace_context import TraceContext, trace_of
 
 ASKED = RequestTarget("m", "default", "http://b", stream=True)

@@ -21,10 +21,7 @@ RECORD = RequestRecord(
     queued=0.5,
     first_token=1.5,
     tokens=Tokens(100, 60, 7),
-    attempts=(
-        AttemptRecord("as_asked", 0.5, 1.0, "prose"),
-        AttemptRecord("nudged", 1.5, 1.25),
-    ),
+    attempts=(AttemptRecord("as_asked", 0.5, 1.0, "prose"), AttemptRecord("nudged", 1.5, 1.25)),
     outcome=ReplyOutcome.RETRIED,
 )
 
@@ -98,8 +95,7 @@ def test_what_happened_is_counted_by_its_word(
 def test_a_cut_is_counted_once_and_every_prompt_is_measured() -> None:
     cut = facts.Compacted(2, 3, 1, 1, 900, 2000, 1024, is_new=True)
     seen = after(
-        replace(RECORD, facts=(cut,)),
-        replace(RECORD, facts=(replace(cut, is_new=False),)),
+        replace(RECORD, facts=(cut,)), replace(RECORD, facts=(replace(cut, is_new=False),))
     )
     assert seen.value("temper_compactions_total", tier="2") == 1
     assert seen.value("temper_context_tokens_sum") == 1800

@@ -180,9 +180,7 @@ def test_it_goes_on_where_it_ended_and_ends_at_its_bound(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
-def test_a_full_disk_ends_the_recording_and_nothing_else(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     recording = Recording(Path("/dev/full"), 100_000, ())
     recording.write(EXCHANGE)
     recording.close()

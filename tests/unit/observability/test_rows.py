@@ -13,13 +13,7 @@ from proxy.observability.record import (
     Tokens,
     ToolRecord,
 )
-from proxy.observability.rows import (
-    AttemptRow,
-    ServerCalls,
-    ToolCalls,
-    ToolRow,
-    row_of,
-)
+from proxy.observability.rows import AttemptRow, ServerCalls, ToolCalls, ToolRow, row_of
 from proxy.observability.trace_context import TraceContext
 
 RECORD = RequestRecord(

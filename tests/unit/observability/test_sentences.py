@@ -91,10 +91,7 @@ TOLD: tuple[tuple[Fact, str], ...] = (
         "After a failed call the model was asked whether something was left to do: "
         "calls were added.",
     ),
-    (
-        facts.BrokeOff("look"),
-        "A call of look broke off after the client had seen the beginning.",
-    ),
+    (facts.BrokeOff("look"), "A call of look broke off after the client had seen the beginning."),
     (
         facts.LadderEnded("empty"),
         "No further attempt was allowed: the client got the usable part of the replies.",

@@ -160,11 +160,7 @@ def saying(text: str, code: int = 0) -> Sequence[str]:
 @pytest.mark.parametrize(
     ("text", "code", "has_some"),
     [
-        (
-            "found 1 device\nAvailable devices:\n  CUDA0: RTX (24 MiB, 23 MiB free)",
-            0,
-            True,
-        ),
+        ("found 1 device\nAvailable devices:\n  CUDA0: RTX (24 MiB, 23 MiB free)", 0, True),
         ("Available devices:\n", 0, False),
         ("error: invalid argument: --list-devices", 1, True),
         ("Available devices:\n", 1, True),

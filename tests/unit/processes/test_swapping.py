@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.processes.swapping import (
-    Budget,
-    LoadableModel,
-    Orders,
-    QueuePosition,
-    SwapPlanner,
-)
+from proxy.processes.swapping import Budget, LoadableModel, Orders, QueuePosition, SwapPlanner
 from tests.fakes.swaps import SwapBook
 
 ONE_AT_A_TIME = Budget(models=1)

@@ -6,13 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
-from proxy.serving.admission import (
-    MOST_PASSED_OVER,
-    Admission,
-    Priority,
-    SlotRequest,
-    WaitingLine,
-)
+from proxy.serving.admission import MOST_PASSED_OVER, Admission, Priority, SlotRequest, WaitingLine
 from tests.patience import PATIENCE_SECONDS
 
 

@@ -69,11 +69,7 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "found"),
-    [
-        ("tiered", (2, True, True)),
-        ("sliding", (2, True, False)),
-    ],
+    ("strategy", "found"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
 )
 def test_the_operator_chooses_the_strategy(
     strategy: Strategy, found: tuple[int, bool, bool]
@@ -325,9 +321,7 @@ def test_what_is_added_to_the_tools_for_a_policy_is_no_break(
     assert caplog.messages == []
 
 
-def test_only_so_many_sessions_and_models_are_remembered(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_only_so_many_sessions_and_models_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy.serving.context_fitting")
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     for number in range(300):

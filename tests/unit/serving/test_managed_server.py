@@ -136,7 +136,7 @@ async def test_the_operators_headers_come_before_the_usual_ones(
         address = ServerAddress(server.url, "ours")
         usual = {"anthropic-version": "2023-06-01"}
         connection = connection_to(settings, address, key_header="x-api-key", usual=usual)
-        await connection.get("/v1/models")
+        await connection.fetch("/v1/models")
         await connection.close()
     assert (heard[0]["anthropic-version"], heard[0]["x-api-key"]) == (sent, "ours")
 

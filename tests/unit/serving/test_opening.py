@@ -214,9 +214,7 @@ def test_the_memory_of_a_model_is_what_its_slots_and_their_window_need(tmp_path:
     assert memory_of(one.model_copy(update={"memory_mb": 2})) == 2 * 2**20
 
 
-def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(
-    tmp_path: Path,
-) -> None:
+def test_the_memory_of_a_model_that_does_not_tell_is_the_size_of_its_files(tmp_path: Path) -> None:
     first = gguf(tmp_path, "m-00001-of-00002.gguf", 10)
     gguf(tmp_path, "m-00002-of-00002.gguf", 30)
     assert memory_of(ServedModel(path=first)) == 40

@@ -185,8 +185,7 @@ def test_a_request_is_read_and_its_model_looked_up() -> None:
     ("said", "is_on"), [({}, False), ({"chat_template_kwargs": {"enable_thinking": True}}, True)]
 )
 def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
-    said: JsonObject,
-    is_on: bool,
+    said: JsonObject, is_on: bool
 ) -> None:
     services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
     taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))

@@ -163,11 +163,7 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
         "capabilities": ["tools", "thinking", "vision"],
         "context_window": 2048,
         "meta": {"n_ctx": 2048},
-        "engine": {
-            "name": "vLLM",
-            "lacks": ["required_choice"],
-            "honours": {"strict": True},
-        },
+        "engine": {"name": "vLLM", "lacks": ["required_choice"], "honours": {"strict": True}},
     }
     assert large.details == {
         "status": {"value": "failed", "failed": True},

@@ -27,11 +27,7 @@ SETTINGS = Settings.model_validate(
                 "tools": ["find"],
                 "ask": ["find"],
             },
-            "b": {
-                "command": ["python", "-P", PROGRAM],
-                "env": {"K": "secret"},
-                "prefix": "b_",
-            },
+            "b": {"command": ["python", "-P", PROGRAM], "env": {"K": "secret"}, "prefix": "b_"},
         },
     }
 )

@@ -167,9 +167,7 @@ def test_variables_are_read_with_their_section(monkeypatch: pytest.MonkeyPatch) 
     assert layer["door.width"].origin == "environment variable TEMPER_DOOR__WIDTH"
 
 
-def test_a_variable_that_is_not_json_is_left_to_be_judged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_variable_that_is_not_json_is_left_to_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPER_DOOR", "{")
     monkeypatch.setenv("TEMPER_DOOR__WIDTH", "3")
     values, problems = judged(sources.environment_layer(House, NAMES))
@@ -298,8 +296,7 @@ def test_a_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["door = {key = 'plain', key_file = 'key'}", "door = {key_file = 'key', key = 'plain'}"],
+    "text", ["door = {key = 'plain', key_file = 'key'}", "door = {key_file = 'key', key = 'plain'}"]
 )
 def test_a_secret_given_twice_comes_from_its_file(text: str) -> None:
     Path("key").write_text("s3cret", encoding="utf-8")

@@ -47,9 +47,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_table_answers_as_memory_does(
-    steps: list[tuple[str, str, int, int, float, int]],
-) -> None:
+def test_a_table_answers_as_memory_does(steps: list[tuple[str, str, int, int, float, int]]) -> None:
     clock, memory_clock = Clock(), Clock()
     memory = MemoryStore(memory_clock, BOUNDS)
     with closing(connect()) as connection:

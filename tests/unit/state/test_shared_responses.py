@@ -218,9 +218,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30))
 @given(STEPS)
-def test_it_has_what_a_memory_would_have(
-    steps: list[tuple[str, str, str | None, str]],
-) -> None:
+def test_it_has_what_a_memory_would_have(steps: list[tuple[str, str, str | None, str]]) -> None:
     with start_blocking_portal() as portal:
         shared = SharedStore()
         replicas = [Replica(portal, shared), Replica(portal, shared)]

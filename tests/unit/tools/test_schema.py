@@ -119,8 +119,7 @@ def properties(function: Function) -> JsonObject:
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
 def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_function(
-    function: Function,
-    data: st.DataObject,
+    function: Function, data: st.DataObject
 ) -> None:
     told = signature(function)
     value = data.draw(values(told.parameters))
@@ -130,9 +129,7 @@ def test_what_satisfies_the_schema_is_accepted_by_a_validator_and_by_the_functio
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))
-def test_a_schema_is_an_object_without_titles_and_without_more_members(
-    function: Function,
-) -> None:
+def test_a_schema_is_an_object_without_titles_and_without_more_members(function: Function) -> None:
     parameters = signature(function).parameters
 
     assert parameters["type"] == "object"
@@ -152,10 +149,7 @@ def test_values_are_as_their_hints_say() -> None:
         "key": UUID(int=1),
         "these": {1, 2},
     }
-    assert signature(chosen).read('{"unit":"f","size":3}') == {
-        "unit": Unit.FAHRENHEIT,
-        "size": 3,
-    }
+    assert signature(chosen).read('{"unit":"f","size":3}') == {"unit": Unit.FAHRENHEIT, "size": 3}
     assert signature(aliased).read('{"from":"here"}') == {"from_": "here"}
 
 
@@ -242,9 +236,7 @@ def test_a_default_is_shown_and_left_to_the_function() -> None:
     ],
 )
 def test_complaints_name_the_place_and_quote_no_value(
-    function: Function,
-    arguments: str,
-    problem: str,
+    function: Function, arguments: str, problem: str
 ) -> None:
     with pytest.raises(WrongArguments) as refused:
         signature(function).read(arguments)

@@ -76,9 +76,7 @@ def members(parameters: JsonObject) -> JsonObject:
 
 
 @pytest.mark.parametrize("function", [google, numpy, rest])
-def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(
-    function: Function,
-) -> None:
+def test_a_docstring_of_any_style_describes_the_tool_and_its_parameters(function: Function) -> None:
     signature = signature_of(function, Context)
 
     assert signature.description == "Tell the weather.\n\nIt is that of tomorrow."
@@ -188,8 +186,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
     ],
 )
 def test_a_signature_that_no_object_fits_is_refused_by_its_name(
-    function: Function,
-    problem: str,
+    function: Function, problem: str
 ) -> None:
     with pytest.raises(TypeError, match=problem):
         signature_of(function, Context)

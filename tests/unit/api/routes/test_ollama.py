@@ -126,8 +126,7 @@ async def test_an_engine_that_makes_no_vectors_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")],
+    ("method", "path"), [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")]
 )
 async def test_without_an_ollama_the_remedy_is_named(method: str, path: str) -> None:
     async with temper() as front:

@@ -193,10 +193,7 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
         "model": "m",
         "messages": [HI],
         "tools": [
-            {
-                "type": "function",
-                "function": {"name": "look", "parameters": {"type": "object"}},
-            }
+            {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
         ],
         "max_tokens": 100,
         "stream": True,
@@ -314,6 +311,16 @@ def test_rules_of_order_are_read_as_in_chat() -> None:
     request = decoded(tools=[LOOK], temper=rules).request
     assert request.workflow == Workflow(("look",))
     assert json.parse(request.fields["temper"]) == rules
+
+
+def test_which_of_several_stop_sequences_ended_it_is_asked_for() -> None:
+    assert decoded(stop_sequences=["a"]).request.wants_stop
+    assert not decoded().request.wants_stop
+
+
+def test_rounds_are_shown_to_who_asks_for_them() -> None:
+    assert decoded(temper={"tool_rounds": True}).request.shows_rounds
+    assert not decoded(temper={}).request.shows_rounds
 
 
 def test_stop_sequences_may_be_none() -> None:

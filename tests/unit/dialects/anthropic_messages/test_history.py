@@ -128,6 +128,7 @@ PICTURED = document({"type": "base64", "media_type": "application/pdf", "data": 
             },
             "out",
         ),
+        ({"type": "web_search_tool_result", "content": {"title": 5, "url": "u"}}, "u"),
         ({"type": "advisor_tool_result", "content": "done"}, "done"),
         ({"type": "advisor_tool_result", "content": [text("done"), 5]}, "done"),
         ({"type": "advisor_tool_result", "content": [[[["too deep"]]]]}, ""),

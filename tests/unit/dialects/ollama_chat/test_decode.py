@@ -129,12 +129,7 @@ def test_log_probabilities_stand_beside_the_text_that_they_are_of() -> None:
                         "logprob": -0.1,
                         "bytes": [101],
                         "top_logprobs": [
-                            {
-                                "token": "é",
-                                "logprob": -2.0,
-                                "bytes": [195, 169],
-                                "top_logprobs": [],
-                            }
+                            {"token": "é", "logprob": -2.0, "bytes": [195, 169], "top_logprobs": []}
                         ],
                     },
                     {"token": "f", "logprob": -0.2, "bytes": [102], "top_logprobs": []},

@@ -141,10 +141,7 @@ def test_what_a_client_of_ollama_says_of_loading_is_said_again() -> None:
 
 def test_the_operators_terms_are_in_every_body() -> None:
     terms = ModelSettings("m", num_ctx=8192, keep_alive="5m")
-    assert written(terms, seed=1) == {
-        "keep_alive": "5m",
-        "options": {"seed": 1, "num_ctx": 8192},
-    }
+    assert written(terms, seed=1) == {"keep_alive": "5m", "options": {"seed": 1, "num_ctx": 8192}}
 
 
 def test_options_of_ollama_are_carried_over() -> None:

@@ -186,10 +186,7 @@ class TestARequest:
             b'{"a":1,"a":2}',
             'body: This is not valid JSON: Detected duplicate key "a" at line 1 column 12.',
         ),
-        (
-            b'{"a":NaN}',
-            "body: This is not valid JSON: expected value at line 1 column 6.",
-        ),
+        (b'{"a":NaN}', "body: This is not valid JSON: expected value at line 1 column 6."),
         (
             b'{"a":"\xff"}',
             "body: This is not valid JSON: invalid unicode code point at line 1 column 7.",
@@ -224,10 +221,7 @@ def test_a_body_that_is_no_request_is_explained(body: bytes, sentence: str) -> N
             {"tool_choice": "required", "tools": []},
             "tool_choice: It asks for a tool call, but `tools` is empty.",
         ),
-        (
-            {"tool_choice": tool("f")},
-            "tool_choice: It asks for a tool call, but `tools` is empty.",
-        ),
+        ({"tool_choice": tool("f")}, "tool_choice: It asks for a tool call, but `tools` is empty."),
         (
             {"tools": [tool("f"), tool("g")], "tool_choice": tool("h")},
             "tool_choice.function.name: There is no tool 'h' among the offered ones: f, g.",

@@ -132,10 +132,7 @@ def test_a_backend_that_tells_the_time_is_learnt_anew_each_time() -> None:
     [
         ('{"content": "x"}', TextDelta("~")),
         ('{"reasoning_content":"x"}', ReasoningDelta("~")),
-        (
-            '{"tool_calls":[{"index":3,"function":{"arguments":"x"}}]}',
-            ArgumentsFragment(3, "~"),
-        ),
+        ('{"tool_calls":[{"index":3,"function":{"arguments":"x"}}]}', ArgumentsFragment(3, "~")),
     ],
 )
 def test_a_sample_of_every_kind_is_learnt(delta: str, sample: Fragment) -> None:

@@ -280,8 +280,7 @@ class TestAChunk:
         ]
 
     @pytest.mark.parametrize(
-        ("created", "known"),
-        [(5, 5), (5.0, 5), (5.5, None), ("5", None), (None, None)],
+        ("created", "known"), [(5, 5), (5.0, 5), (5.5, None), ("5", None), (None, None)]
     )
     def test_has_a_time_in_seconds(self, created: JsonValue, known: int | None) -> None:
         assert read(chunk({}, "stop", created=created))[0] == ReplyStarted("c1", known, "m", "fp")

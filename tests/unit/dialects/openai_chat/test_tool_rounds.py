@@ -6,19 +6,11 @@ from proxy.conversation.messages import assistant_message, tool_result
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
-from proxy.dialects.openai_chat.tool_rounds import (
-    Expanded,
-    describe_rounds,
-    expand,
-    has_rounds,
-)
+from proxy.dialects.openai_chat.tool_rounds import Expanded, describe_rounds, expand, has_rounds
 from proxy.errors import InvalidRequest
 
 CALL = ToolCall("1", "find", '{"q": "x"}')
-ROUND = (
-    assistant_message("Let me see.", (CALL,)),
-    tool_result("1", "Error: no", failed=True),
-)
+ROUND = (assistant_message("Let me see.", (CALL,)), tool_result("1", "Error: no", failed=True))
 USER: JsonObject = {"role": "user", "content": "Hi"}
 ANSWER: JsonObject = {"role": "assistant", "content": "Nothing."}
 

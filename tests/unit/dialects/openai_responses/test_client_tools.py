@@ -106,11 +106,7 @@ def test_a_call_can_be_run_once_its_arguments_are_an_object(text: str, expected:
         ("tool_search_call", {"arguments": {"q": "x"}}, '{"q":"x"}'),
         ("custom_tool_call", {"input": "a\nb"}, '{"input":"a\\nb"}'),
         ("custom_tool_call", {}, '{"input":""}'),
-        (
-            "shell_call",
-            {"action": {"timeout_ms": None, "commands": ["ls"]}},
-            '{"commands":["ls"]}',
-        ),
+        ("shell_call", {"action": {"timeout_ms": None, "commands": ["ls"]}}, '{"commands":["ls"]}'),
         ("local_shell_call", {"action": {"type": "exec", "command": ["ls"]}}, '{"command":["ls"]}'),
         ("local_shell_call", {}, "{}"),
         ("apply_patch_call", {"operation": PATCH}, json.dump_text(PATCH)),

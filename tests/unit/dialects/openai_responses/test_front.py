@@ -129,10 +129,7 @@ def test_a_request_is_written_in_the_language_of_chat_completions() -> None:
     function: JsonObject = {"name": "f", "parameters": {"type": "object"}}
     assert fields(**asked) == {
         "model": "m",
-        "messages": [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "Hi"},
-        ],
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
         "parallel_tool_calls": False,

@@ -339,10 +339,14 @@ def test_what_hosted_tools_did_is_left_out_and_reported_but_for_what_is_said_in_
         {"type": "hologram"},
         {"type": "configuration_update"},
         {"type": "compaction", "encrypted_content": "gAAA"},
+        {"type": "file_search_call", "results": [{"filename": "a.md", "text": "It rains."}]},
     ]
     decoded = decode(input=items)
-    assert [message.text for message in decoded.request.messages] == ["Hi"]
-    assert decoded.facts == tuple(map(Omitted, ("web_search_call", "unknown_item", "compaction")))
+    asked, found = decoded.request.messages
+    assert (asked.text, found.role) == ("Hi", "assistant")
+    assert found.text == "[file_search_call]\na.md\nIt rains."
+    left = ("web_search_call", "unknown_item", "compaction", "file_search_call")
+    assert decoded.facts == tuple(map(Omitted, left))
 
 
 @pytest.mark.parametrize(

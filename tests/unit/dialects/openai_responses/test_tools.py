@@ -15,10 +15,7 @@ AGENTS: JsonObject = {
     "type": "namespace",
     "name": "agents",
     "description": "Other agents.",
-    "tools": [
-        tool("spawn", description="Start one."),
-        {"type": "custom", "name": "ask"},
-    ],
+    "tools": [tool("spawn", description="Start one."), {"type": "custom", "name": "ask"}],
 }
 
 
@@ -182,11 +179,7 @@ def test_a_choice_names_tools_as_the_model_knows_them(choice: JsonValue, use: To
 
 
 def test_some_of_the_tools_may_be_allowed() -> None:
-    some: JsonValue = [
-        {"type": "function", "name": "f"},
-        {"type": "shell"},
-        {"type": "web_search"},
-    ]
+    some: JsonValue = [{"type": "function", "name": "f"}, {"type": "shell"}, {"type": "web_search"}]
     found = read({"type": "allowed_tools", "mode": "required", "tools": some})
     assert found == (ToolUse.REQUIRED, frozenset(("f", "shell")))
 

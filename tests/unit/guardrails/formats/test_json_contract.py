@@ -134,10 +134,7 @@ def test_what_keeps_the_contract_is_read(text: str, calls: tuple[WrittenCall, ..
 
 def test_results_that_the_model_invents_count_for_nothing() -> None:
     result = '{"type": "tool_result", "name": "look", "content": "nothing"}'
-    assert read_syntax(READ_CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (
-        Calls((READ_CALL,)),
-        "",
-    )
+    assert read_syntax(READ_CONTRACT, f"{LOOK}\n{result}\n{FINAL}") == (Calls((READ_CALL,)), "")
     assert read_syntax(READ_CONTRACT, result)[0] == NoCall(Reason.NOT_A_CALL)
 
 
@@ -150,10 +147,7 @@ def test_what_is_not_closed_may_yet_be_a_call(text: str) -> None:
 
 def test_without_the_synthetic_tool_an_answer_is_no_call() -> None:
     contract = json_contract()
-    assert read_syntax(contract, FINAL) == (
-        NoCall(Reason.NOT_A_CALL),
-        '"It is \\"here\\"."}',
-    )
+    assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     said = LOOK.replace('"name"', '"content": "So", "name"')
     assert read_syntax(contract, said) == (Calls((READ_CALL,)), "")
 

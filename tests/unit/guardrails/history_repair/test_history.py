@@ -198,12 +198,7 @@ NOTED = said("user", f"{SYSTEM_NOTE}\n\ns")
 
 ROLES_PLAYBOOK: list[tuple[Template, list[JsonObject], list[JsonObject], list[str]]] = [
     (Template(), [S, D, S, U, U, A, A, S], [S, D, S, U, U, A, A, S], []),
-    (
-        NO_DEVELOPER,
-        [D, U, D],
-        [D_AS_S, U, D_AS_S],
-        ["developer_role"] * 2,
-    ),
+    (NO_DEVELOPER, [D, U, D], [D_AS_S, U, D_AS_S], ["developer_role"] * 2),
     (FIRST, [], [], []),
     (FIRST, [S, U, A], [S, U, A], []),
     (FIRST, [S, S], [said("system", "s\n\ns")], ["system_role"]),
@@ -280,16 +275,9 @@ def test_other_tools_stay_as_they_are(function: JsonValue) -> None:
 
 
 STRICT_TEMPLATE = Template(
-    has_developer=False,
-    system="first",
-    alternates=True,
-    control_tokens=("<|im_end|>", "ab"),
+    has_developer=False, system="first", alternates=True, control_tokens=("<|im_end|>", "ab")
 )
-TEMPLATES = (
-    Template(),
-    STRICT_TEMPLATE,
-    Template(system="nowhere", control_tokens=("ab",)),
-)
+TEMPLATES = (Template(), STRICT_TEMPLATE, Template(system="nowhere", control_tokens=("ab",)))
 
 HEALTHY = history(
     said("system", "Be brief."),
@@ -430,10 +418,7 @@ THOUGHTS_PLAYBOOK: list[tuple[JsonObject, JsonObject]] = [
     (said("assistant", "<think>\n\n</think>\n\na"), said("assistant", "a")),
     (said("assistant", "[THINK]x[/THINK]a", name="y"), said("assistant", "a", name="y")),
     (said("assistant", "x\n</think>\n\na"), said("assistant", "a")),
-    (
-        called(call("c"), content="<|channel>thought\nx<channel|>"),
-        called(call("c"), content=""),
-    ),
+    (called(call("c"), content="<|channel>thought\nx<channel|>"), called(call("c"), content="")),
     (
         said("assistant", [text("<think>x</think>a"), text("<think>b</think>")]),
         said("assistant", [text("a"), text("<think>b</think>")]),
@@ -494,7 +479,5 @@ def test_all_thoughts_may_stay() -> None:
 def test_the_work_for_thoughts_is_linear_in_the_history(message: JsonObject) -> None:
     messages = history(message)
     assert is_linear(
-        lambda words: replay_thoughts(messages * len(words), "none"),
-        lambda size: "x" * size,
-        500,
+        lambda words: replay_thoughts(messages * len(words), "none"), lambda size: "x" * size, 500
     )

@@ -123,13 +123,7 @@ PLAYBOOK: list[tuple[str, list[JsonObject], list[JsonObject], list[str]]] = [
     (
         "a note is behind the results of its message",
         [called(call("b"), call("a"), call("c")), result("c"), HI],
-        [
-            called(call("b"), call("a"), call("c")),
-            result("c"),
-            result("b", UNANSWERED),
-            NOTE,
-            HI,
-        ],
+        [called(call("b"), call("a"), call("c")), result("c"), result("b", UNANSWERED), NOTE, HI],
         ["unanswered_call", "unanswered_call"],
     ),
     (

@@ -439,10 +439,7 @@ def test_nothing_is_lost_and_chunks_make_no_difference_in_any_mixture(
 
 
 def test_a_whole_text_can_be_scanned_at_once() -> None:
-    assert joined(find_calls(f"So:\n{NOW}", SYNTAXES, TOOLS)) == [
-        Prose("So:"),
-        now(),
-    ]
+    assert joined(find_calls(f"So:\n{NOW}", SYNTAXES, TOOLS)) == [Prose("So:"), now()]
     assert find_calls('[{"a', SYNTAXES, TOOLS, cut_off=True) == [
         RefusedText(Reason.CUT_OFF),
         Prose('[{"a'),

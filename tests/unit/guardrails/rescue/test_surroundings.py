@@ -53,18 +53,7 @@ def test_a_document_that_breaks_or_goes_on_has_no_end(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{x} is",
-        "{}",
-        "[1] foo",
-        "[link](to)",
-        '{"x"} and',
-        "{{x}}",
-        "[" * 70,
-        "{:",
-        "]",
-    ],
+    "text", ["{x} is", "{}", "[1] foo", "[link](to)", '{"x"} and', "{{x}}", "[" * 70, "{:", "]"]
 )
 def test_other_brackets_begin_no_document(text: str) -> None:
     assert after(text) == (False, True)
@@ -273,7 +262,7 @@ def test_lines_can_be_marked_as_quoted(text: str) -> None:
             "12:30 ",
             "Users ",
             "( ",
-        ),
+        )
     ],
 )
 def test_other_lines_are_not_quoted(text: str) -> None:

@@ -67,10 +67,7 @@ def test_arguments_that_are_missing_are_an_empty_object(written: JsonValue) -> N
         ({"city": "Rome"}, ()),
         ('"{\\"city\\":\\"Rome\\"}"', (Coerced("get_weather", ""),)),
         ("{'city': 'Rome',}", (Repaired("get_weather"),)),
-        (
-            "\"{'city': 'Rome'}\"",
-            (Coerced("get_weather", ""), Repaired("get_weather")),
-        ),
+        ("\"{'city': 'Rome'}\"", (Coerced("get_weather", ""), Repaired("get_weather"))),
         ('{"city": "Rome", "unit": null}', (Coerced("get_weather", "/unit"),)),
         ('{"city": {"city": "Rome"}}', (Coerced("get_weather", "/city"),)),
         ("{city: ' Rome', }".replace(" R", "R"), (Repaired("get_weather"),)),
@@ -291,10 +288,7 @@ OPTIONAL: JsonObject = {
 
 @pytest.mark.parametrize(
     ("written", "value"),
-    [
-        ('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}),
-        ('{"input": {"a": "1"}}', {"a": 1}),
-    ],
+    [('{"params": {"a": 1, "b": "x"}}', {"a": 1, "b": "x"}), ('{"input": {"a": "1"}}', {"a": 1})],
 )
 def test_arguments_in_one_parameter_that_nobody_declared_are_taken_out(
     written: str, value: JsonObject

@@ -242,10 +242,7 @@ def test_a_value_with_one_meaning_is_coerced_and_reported(
         (union(INTEGER, {"type": "boolean"}), {"a": "x"}),
         (union(one(INTEGER, is_required=True), INTEGER), {"a": {"b": 1}}),
         (one({"oneOf": [INTEGER, {"type": "number"}]}), {"a": "5"}),
-        (
-            {"properties": {"a": {}}, "required": ["a"], "additionalProperties": False},
-            {"aa": 1},
-        ),
+        ({"properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, {"aa": 1}),
         (
             {
                 "allOf": [

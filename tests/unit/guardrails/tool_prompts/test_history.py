@@ -227,12 +227,7 @@ templates = st.builds(
 )
 
 
-@given(
-    before=messages_of,
-    later=messages_of,
-    template=templates,
-    one=st.sampled_from(CONVENTIONS),
-)
+@given(before=messages_of, later=messages_of, template=templates, one=st.sampled_from(CONVENTIONS))
 def test_what_is_appended_changes_nothing_before_it(
     before: list[Message], later: list[Message], template: Template, one: Convention
 ) -> None:

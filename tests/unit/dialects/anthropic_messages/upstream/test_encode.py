@@ -243,9 +243,7 @@ def test_pictures_of_users_and_of_results_are_carried() -> None:
         "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
     }
     assert told(
-        said("user", [text("Look:"), PICTURE, text("")]),
-        called(call("a")),
-        result("a", [PICTURE]),
+        said("user", [text("Look:"), PICTURE, text("")]), called(call("a")), result("a", [PICTURE])
     ) == [user(text("Look:"), picture), answer(used("a")), user(came("a", picture))]
 
 

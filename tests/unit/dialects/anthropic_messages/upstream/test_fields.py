@@ -137,8 +137,7 @@ KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name for name, row in FIELDS.items() if row.handling in KEPT_HERE],
+    "name", [name for name, row in FIELDS.items() if row.handling in KEPT_HERE]
 )
 def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
     asked = question()

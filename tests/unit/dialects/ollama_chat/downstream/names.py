@@ -22,8 +22,7 @@ TOOLS = FieldTable(
 
 # of a request for vectors; only an Ollama is told all of it
 VECTORS = FieldTable(
-    rows(CARRIED, "model input prompt dimensions"),
-    rows(DROPPED, "truncate options keep_alive"),
+    rows(CARRIED, "model input prompt dimensions"), rows(DROPPED, "truncate options keep_alive")
 )
 
 # of requests about models, for an Ollama

@@ -108,11 +108,7 @@ def test_a_conversation_streams_line_by_line() -> None:
 
 def test_the_whole_is_what_the_lines_add_up_to() -> None:
     answer = whole(*TALK)
-    assert said(answer) == {
-        "role": "assistant",
-        "content": "It is sunny.",
-        "thinking": "Hmm.",
-    }
+    assert said(answer) == {"role": "assistant", "content": "It is sunny.", "thinking": "Hmm."}
     last = streamed(*TALK)[-1]
     assert {**answer, "message": None} == {**last, "message": None}
 

@@ -100,10 +100,7 @@ def test_vectors_are_asked_for_in_openais_words(asked: JsonObject, fields: set[s
 
 
 def test_vectors_are_written_in_their_order() -> None:
-    data: JsonValue = [
-        {"index": 1, "embedding": [0.5, 1]},
-        {"index": 0, "embedding": [0.25, 2]},
-    ]
+    data: JsonValue = [{"index": 1, "embedding": [0.5, 1]}, {"index": 0, "embedding": [0.25, 2]}]
     answer = json.dump({"data": data, "usage": {"prompt_tokens": 3}})
     told = as_object(json.parse(resources.write_vectors(answer, "m", is_old=False)))
     EmbedResponse.model_validate(told)

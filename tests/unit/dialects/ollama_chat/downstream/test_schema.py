@@ -33,10 +33,7 @@ TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
         names.MESSAGES,
         (types.Message, types.Message.ToolCall, types.Message.ToolCall.Function),
     ),
-    "Tools": (
-        names.TOOLS,
-        (types.Tool, types.Tool.Function, PARAMETERS, PARAMETERS.Property),
-    ),
+    "Tools": (names.TOOLS, (types.Tool, types.Tool.Function, PARAMETERS, PARAMETERS.Property)),
     "Requests for vectors": (names.VECTORS, (types.EmbedRequest, types.EmbeddingsRequest)),
     "Requests about models": (
         names.MANAGEMENT,
@@ -75,11 +72,7 @@ TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
     ),
 }
 # sent although the types of ollama-python have no such name
-MORE = {
-    "Fields": {"temper"},
-    "Options": {"min_p"},
-    "Messages": {"id", "tool_call_id"},
-}
+MORE = {"Fields": {"temper"}, "Options": {"min_p"}, "Messages": {"id", "tool_call_id"}}
 OF_THE_SITE = re.compile("Web|SystemOne")
 
 

@@ -74,10 +74,7 @@ def test_a_fence_may_stand_around_marked_calls() -> None:
 
 def test_prose_behind_calls_is_left_alone() -> None:
     text = "<|python_tag|>now()\nThat is it."
-    assert read_syntax(MARKED_PYTHON, text) == (
-        Calls((WrittenCall("now", {}),)),
-        "That is it.",
-    )
+    assert read_syntax(MARKED_PYTHON, text) == (Calls((WrittenCall("now", {}),)), "That is it.")
 
 
 def test_another_bracket_is_left_for_the_next_reading() -> None:

@@ -121,8 +121,7 @@ def test_pairs_in_words_are_arguments(pairs: str, arguments: JsonObject) -> None
 
 
 @pytest.mark.parametrize(
-    "pairs",
-    ["", "to=x", "at=x at=y", "at: x", "at=", "at='x", "at=x is what I mean", "at=x <b>"],
+    "pairs", ["", "to=x", "at=x at=y", "at: x", "at=", "at='x", "at=x is what I mean", "at=x <b>"]
 )
 def test_only_declared_keys_with_a_value_each_make_a_call(pairs: str) -> None:
     assert read_syntax(PAIRS, f"<tool_call>look {pairs}</tool_call>")[0] == NO_CALL
@@ -204,11 +203,7 @@ def test_behind_other_words_it_is_part_of_the_sentence(words: str, form: str) ->
 @pytest.mark.parametrize("form", FORMS)
 def test_it_has_to_be_fit_for_a_tool_that_demands_something(form: str) -> None:
     assert inline_calls_in(f"I'll check: {form}", INLINE_SCHEMA, is_fit=False) == []
-    for schema in (
-        {},
-        {**INLINE_SCHEMA, "required": []},
-        {**INLINE_SCHEMA, "required": None},
-    ):
+    for schema in ({}, {**INLINE_SCHEMA, "required": []}, {**INLINE_SCHEMA, "required": None}):
         assert inline_calls_in(f"I'll check: {form}", schema) == []
 
 
@@ -296,12 +291,7 @@ def test_a_reply_that_begins_with_a_tool_is_a_call(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        '<look at="x"/>',
-        "<look  at='x' />\n",
-        '<look at="x"></look>',
-        '<look\u0020at="x"\n/>',
-    ],
+    ['<look at="x"/>', "<look  at='x' />\n", '<look at="x"></look>', '<look\u0020at="x"\n/>'],
 )
 def test_a_tag_may_have_the_arguments_as_attributes(text: str) -> None:
     assert read_syntax(ATTRIBUTES, text) == (Calls((CALL,)), "")

@@ -171,12 +171,7 @@ def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        '<parameter name="a">1</parameter>',
-        "<param=a>1</param>",
-        "<a>1</a>",
-        "<parameter=a>1</a>",
-    ],
+    ['<parameter name="a">1</parameter>', "<param=a>1</param>", "<a>1</a>", "<parameter=a>1</a>"],
 )
 def test_parameters_may_be_spelled_otherwise(body: str) -> None:
     text = f"<function=edit>{body}</function>"

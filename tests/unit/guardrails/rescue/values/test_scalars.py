@@ -2,12 +2,7 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.scalars import (
-    Unreadable,
-    interpret,
-    parse_number,
-    read_bare,
-)
+from proxy.guardrails.rescue.values.scalars import Unreadable, interpret, parse_number, read_bare
 from tests.fakes.arrivals import is_linear, read, run
 
 
