@@ -111,7 +111,7 @@ class MessageDecoder:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the message's characters that it completes."""
-        if self._is_over:
+        if self._is_over or not fragment:
             return ""
         self._cursor.feed(fragment)
         try:
@@ -161,10 +161,10 @@ class MessageDecoder:
         quote = yield from cursor.peek()
         cursor.advance(1)
         while True:
+            if cursor.is_exhausted:
+                yield
             if text := pass_literal_text(cursor, quote):
                 inner.pass_text(text)
-            elif cursor.is_exhausted:
-                yield
             elif cursor.stands_at("\\"):
                 cursor.advance(1)
                 text = yield from read_escape(cursor, quote)

@@ -94,7 +94,8 @@ class Cursor:
         if self._mark is not None:
             self._passed.append(self._text[self._mark : self._position])
             self._mark = 0
-        self._keep_echo(0)
+        if self._echo_from is not None:
+            self._keep_echo(0)
         self._text = self._text[self._position :] + text
         self._position = 0
 

@@ -237,7 +237,11 @@ def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
 
 def pass_literal_text(cursor: Cursor, quote: str) -> str:
     """Pass what has arrived of a string up to a quotation mark or half an escape; return it."""
-    return decode(cursor.pass_run(_ESCAPED[quote]), quote) + cursor.pass_run(_PLAIN[quote])
+    text = cursor.pass_run(_PLAIN[quote])
+    if not cursor.stands_at("\\"):  # nearly always
+        return text
+    text += decode(cursor.pass_run(_ESCAPED[quote]), quote)
+    return text + cursor.pass_run(_PLAIN[quote])
 
 
 class _Unescaped:
