@@ -70,7 +70,7 @@ class ToolRun(AnswerSource):
         self._run = Run(turns.parsed.request, run_terms)
         self._narrates = hosting.narrates
         self._tools = OwnedTools(
-            hosting.source,
+            hosting.offer.source,
             owned,
             hosting.limits,
             meta=lambda call: live.begin_call(call.id, call.name),

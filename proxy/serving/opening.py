@@ -134,9 +134,9 @@ async def _connect_to_servers(
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_connect_to_server(alone, url)) for url in urls]
-        pace = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
+        timeouts = PoolTimeouts(load_wait=settings.backend.load_wait_seconds)
         process_count = settings.server.workers * settings.backend.replicas
-        pool = Pool(members, pace, process_count=process_count)
+        pool = Pool(members, timeouts, process_count=process_count)
         yield await stack.enter_async_context(pool.watch_members())
 
 

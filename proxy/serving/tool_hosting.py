@@ -1,6 +1,5 @@
 """The operator's tools for requests: which servers there are, who may use what, and how far."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -32,20 +31,11 @@ class ToolHosting:
     confirmations: Confirmations = field(default_factory=Confirmations)
     confirm_seconds: float = 60.0
 
-    @property
-    def source(self) -> ToolSource:
-        return self.offer.source
-
-    @property
-    def hosted(self) -> Collection[str]:
-        """The kinds of hosted tools that Temper provides."""
-        return self.offer.policy.hosted
-
     def cards(self, calls: ToolCalls) -> tuple[ToolServerCard, ...]:
-        return tuple(self._card(name, calls.of(name)) for name in self.source.names)
+        return tuple(self._card(name, calls.of(name)) for name in self.offer.source.names)
 
     def _card(self, name: str, calls: ServerCalls) -> ToolServerCard:
-        source, tools = self.source, self.source.tools_of(name)
+        source, tools = self.offer.source, self.offer.source.tools_of(name)
         state, problem = source.condition_of(name)
         transport, protocol = source.protocol_of(name)
         return ToolServerCard(

@@ -55,7 +55,7 @@ async def behind_temper(
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
         hosting = tools.apply(settings)
         assert hosting is not None
-        while hosting.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
+        while hosting.offer.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.05)
         async with temper(*scripts, tools=hosting) as front:
             yield front, hosting
@@ -104,7 +104,7 @@ async def try_everything(server: dict[str, object]) -> None:
     scripts = [script for call in asked for script in (calls(*call), THANKS)]
     async with behind_temper(server, *scripts) as (front, hosting):
         echo, added, picture, structured, links = await results(front, len(asked))
-        assert hosting.source.protocol_of("theirs")[1] == "2025-11-25"
+        assert hosting.offer.source.protocol_of("theirs")[1] == "2025-11-25"
     assert echo == "Echo: hi"
     assert "5" in added
     assert "[image: image/png, " in picture
@@ -141,7 +141,7 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
     }
     async with behind_temper(server, reads[0], THANKS, reads[1], THANKS) as (front, hosting):
         allowed, refused = await results(front, 2)
-        offered = hosting.source.tools_of("theirs") or ()
+        offered = hosting.offer.source.tools_of("theirs") or ()
         assert [one.tool.name for one in offered] == ["f_read_text_file"]
     assert allowed == "It is noon."
     assert refused.startswith("Error: ")
@@ -163,7 +163,7 @@ async def test_a_server_of_fastmcp_gets_its_header() -> None:
     with running(sys.executable, "-P", PROGRAM, f"{port}"):
         async with behind_temper(server, *scripts) as (front, hosting):
             added, failed, big = await results(front, 3)
-            assert hosting.source.protocol_of("theirs") == ("tcp", "2026-07-28")
+            assert hosting.offer.source.protocol_of("theirs") == ("tcp", "2026-07-28")
     assert (added, failed) == ("5", "Error: it is broken")
     assert "characters is left out" in big
 

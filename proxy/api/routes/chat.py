@@ -232,7 +232,7 @@ def _asking(
             body = _documents.expand(body)
         if tools is None:
             return decode(body, sender)
-        asked = take_wanted(body, tools.hosted)
+        asked = take_wanted(body, tools.offer.policy.hosted)
         return structs.replace(decode(asked.body, sender), wanted=asked.wanted)
 
     return read

@@ -88,7 +88,7 @@ def metrics_router(
     async def read(request: Request) -> Response:
         """Return the metrics of all workers."""
         await asyncio.gather(*map(look_at, services))
-        source = tools.source if tools is not None else None
+        source = tools.offer.source if tools is not None else None
         servers = {name: source.is_ready(name) for name in source.names} if source else {}
         meter.report_tool_servers(servers)
         observers.flush()

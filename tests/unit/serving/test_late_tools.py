@@ -73,15 +73,15 @@ async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Pat
         assert tools.apply(settings_of()) is None
         hosting = tools.apply(settings_of(a=one(first)))
         assert hosting is not None
-        assert (hosting.source.names, hosting.source.tools_of("a")) == (("a",), None)
+        assert (hosting.offer.source.names, hosting.offer.source.tools_of("a")) == (("a",), None)
         before = hosting.confirmations
         hosting = tools.apply(settings_of(3, a=one(first), b=one(second, "b_")))
         assert hosting is not None
         assert hosting.confirmations is before
-        assert (hosting.source.names, hosting.rounds) == (("a", "b"), 3)
+        assert (hosting.offer.source.names, hosting.rounds) == (("a", "b"), 3)
         hosting = tools.apply(settings_of(b=one(second, "b_")))
         assert hosting is not None
-        while hosting.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
+        while hosting.offer.source.tools_of("b") is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
         assert tools.apply(settings_of()) is None
         await until(second, "input ended")

@@ -55,8 +55,12 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.policy.offering == "always"
-    assert (hosting.rounds, hosting.narrates, [*hosting.hosted]) == (3, False, ["web_search"])
-    assert (hosting.limits, hosting.source) == (CallLimits(), source)
+    assert (hosting.rounds, hosting.narrates, [*hosting.offer.policy.hosted]) == (
+        3,
+        False,
+        ["web_search"],
+    )
+    assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
     request = Request("m", (), {})
     wanted = (WantedTools("tools.0", kind="web_search"),)
     decoded = Decoded(request, chat_answering(request, STAMP), wanted=wanted)
@@ -65,7 +69,7 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
 
 def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:
     hosting = hosting_of(SETTINGS.tools, FakeSource({}))
-    changed = hosting_of(Tools(confirm_seconds=5), hosting.source, hosting.confirmations)
+    changed = hosting_of(Tools(confirm_seconds=5), hosting.offer.source, hosting.confirmations)
     assert changed.confirmations is hosting.confirmations
     assert (hosting.confirm_seconds, changed.confirm_seconds) == (60.0, 5.0)
 
