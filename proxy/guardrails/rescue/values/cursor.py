@@ -207,6 +207,10 @@ class Cursor:
     def end_arguments(self) -> None:
         self._keep_echo(None)
 
+    @property
+    def is_within_arguments(self) -> bool:
+        return self._echo_from is not None
+
     def take_echo(self) -> str:
         """Return the text of the announced arguments passed since the last time."""
         self._keep_echo(self._position)

@@ -14,33 +14,58 @@ from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.marks import holds_mark
-from proxy.guardrails.rescue.values import scalars, strings
+from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
+# A run is looked for after so many members of a container. After a vain search the next one comes
+# later, the more text was searched: this costs short values nothing, and floods little.
+_FIRST_MEMBERS = 8
+_SLOW_MEMBERS = 2
+_FRUITLESS = 128  # characters searched in vain, for which one more member is read without a search
+_WORTHWHILE = 8  # a run shorter than this part of the searched text was not worth it
 
 
 @dataclass(slots=True)
-class _OpenContainer:
-    """A container whose end has not been reached; its bracket may be doubled."""
+class OpenContainer:
+    """A container whose end has not been reached; its bracket may be doubled.
+
+    `patience` is the number of members to read before a run is looked for.
+    """
 
     container: JsonObject | list[JsonValue]
     closer: str
     key: str | None = None
     is_doubled: bool = False
+    patience: int = _FIRST_MEMBERS
+
+    def looks_for_run(self) -> bool:
+        self.patience -= 1
+        return self.patience <= 0
+
+    def record_look(self, seen: int, length: int) -> None:
+        if length * _WORTHWHILE <= seen:
+            self.patience = _SLOW_MEMBERS + seen // _FRUITLESS
 
 
 _COMMENTS_BEGIN = frozenset("/#")
 _COMMENTS = Literals(("//", "/*", "#"))
+_WHOLE_COMMENTS = re.compile(
+    possessive(r"(?:(?:(?://|#)[^\n]*+\n|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)[ \t\r\n]*+)++")
+)
 _LINE_END = Literals(("\n",))
 _COMMENT_ENDS = {"//": _LINE_END, "#": _LINE_END, "/*": Literals(("*/",))}
 
 
 def pass_comments(cursor: Cursor) -> Waiting[bool]:
     """Pass comments and the white space after them; return whether there were any."""
+    if cursor.pass_run(_WHOLE_COMMENTS):
+        yield from cursor.whitespace()
+        return True
     mark = yield from cursor.one_of(_COMMENTS)
     if not mark:
         return False
@@ -50,6 +75,7 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
     return True
 
 
+_FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
 _around = lru_cache(maxsize=256)(Around)
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
@@ -100,7 +126,7 @@ class _ValueReader:
         self._watcher = watcher
         self._style = style
         self._ends = literals_of(*style.ends)
-        self._open: list[_OpenContainer] = []
+        self._open: list[OpenContainer] = []
         self._size = 0
         self._is_closed = True
         self._doubt = StringDoubt.NONE
@@ -177,12 +203,13 @@ class _ValueReader:
             raise Unreadable("too_deep")
         self._cursor.advance(1)
         is_object = char == "{" or (char == "(" and not self._open)
-        self._open.append(_OpenContainer({} if is_object else [], _CLOSERS[char]))
+        self._open.append(OpenContainer({} if is_object else [], _CLOSERS[char]))
         return _Step.MEMBER
 
     def _read_member(self) -> Waiting[_Outcome]:
         """Read up to the value of the next member, or the bracket after the last."""
         self._size += 1
+        self._take_run()
         if self._size > bounds.MEMBERS:
             raise Unreadable("too_long")
         char = self._visible() or (yield from self._pass_space())
@@ -198,8 +225,44 @@ class _ValueReader:
         innermost.key = yield from self._read_key(char)
         return (yield from self._enter(innermost, innermost.container, is_quoted=char in QUOTES))
 
+    def _take_run(self) -> None:
+        innermost = self._open[-1]
+        if not innermost.looks_for_run() or len(self._open) + runs.DEPTH > bounds.LEVELS:
+            return
+        text, _ = self._cursor.look_ahead(runs.WINDOW)
+        is_watched = self._watcher is not None and not self._cursor.is_within_arguments
+        if isinstance(innermost.container, list):
+            is_hidden = is_watched and "{" in text  # some members may have to be reported
+            length = 0 if is_hidden else self._take_items(innermost.container, text)
+        else:
+            length = 0 if is_watched else self._take_members(innermost, innermost.container, text)
+        self._cursor.advance(length)
+        innermost.record_look(len(text), length)
+
+    def _take_items(self, items: list[JsonValue], text: str) -> int:
+        run = runs.ITEMS.find(text)
+        if run is None and self._style.has_bare_text:
+            run = runs.find_bare_items(text)
+        if run is None:
+            return 0
+        self._size += run.size
+        items += run.members
+        return run.length
+
+    def _take_members(self, innermost: OpenContainer, members: JsonObject, text: str) -> int:
+        run = (runs.KEYWORDS if innermost.closer == ")" else runs.MEMBERS).find(text)
+        if run is None:
+            return 0
+        repeated = members.keys() & run.members.keys()
+        if any(members[key] != run.members[key] for key in repeated):
+            return 0
+        self._size += run.size
+        for key, value in run.members.items():
+            members.setdefault(key, value)
+        return run.length
+
     def _enter(
-        self, innermost: _OpenContainer, members: JsonObject, *, is_quoted: bool
+        self, innermost: OpenContainer, members: JsonObject, *, is_quoted: bool
     ) -> Waiting[_Outcome]:
         char = self._visible() or (yield from self._pass_space())
         has_value = char == ("=" if innermost.closer == ")" else ":")
@@ -234,14 +297,14 @@ class _ValueReader:
         self._is_closed = bool(char)
         return self._open.pop().container
 
-    def _go_on_without_comma(self, char: str, innermost: _OpenContainer, value: JsonValue) -> None:
+    def _go_on_without_comma(self, char: str, innermost: OpenContainer, value: JsonValue) -> None:
         is_object = isinstance(innermost.container, dict)
         is_next = char in QUOTES if is_object else char in "{[" and isinstance(value, dict | list)
         is_next = is_next or (char in QUOTES and isinstance(value, str))
         if not is_next or self._doubt is StringDoubt.UNPAIRED:
             raise Unreadable
 
-    def _put(self, innermost: _OpenContainer, value: JsonValue) -> bool:
+    def _put(self, innermost: OpenContainer, value: JsonValue) -> bool:
         """Put a value into a container; return False if it contradicts an earlier one."""
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
@@ -317,6 +380,8 @@ class _ValueReader:
         return value
 
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
+        if quote in strings.FOREIGN_QUOTES:
+            self._size += _FOREIGN_SIZE
         around = self._around(is_key=is_key)
         return self._text((yield from strings.read_string(self._cursor, quote, around)))
 

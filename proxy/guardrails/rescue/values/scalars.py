@@ -60,7 +60,8 @@ PYTHON = Style(is_python=True)
 class MemberWatcher(Protocol):
     """Wants to know which member of which object is being read.
 
-    `path` holds the keys from the outermost container inwards, None for a list.
+    `path` holds the keys from the outermost container inwards, None for a list. Members of
+    arguments that were announced to the cursor may go unreported.
     """
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:

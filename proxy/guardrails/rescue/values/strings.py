@@ -38,6 +38,13 @@ _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|
 _ITEM_BEGINS = re.compile(r"[\w.]+")
 _BEHIND_CONTAINER = "\"'“‘{[<,/#"
 _BEHIND_COMMA = "/<&"
+_PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
+
+# The same for the most frequent cases, within sight and only if the answer is no.
+_SPACE = r"\s{0,40}+"
+_NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
+_NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
+_NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,48 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
         if answer is not None:
             return answer
         yield
+
+
+@lru_cache(maxsize=256)
+def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
+    """Return a pattern for text up to an escape or a mark that does not end the string.
+
+    It matches as many of these as there are, but nothing that `ends` the value around.
+    """
+    beginnings = _class({end[0] for end in around.ends})
+    ends = "|".join(map(re.escape, around.ends))
+    plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
+    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(around)})))++"
+    return re.compile(possessive(pattern), re.DOTALL)
+
+
+def _not_behind(around: Around) -> str:
+    """Return a pattern for what certainly cannot follow a string."""
+    closer = _class(around.closer)
+    expected = _class({*"\"'“‘,/#", around.closer, *(end[0] for end in around.ends)})
+    not_next = (
+        rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
+        if around.is_list
+        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
+    )
+    return "|".join(
+        (
+            rf"{_SPACE}[^\s{expected}]",
+            rf"{_SPACE},{_SPACE}{not_next}",
+            "[\"']" if around.is_list else _SPACE + _NO_KEY_QUOTED,
+            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(around)}",
+        )
+    )
+
+
+def _not_behind_container(around: Around) -> str:
+    if around.outer:
+        return rf"[^\s{_class(_BEHIND_CONTAINER + around.outer)}]"
+    return "[\"')]" if around.closer == ")" else "(?!)"
+
+
+def _class(characters: Iterable[str]) -> str:
+    return "".join(map(re.escape, sorted(characters)))
 
 
 def _can_follow(text: str, around: Around) -> bool | None:
@@ -258,8 +307,9 @@ class _Unescaped:
 
     def read(self) -> Waiting[Quoted]:
         cursor, quote = self._cursor, self._quote
+        undoubted = _ESCAPED[quote]
         while True:
-            if run := cursor.pass_run(_ESCAPED[quote]):
+            if run := cursor.pass_run(undoubted):
                 self._add(run, decode(run, quote))
             plain = yield from cursor.take(_PLAIN[quote])
             self._add(plain, plain)
@@ -274,6 +324,7 @@ class _Unescaped:
             else:
                 self._add(quote, quote)
                 self._is_doubtful = True
+                undoubted = inside_pattern(quote, self._around)
 
     def _add(self, written: str, meaning: str) -> None:
         self._written.append(written)

@@ -210,7 +210,7 @@ def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:
     cursor.begin()
     cursor.mute()
     cursor.start_arguments("f")
-    assert cursor.arguments_name is None
+    assert (cursor.arguments_name, cursor.is_within_arguments) == (None, False)
     cursor.rewind()
     cursor.start_arguments("f")
     assert cursor.arguments_name == "f"
@@ -251,3 +251,13 @@ def test_the_visible_character_is_seen_only_if_it_is_there() -> None:
     cursor.advance(1)
     assert cursor.visible() == "b"
     assert cursor.look_ahead(1) == ("b", True)
+
+
+def test_it_is_known_whether_arguments_are_being_passed() -> None:
+    cursor = Cursor("abc")
+    answers = [cursor.is_within_arguments]
+    cursor.start_arguments("f")
+    answers.append(cursor.is_within_arguments)
+    cursor.end_arguments()
+    answers.append(cursor.is_within_arguments)
+    assert answers == [False, True, False]

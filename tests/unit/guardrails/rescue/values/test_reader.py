@@ -11,9 +11,23 @@ from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.syntax import NoCall
 from proxy.guardrails.rescue.values.cursor import Cursor
-from proxy.guardrails.rescue.values.reader import pass_comments, read_value, read_whole
+from proxy.guardrails.rescue.values.reader import (
+    OpenContainer,
+    pass_comments,
+    read_value,
+    read_whole,
+)
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style, Unreadable, Value
 from tests.fakes.arrivals import attempt, is_linear, outcome, read, run
+
+
+def test_a_run_is_looked_for_behind_some_members_and_again_the_later_the_less_was_found() -> None:
+    members = OpenContainer([], "]")
+    assert [members.looks_for_run() for _ in range(8)] == [False] * 7 + [True]
+    members.record_look(1_000, 500)
+    assert members.looks_for_run()
+    members.record_look(1_280, 0)
+    assert [members.looks_for_run() for _ in range(12)] == [False] * 11 + [True]
 
 
 @pytest.mark.parametrize(
@@ -218,8 +232,8 @@ def test_what_is_no_value_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        (f"[{'1,' * 2000}]", 1000),
-        # as many take seconds
+        (f"[{'1,' * 200_000}]", 100_000),
+        # what is read one by one takes seconds up to that limit
         (f"[{'[],' * 1000}]", 1000),
         (f"[{'x y,' * 2000}]", 1000),
         (f"{{{'a:1,' * 2000}}}", 1000),
@@ -437,6 +451,16 @@ def test_a_watcher_hears_of_every_one_of_many_members() -> None:
         assert len(witness.heard) == heard
 
 
+def test_a_watcher_need_not_hear_of_members_within_announced_arguments() -> None:
+    members = {f"k{number}": number for number in range(2 * MANY)}
+    cursor = Cursor(json.dumps(members), is_finished=True)
+    cursor.start_arguments("f")
+    witness = Witness()
+    list(read_value(cursor, witness))
+    assert len(witness.heard) < 2 * len(members)
+    assert cursor.take_echo() == json.dumps(members)
+
+
 @pytest.mark.parametrize(
     "unit",
     ['"a",', "1,", '{"a":1},', '{"a":1}', "[[[]]],", "'a',", "None,", "[" * 9 + "]" * 9 + ","],
@@ -476,25 +500,25 @@ def test_digits_behind_a_zero_are_text_in_python() -> None:
     assert styled("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-MOST = 200  # members
+SEVERAL_WINDOWS = 2_000  # of runs, in members
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])
 def test_members_that_repeat_what_they_say_are_read_once(member: str) -> None:
     once = read_whole("{" + member * 2 + '"z":0}')
-    many = read_whole("{" + member * MOST + '"z":0}')
+    many = read_whole("{" + member * SEVERAL_WINDOWS + '"z":0}')
     assert isinstance(once, Value)
     assert isinstance(many, Value)
     assert many == once
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,"])
-@pytest.mark.parametrize("place", [5, 50, MOST])
+@pytest.mark.parametrize("place", [5, 50, SEVERAL_WINDOWS])
 def test_members_that_contradict_each_other_are_refused_however_many(
     member: str, place: int
 ) -> None:
     other = member.replace("1", "2")
-    text = "{" + member * place + other + member * MOST + '"z":0}'
+    text = "{" + member * place + other + member * SEVERAL_WINDOWS + '"z":0}'
     assert not isinstance(read_whole(text), Value)
 
 

@@ -1,6 +1,8 @@
 # ruff: noqa: RUF001 - some quotation marks are a typesetter's
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.strings import (
@@ -9,6 +11,7 @@ from proxy.guardrails.rescue.values.strings import (
     StringDoubt,
     can_end,
     ends_behind,
+    inside_pattern,
     is_end,
     is_last,
     judge_doubt,
@@ -17,6 +20,94 @@ from proxy.guardrails.rescue.values.strings import (
     read_string,
 )
 from tests.fakes.arrivals import is_linear, read
+
+PLACES = [
+    Around("}"),
+    Around("}", "}"),
+    Around("]", "}", is_list=True),
+    Around("]", is_list=True),
+    Around(")"),
+    Around(")", ")", is_list=True),
+    Around("}", "]", ends=("</x>", "<|end|>")),
+    Around("}", ends=("]!",)),
+]
+TEXTS = st.lists(
+    st.sampled_from(
+        [
+            *"\"',:=/<&{}[]() \n#“”’",
+            "a",
+            "é",
+            "1",
+            "true",
+            "f(",
+            "x y",
+            "b:",
+            "</x>",
+            " " * 41,
+            "k" * 81,
+        ]
+    ),
+    max_size=8,
+).map("".join)
+
+
+def ends(behind: str, around: Around) -> bool:
+    """Tell whether a quotation mark in front of this text is an end."""
+    cursor = Cursor(behind, is_finished=True)
+
+    def reading() -> Waiting[None]:
+        results.append((yield from is_end(cursor, around)))
+
+    results: list[bool] = []
+    list(reading())
+    return results[0]
+
+
+@settings(deadline=None, max_examples=400)
+@given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
+@example(" b", PLACES[0], '"')
+@example(", then left", PLACES[0], '"')
+@example(', "b" c', PLACES[0], '"')
+@example(' "b" c', PLACES[0], '"')
+@example('"b', PLACES[2], '"')
+@example(", b c", PLACES[2], '"')
+@example("} c", PLACES[1], '"')
+@example(')"', PLACES[4], '"')
+@example(" # b", PLACES[0], '"')
+@example(", # b", PLACES[2], '"')
+@example(", #b", PLACES[0], '"')
+@example(", “b”: c", PLACES[0], "”")
+def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote: str) -> None:
+    match = inside_pattern(quote, around).match(quote + behind)
+    passed = match[0] if match else ""
+    escaped = [place for place, char in enumerate(passed) if char == quote]
+    assert not any(ends((quote + behind)[place + 1 :], around) for place in escaped)
+    assert not any(end in passed for end in around.ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        ('" b" c "d" e', PLACES[0]),
+        ('", then left', PLACES[0]),
+        ('", "b" c', PLACES[0]),
+        ('"b"c', PLACES[2]),
+        ('", b" c', PLACES[2]),
+        ('"} c', PLACES[1]),
+        ('\\n\\d" b', PLACES[0]),
+        ('" b</y" c', PLACES[6]),
+    ],
+)
+def test_the_frequent_cases_are_passed_at_once(text: str, around: Around) -> None:
+    match = inside_pattern('"', around).match(text)
+    assert match is not None
+    assert '"' not in text[match.end() :]
+
+
+def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
+    match = inside_pattern('"', PLACES[6]).match('" b" c </x> " c')
+    assert match is not None
+    assert match[0] == '" b"'
 
 
 @pytest.mark.parametrize(

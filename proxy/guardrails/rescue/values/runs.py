@@ -1,0 +1,147 @@
+"""Runs of whole members of a list or an object, found by one pattern and parsed at once.
+
+The lenient reader would read the same, one character at a time, which takes ten times as long:
+others would wait for seconds while a hostile reply of 5 MB is read (`python -m benchmarks stalls
+written`). This knows only unambiguous members; the reader continues after the last one it finds.
+"""
+
+import json as stdlib_json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import jiter
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.possessive import possessive
+from proxy.guardrails.rescue.values.escapes import STRICT_ESCAPE
+from proxy.guardrails.rescue.values.scalars import WORDS
+
+Members = TypeVar("Members", JsonObject, list[JsonValue])
+
+WINDOW = 4_096  # how far to look for the end of a run, in characters
+DEPTH = 8  # levels of containers inside a member
+
+_SPACE = r"[ \t\r\n]*+"
+_JSON_STRING = rf'"(?:[^"\\\x00-\x1f]++|{STRICT_ESCAPE})*+"'
+_STRING = rf"""(?:{_JSON_STRING}|'[^'"\\\x00-\x1f]*+')"""
+_BARE_KEY = r"[A-Za-z_$][A-Za-z0-9_$.-]*+"
+_KEY = rf"(?:{_STRING}|{_BARE_KEY})"
+# Shorter than the reader's limit and smaller than the largest float, whatever the digits are.
+_NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+.0-9eE])"
+_SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
+
+# What may follow a value: a comma, or nothing between two containers or two strings.
+_BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
+_BEHIND_MEMBER = f"{_SPACE},"
+_FOREIGN = re.compile(
+    possessive(
+        rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
+        rf"|[\]}}](?={_SPACE}[\[{{])"
+    )
+)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_BARE_ITEMS = re.compile(possessive(rf"""(?:{_SPACE}[^\W\d][^,{{}}\[\]<>"'`\r\n]*+,){{2,}}+"""))
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRun(Generic[Members]):
+    """The next members, and how many characters they take, including the last comma.
+
+    `size` is roughly how many members and containers there are, nested ones included.
+    """
+
+    members: Members
+    length: int
+    size: int
+
+
+class RunFinder(Generic[Members]):
+    """Finds members that are a value between `start` and `end`, for some kind of container."""
+
+    def __init__(self, start: str, end: str, opening: str, closing: str) -> None:
+        self._around = start, end
+        self._opening = opening
+        self._closing = closing
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """The pattern of a run; compiling it takes 20 ms, and few replies need it."""
+        start, end = self._around
+        # The place of the last member is noted, because what follows it is not known yet.
+        member = rf"{_SPACE}(?P<last>){start}{_value(DEPTH)}{end}"
+        return re.compile(possessive(f"(?:{member})++"))
+
+    def find(self, text: str) -> MemberRun[Members] | None:
+        """Return the members with which `text` begins, if there are at least two."""
+        match = self._pattern.match(text)
+        length = match.start("last") if match else 0
+        written = text[:length].rstrip(" \t\r\n").removesuffix(",")
+        if not written:
+            return None
+        document = self._opening + written + self._closing
+        members = self._parse(document)
+        if members is None:
+            document = _FOREIGN.sub(_in_json, document)
+            members = self._parse(document)
+        size = sum(map(document.count, ",[{"))
+        return None if members is None else MemberRun(members, length, size)
+
+    def _parse(self, document: str) -> Members | None:
+        """Parse members, of which one that is repeated must not contradict itself."""
+        members: Members
+        try:
+            members = jiter.from_json(
+                document.encode(), allow_inf_nan=False, catch_duplicate_keys=True
+            )
+        except ValueError:
+            try:
+                jiter.from_json(document.encode(), allow_inf_nan=False)
+                members = stdlib_json.loads(document, object_pairs_hook=_join_repeated)
+            except ValueError:
+                return None
+        return members
+
+
+def _join_repeated(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    members: JsonObject = {}
+    for key, value in pairs:
+        if members.setdefault(key, value) != value:
+            raise ValueError(key)
+    return members
+
+
+def _in_json(match: re.Match[str]) -> str:
+    string, is_followed, word, is_key = match.groups()
+    if string:
+        return f'"{string[1:-1]}"' + ("," if is_followed else "")
+    if word:
+        return f'"{word}":' if is_key else _WORDS.get(word, word)
+    return match[0] + ","
+
+
+def _value(depth: int) -> str:
+    """Return a pattern for a value; it is loose about keys, which the parser is not."""
+    if depth == 0:
+        return f"(?:{_SCALAR})"
+    key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
+    behind = rf"{_SPACE}(?:,{_SPACE}(?![\]}}])|(?=[\]}}]))"
+    return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{behind})*+[\]}}])"
+
+
+def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
+    """Return the words and phrases without quotation marks that `text` begins with."""
+    match = _BARE_ITEMS.match(text)
+    if match is None:
+        return None
+    written = map(str.strip, match[0][:-1].split(","))
+    items = [WORDS.get(one, one) for one in written]
+    return MemberRun(items, match.end(), len(items))
+
+
+ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _BEHIND_ITEM, "[", "]")
+MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
+KEYWORDS: RunFinder[JsonObject] = RunFinder(
+    f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}"
+)
