@@ -25,13 +25,13 @@ def test_every_kind_of_call_has_ids_of_its_own() -> None:
 
 
 def test_the_member_of_a_namespace_comes_back_with_both_names() -> None:
-    item = call_item(Origin(ToolKind.FUNCTION, "spawn", "agents"), "c", '{"a": 1}')
+    item = call_item(Origin(ToolKind.FUNCTION, "spawn", "agents"), "c", '{"input": "a"}')
     assert item == {
         "type": "function_call",
         "call_id": "c",
         "name": "spawn",
         "namespace": "agents",
-        "arguments": '{"a": 1}',
+        "arguments": '{"input": "a"}',
     }
     assert flat_name("agents", "spawn") == "agents__spawn"
     assert flat_name(None, "spawn") == "spawn"
@@ -77,6 +77,11 @@ def test_the_input_of_a_custom_tool_is_plain(arguments: str, shown: str) -> None
             },
         ),
         (ToolKind.PATCH, json.dump_text(PATCH), {"type": "apply_patch_call", "operation": PATCH}),
+        (
+            ToolKind.PATCH,
+            '{"type":"delete_file","path":"a.py"}',
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a.py"}},
+        ),
         (
             ToolKind.SEARCH,
             "[1]",

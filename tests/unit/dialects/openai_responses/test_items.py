@@ -368,6 +368,15 @@ def test_a_call_that_a_server_has_run_is_a_call_with_its_result(
     assert (answer.tool_call_id, answer.text, answer.failed) == ("call_1", result, failed)
 
 
+def test_thoughts_in_a_row_are_a_message_without_any_words() -> None:
+    thoughts: list[JsonValue] = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+        for text in ("Hm.", "So.")
+    ]
+    _, thought, _ = objects(written([user("a"), *thoughts, user("b")]))
+    assert (thought["role"], thought["reasoning_content"]) == ("assistant", "Hm.\nSo.")
+
+
 def test_an_assistant_that_said_and_did_nothing_leaves_no_trace() -> None:
     items: JsonValue = [user("a"), {"type": "reasoning", "summary": []}, user("b")]
     assert len(written(items)) == 2

@@ -119,6 +119,10 @@ def test_what_cannot_be_offered_is_refused_by_its_place(
     assert said.lower() in refused.problem.lower()
 
 
+def test_a_search_of_the_web_is_of_use_beside_a_tool_that_waits() -> None:
+    table_of(tool("f", defer_loading=True), {"type": "web_search"}).check()
+
+
 def test_a_search_of_the_web_is_left_out_and_reported() -> None:
     facts: list[Fact] = []
     table = table_of(tool("f"), {"type": "web_search_preview"}, facts=facts)
