@@ -22,7 +22,7 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
-_END_SIGHT = 256  # how far to look after a quotation mark
+_END_LOOKAHEAD = 256  # how far to look after a quotation mark
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
@@ -62,7 +62,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     """Return whether a string of this length, which comes next, certainly ends there."""
     if not around.closer or around.is_key:
         return True
-    text, _ = cursor.glimpse(_END_SIGHT, length)
+    text, _ = cursor.look_ahead(_END_LOOKAHEAD, length)
     return _can_follow(text, around) is True
 
 
@@ -71,7 +71,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
     if not around.closer or around.is_key:
         return True
     while True:
-        text, is_all = cursor.glimpse(_END_SIGHT)
+        text, is_all = cursor.look_ahead(_END_LOOKAHEAD)
         answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
@@ -176,7 +176,7 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_SIGHT = 64  # how far to look after a value
+_DOUBT_LOOKAHEAD = 64  # how far to look after a value
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
@@ -240,7 +240,7 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
     the same line. `ends` are closing marks, too.
     """
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT)
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
         rest = text.lstrip(" \t" if doubt is StringDoubt.PAIRED else None)
         if is_all or len(rest) >= _LONGEST_MARK:
             break
@@ -253,9 +253,9 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
     """Return whether only white space follows `mark`, which comes next."""
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT, len(mark))
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
-            return not text.strip() and len(text) < _DOUBT_SIGHT
+            return not text.strip() and len(text) < _DOUBT_LOOKAHEAD
         yield
 
 
@@ -381,15 +381,15 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
 def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
-    is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-    if not is_whole:  # not every backslash begins a string
+    if not (yield from cursor.literal(_ESCAPED_QUOTE)):  # not every backslash begins a string
         raise Unreadable
-    while is_whole:
+    while True:
         pieces.append(cursor.pass_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
+        is_text = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # the quote is escaped
+        if not (is_whole and is_text):
             break
         pieces.append(_ESCAPED_QUOTE)
     once = decode("".join(pieces), '"')

@@ -325,7 +325,7 @@ def test_a_plain_string_is_read_at_once(
 ) -> None:
     cursor = Cursor(text)
     assert pass_plain_string(cursor, around) == value
-    assert cursor.glimpse(99)[0] == rest
+    assert cursor.look_ahead(99)[0] == rest
 
 
 @pytest.mark.parametrize(
