@@ -135,6 +135,8 @@ class Edge:
             scope["state"]["owner"] = owner or ""
             make = self.endpoints.get(path) if scope["method"] == "POST" else None
             if make is None:
+                if is_open and scope["method"] == "HEAD":  # monitors; the server sends no body
+                    scope = {**scope, "method": "GET"}
                 await self.app(scope, connection.receive, connection.send)
             else:
                 await serve(make(), connection)

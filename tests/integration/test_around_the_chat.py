@@ -71,6 +71,8 @@ async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], st
 async def test_probes_need_no_key(path: str) -> None:
     async with temper(serving=LOCKED) as front:
         assert (await front.client.get(path)).status_code == 200
+        asked = await front.client.head(path)  # as many monitors do
+        assert (asked.status_code, asked.content) == (200, b"")
 
 
 @pytest.mark.parametrize(
