@@ -91,7 +91,7 @@ class ToolCalled(msgspec.Struct, frozen=True):
     call: ToolCall
 
 
-class RoundsTold(msgspec.Struct, frozen=True):
+class RoundMessages(msgspec.Struct, frozen=True):
     """The messages of the rounds of tools before the answer, for a client that wants them.
 
     `servers` names the tool server of each tool that ran here.
@@ -112,7 +112,7 @@ ReplyEvent: TypeAlias = (
     | ReplyFinished
     | ReplyUnreadable
     | ToolCalled
-    | RoundsTold
+    | RoundMessages
 )
 
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta

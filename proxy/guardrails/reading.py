@@ -47,7 +47,7 @@ from proxy.guardrails.rescue.provenance import (
     Content,
     Origin,
     Standing,
-    Verdict,
+    Treatment,
     Words,
     decide,
 )
@@ -63,7 +63,7 @@ from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
-_SIGHT = 2_000  # this much of the text after a call is examined
+_MOST_BEHIND = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _MOST_SAME = 3
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
@@ -350,7 +350,7 @@ class ReplyReader:
         for finding in reversed(late):
             sequels.append(words)
             if isinstance(finding, findings.Prose):
-                words = "" if is_cited else (finding.text + words)[:_SIGHT]
+                words = "" if is_cited else (finding.text + words)[:_MOST_BEHIND]
             elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
                 words = ""
                 is_cited = isinstance(finding, findings.RefusedText)  # by the words before it
@@ -362,12 +362,12 @@ class ReplyReader:
         for finding in late:
             words = sequels.pop()
             if isinstance(finding, findings.FoundCalls):
-                heard += self._place(finding, words, said)
+                heard += self._treat(finding, words, said)
             else:
                 heard += self._hear_finding(finding)
         return heard
 
-    def _place(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
+    def _treat(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
         """Treat a call as the table says; `words` follow it, `said` is all that is said."""
         offer, origin = self._offer, Origin.MODEL
         calls = tuple(_resolve(offer, call) for call in found.calls)
@@ -376,21 +376,21 @@ class ReplyReader:
         before = found.before
         if before is Words.OTHER and asks_user("".join(self._text)):
             before = Words.ASKING
-        behind = _tell(words, said)
+        behind = _classify_words(words, said)
         content = Content.MARKED if found.is_marked else Content.PLAIN
         if self._holds_places(found, said, is_asking=behind is Words.ASKING):
             content = Content.PLACEHOLDERS
         is_within = _is_within(found, words) or _is_in_fence(found, said)
         around = Around.LAYOUT if is_within else Around.NOTHING
-        verdict = decide(Standing(origin, around, before, behind, content))
-        if verdict is Verdict.LEFT_OUT:
+        treatment = decide(Standing(origin, around, before, behind, content))
+        if treatment is Treatment.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
             self._is_behind_call = True
             return []
-        if verdict is Verdict.READ and not (found.is_doubtful or self._doubted):
+        if treatment is Treatment.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
         is_fit = all(_is_fit(offer, call) for call in found.calls)
-        is_doubted = is_fit and verdict is not Verdict.TEXT
+        is_doubted = is_fit and treatment is not Treatment.TEXT
         reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
@@ -512,7 +512,7 @@ class ReplyReader:
             elif isinstance(finding, findings.Prose) and calls and not finding.text.isspace():
                 return
         for call in calls:
-            self._place(call)
+            self._treat(call)
 
     def _reason(self, thought: ReasoningDelta) -> Heard:
         self._reasoning.append(thought.text)
@@ -601,7 +601,7 @@ def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:
     return is_fenced and found.before is Words.OTHER and not announces(said)
 
 
-def _tell(words: str, said: str) -> Words:
+def _classify_words(words: str, said: str) -> Words:
     """Classify the words after a call and the end of all that is said."""
     if not words.strip():
         return Words.NONE

@@ -99,7 +99,7 @@ class MessageDecoder:
 
     def __init__(self) -> None:
         self.has_begun = False
-        self._told: list[str] = []
+        self._decoded: list[str] = []
         self._fresh: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
@@ -107,7 +107,7 @@ class MessageDecoder:
 
     @property
     def text(self) -> str:
-        return "".join(self._told)
+        return "".join(self._decoded)
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the message's characters that it completes."""
@@ -119,7 +119,7 @@ class MessageDecoder:
         except StopIteration:
             self._is_over = True
         fresh = "".join(self._fresh)
-        self._told.append(fresh)
+        self._decoded.append(fresh)
         self._fresh.clear()
         return fresh
 

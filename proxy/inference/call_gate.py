@@ -179,7 +179,7 @@ class ArgumentsGate:
     def _pass_escape(self) -> Waiting[str]:
         """Pass one escape (a surrogate pair counts as one); return "" if there is none."""
         while True:
-            text, is_all = self._cursor.glimpse(_LONGEST_ESCAPE)
+            text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
             if escape := self._cursor.pass_run(_ESCAPE):
                 return escape
             if is_all or not text.startswith("\\"):

@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
     PromptProgress,
     ReplyEvent,
     ReplyFinished,
-    RoundsTold,
+    RoundMessages,
     TextDelta,
     UsageReported,
 )
@@ -142,7 +142,7 @@ class _WholeBlock(msgspec.Struct, frozen=True):
     block: JsonObject
 
 
-def _blocks_that_ran(told: RoundsTold) -> Iterator[JsonObject]:
+def _blocks_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
     """Write the calls of each round, and behind them what came of them."""
     ours: set[str] = set()
     for message in told.messages:
@@ -185,7 +185,7 @@ class _AnswerEncoder:
             case ReplyFinished(reason):
                 self._reason = reason
                 return self._blocks.finish()
-            case RoundsTold():
+            case RoundMessages():
                 steps = self._blocks.interrupt()
                 places = ((self._blocks.take_place(), one) for one in _blocks_that_ran(event))
                 return [*steps, *(_WholeBlock(place, one) for place, one in places)]

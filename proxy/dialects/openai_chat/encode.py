@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
     ReplyFinished,
     ReplyInProgress,
     ReplyStarted,
-    RoundsTold,
+    RoundMessages,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -116,7 +116,7 @@ class ChunkEncoder:
                 return self._role()
             case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
                 return self._delta(delta_of(event))
-            case RoundsTold(messages):
+            case RoundMessages(messages):
                 return self._delta({"tool_rounds": [*messages]})
             case ReplyFinished(reason):
                 return self._finish(reason)
@@ -241,7 +241,7 @@ class CompletionBuilder(msgspec.Struct):
                 self._usage = event
             case ReplyFinished(reason):
                 self._reason = reason
-            case RoundsTold(messages):
+            case RoundMessages(messages):
                 self._rounds = [*messages]
             case _:
                 pass

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.replies import RoundsTold
+from proxy.conversation.replies import RoundMessages
 from proxy.errors import InvalidRequest
 
 MEMBER = "tool_rounds"
@@ -27,8 +27,8 @@ class Expanded(NamedTuple):
 
 def describe_rounds(
     messages: tuple[Message, ...], servers: Mapping[str, str] | None = None
-) -> RoundsTold:
-    return RoundsTold(tuple(map(_describe, messages)), servers or {})
+) -> RoundMessages:
+    return RoundMessages(tuple(map(_describe, messages)), servers or {})
 
 
 def has_rounds(messages: JsonValue) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent, RoundsTold
+from proxy.conversation.replies import ReplyEvent, RoundMessages
 from proxy.dialects.answer_blocks import (
     AnswerBlocks,
     BlockDelta,
@@ -193,7 +193,7 @@ class OpenCall(OpenItem):
         return [*delta, (f"{name}.done", {"input": text})]
 
 
-def _calls_that_ran(told: RoundsTold) -> Iterator[JsonObject]:
+def _calls_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
     """Make an item of each call that a tool server has answered."""
     results = {one.get("tool_call_id"): one for one in told.messages}
     for message in told.messages:
@@ -229,7 +229,7 @@ class OutputItems:
 
     def take(self, event: ReplyEvent) -> list[Event]:
         """Return what an event of the turn means for the items."""
-        if isinstance(event, RoundsTold):
+        if isinstance(event, RoundMessages):
             events = self._tell(self._blocks.interrupt())
             for item in _calls_that_ran(event):
                 events += self._add_whole(item)

@@ -14,7 +14,7 @@ _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # What follows a colon was said rather than announced, unless it is a quotation or code.
 _SAID = re.compile(r" : .*[^\W\d_]")
-_SIGHT = 60  # characters at the end of a sentence, where the verb may come last
+_TAIL = 60  # characters at the end of a sentence, where the verb may come last
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Matcher:
         return bool(last_words) and any(word.endswith(last_words) for word in words)
 
     def _spans(self, text: str, tool_words: Collection[str]) -> Iterator[tuple[int, int]]:
-        last = self._last.finditer(text, max(0, len(text) - _SIGHT))
+        last = self._last.finditer(text, max(0, len(text) - _TAIL))
         for found in chain(self._cue.finditer(text), last):
             yield found.span()
         for found in self._start.finditer(text):

@@ -38,7 +38,7 @@ _NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = "call:"
 _WORD = re.compile(r"(?:call\s*)?:\s*")
 _WORD_BEGINS = re.compile(r"c?|ca|cal|call\s*|(?:call\s*)?:\s*")
-_SIGHT = 32
+_LOOKAHEAD = 32
 _ENDS = ("<tool_call|>", "<end_function_call>", "</tool_call>", "<|tool_call|>")
 _CLOSERS = Literals(_ENDS)
 _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
@@ -61,7 +61,7 @@ def read_bare(cursor: Cursor, opening: str) -> Reading:
 
 def _pass_word(cursor: Cursor) -> Waiting[bool]:
     """Pass the word before a name, or only the colon after it; return whether it was there."""
-    word = yield from cursor.match(_WORD, _WORD_BEGINS, _SIGHT)
+    word = yield from cursor.match(_WORD, _WORD_BEGINS, _LOOKAHEAD)
     cursor.advance(len(word[0]) if word else 0)
     return word is not None
 

@@ -43,7 +43,7 @@ _NAME = re.compile(r"[\w./:\\-]+", re.ASCII)
 _ID = "[CALL_ID]"
 _NEXT = re.compile(r"[\s,;]*(?=[\w./:\\-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
 _NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:\\-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
-_SIGHT = 200
+_LOOKAHEAD = 200
 
 
 def _read(cursor: Cursor, opening: str) -> Reading:
@@ -79,7 +79,7 @@ def read_named(cursor: Cursor, name: str) -> Reading:
         if char != "{":
             raise NoCall
         found += yield from read_arguments(cursor, name)
-        between = yield from cursor.match(_NEXT, _NEXT_BEGINS, _SIGHT)
+        between = yield from cursor.match(_NEXT, _NEXT_BEGINS, _LOOKAHEAD)
         if between is None:
             break
         cursor.advance(len(between[0]))

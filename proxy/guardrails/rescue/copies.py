@@ -14,7 +14,7 @@ from proxy.guardrails.rescue.provenance import Origin
 _WORD = re.compile(r"[^\W_]+")
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
-_SIGHT = 1_000  # to each side of a name
+_AROUND = 1_000  # to each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
 
@@ -113,8 +113,8 @@ class _Searched:
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
     """Return the `known` words beside a name, with no other word in between."""
-    before = text[max(name.start() - _SIGHT, 0) : name.start()]
-    behind = text[name.end() : name.end() + _SIGHT]
+    before = text[max(name.start() - _AROUND, 0) : name.start()]
+    behind = text[name.end() : name.end() + _AROUND]
     sides = reversed(_WORD.findall(before)), _WORD.findall(behind)
     return {word for side in sides for word in takewhile(known.__contains__, side)}
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 import msgspec
 
 # The length of prose that is needed to recognise an announcement.
-SIGHT = 120
+LEAD_LENGTH = 120
 _FLAGS = re.IGNORECASE | re.VERBOSE
 _END = r"\s*(?:```\w*\s*)?\Z"
 _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)

@@ -103,7 +103,7 @@ def is_half_closer(text: str) -> bool:
 def ends_here(cursor: Cursor) -> Waiting[bool]:
     """Return whether the text ends here, or within a closing mark that begins here."""
     while True:
-        rest, is_all = cursor.glimpse(LONGEST_CLOSER)
+        rest, is_all = cursor.look_ahead(LONGEST_CLOSER)
         if is_all and rest:
             return is_half_closer(rest)
         if is_all:

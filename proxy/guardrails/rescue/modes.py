@@ -167,7 +167,7 @@ class OpeningAttempt:
 
 
 @dataclass(slots=True)
-class Listening:
+class InProse:
     """In prose; `is_untouched` while only white space has been seen."""
 
     is_untouched: bool = False
@@ -225,7 +225,7 @@ class AfterCall:
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedCall:
     """A call that counts if the next one does, and what is between the two."""
 
     found: FoundCalls
@@ -234,10 +234,10 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippingInventedResult:
+class Skipping:
     """In something to drop, for example an invented result, up to `end`."""
 
     end: Literals
 
 
-Mode: TypeAlias = Listening | OpeningAttempt | AfterCall | SkippingInventedResult
+Mode: TypeAlias = InProse | OpeningAttempt | AfterCall | Skipping

@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.modes import Beginning
 from proxy.guardrails.rescue.surroundings import CLOSING_QUOTES
 from proxy.guardrails.rescue.syntax import Reason
 
-_SIGHT = 300
+_HEAD = 300
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 # What follows the name of a tool that is called and not only mentioned.
 _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
@@ -78,7 +78,7 @@ class Siblings:
 
     def break_off(self, source: str, *, is_marked: bool) -> None:
         """Note a call that cannot be read beyond `source`, if it is one."""
-        if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_SIGHT]):
+        if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
             self._objection = Reason.NESTED
             self._behind_break.clear()
 
@@ -120,7 +120,7 @@ def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:{known}){_CALLED}" if known else "(?!)", re.VERBOSE)
 
 
-SIGHT = 200  # characters of a line that are examined
+LOOKAHEAD = 200  # characters of a line that are examined
 _WORD = re.compile(r"[^\W\d_]*")
 _LONGEST_WORD = 24
 _JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
@@ -132,7 +132,7 @@ Sequel: TypeAlias = Literal["apart", "words", "open"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class TextAhead:
     """The text after a call, as much as is examined; `is_all` if no more is expected."""
 
     text: str

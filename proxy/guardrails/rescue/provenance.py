@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class Treatment(Enum):
     """What becomes of a call; one that is left out is not shown either."""
 
     READ = "read"
@@ -67,7 +67,7 @@ class Standing:
 class Row:
     """What becomes of the calls that match; an unnamed column matches everything."""
 
-    verdict: Verdict
+    treatment: Treatment
     origin: Collection[Origin] = tuple(Origin)
     around: Collection[Around] = tuple(Around)
     before: Collection[Words] = tuple(Words)
@@ -86,22 +86,22 @@ class Row:
 
 # The first matching row counts.
 TABLE = (
-    Row(Verdict.TEXT, around=(Around.QUOTATION,)),
-    Row(Verdict.TEXT, before=(Words.SHOWING,)),
-    Row(Verdict.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
-    Row(Verdict.ASKED, origin=(Origin.RESULT,)),
-    Row(Verdict.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
-    Row(Verdict.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
-    Row(Verdict.TEXT, behind=(Words.SHOWING,)),
-    Row(Verdict.ASKED, around=(Around.LAYOUT,)),
-    Row(Verdict.ASKED, before=(Words.ASKING,)),
-    Row(Verdict.ASKED, behind=(Words.ASKING,), content=(Content.MARKED,)),
-    Row(Verdict.READ, content=(Content.MARKED,)),
-    Row(Verdict.READ, behind=(Words.NONE,)),
-    Row(Verdict.TEXT, behind=(Words.ASKING,)),
-    Row(Verdict.ASKED),
+    Row(Treatment.TEXT, around=(Around.QUOTATION,)),
+    Row(Treatment.TEXT, before=(Words.SHOWING,)),
+    Row(Treatment.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
+    Row(Treatment.ASKED, origin=(Origin.RESULT,)),
+    Row(Treatment.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
+    Row(Treatment.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
+    Row(Treatment.TEXT, behind=(Words.SHOWING,)),
+    Row(Treatment.ASKED, around=(Around.LAYOUT,)),
+    Row(Treatment.ASKED, before=(Words.ASKING,)),
+    Row(Treatment.ASKED, behind=(Words.ASKING,), content=(Content.MARKED,)),
+    Row(Treatment.READ, content=(Content.MARKED,)),
+    Row(Treatment.READ, behind=(Words.NONE,)),
+    Row(Treatment.TEXT, behind=(Words.ASKING,)),
+    Row(Treatment.ASKED),
 )
 
 
-def decide(call: Standing) -> Verdict:
-    return next(row.verdict for row in TABLE if row.fits(call))
+def decide(call: Standing) -> Treatment:
+    return next(row.treatment for row in TABLE if row.fits(call))

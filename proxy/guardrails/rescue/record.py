@@ -14,7 +14,7 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
-from proxy.guardrails.rescue.modes import Beginning, Joined
+from proxy.guardrails.rescue.modes import Beginning, JoinedCall
 from proxy.guardrails.rescue.neighbours import Siblings
 from proxy.guardrails.rescue.surroundings import Surroundings
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Place, Reason
@@ -86,7 +86,7 @@ class Record:
         self.beginning = Beginning()
         self.room = MOST_CALLS
         self.report = Report()
-        self._row: list[Joined] = []
+        self._row: list[JoinedCall] = []
 
     @property
     def is_doubtful(self) -> bool:
@@ -143,7 +143,7 @@ class Record:
 
     def join(self, found: FoundCalls, gap: str = "", joint: str = "") -> None:
         """Let a call wait for the fate of the next one; `joint` is the end of the `gap`."""
-        self._row.append(Joined(found, gap, joint.strip()))
+        self._row.append(JoinedCall(found, gap, joint.strip()))
         self.surroundings.pass_call()
 
     def widen_gap(self, gap: str) -> None:

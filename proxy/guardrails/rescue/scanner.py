@@ -2,16 +2,16 @@
 
 Theory of operation. One pass over a `Cursor`, in four modes:
 
-LISTENING  prose, up to the next opening. White space, control tokens and what may be the beginning
-           of an opening are held back until it is known whether a call follows.
-READING    behind an opening, the syntaxes that share it read. Refused text is prose and is not
-           searched again: that keeps the work linear.
-BEHIND     behind a call. What follows decides whether it was one: a marked call must not stand
-           within a sentence unless it began with a control token, one without closing mark must
-           be followed by another or by the end, an unmarked one must be the end of the reply and
-           name offered tools only. What was announced as an example never was one. A call that is
-           joined to the next one counts only together with it.
-DROPPING   inside a result that the model invented after its own call.
+- `InProse`: up to the next opening. White space, control tokens and what may be the beginning of an
+  opening are held back until it is known whether a call follows.
+- `OpeningAttempt`: behind an opening, the syntaxes that share it read. Refused text is prose and is
+  not searched again: that keeps the work linear.
+- `AfterCall`: behind a call. What follows decides whether it was one: a marked call must not stand
+  within a sentence unless it began with a control token, one without closing mark must be followed
+  by another or by the end, an unmarked one must be the end of the reply and name only offered
+  tools. What was announced as an example never was one. A call that is joined to the next one
+  counts only together with it.
+- `Skipping`: inside a result that the model invented after its own call.
 
 What happened to the calls before (`Siblings`) decides about a call before anything else does.
 Behind the mark that ends thoughts, a reply starts over: the prompt had begun the thoughts.
@@ -28,13 +28,13 @@ from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, RefusedText
 from proxy.guardrails.rescue.modes import (
     AfterCall,
-    Listening,
+    InProse,
     Mode,
     OpeningAttempt,
-    SkippingInventedResult,
+    Skipping,
     openings_of,
 )
-from proxy.guardrails.rescue.neighbours import SIGHT, Ahead
+from proxy.guardrails.rescue.neighbours import LOOKAHEAD, TextAhead
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
@@ -64,7 +64,7 @@ class Scanner:
         self._satisfies = satisfies
         self._cursor = Cursor()
         self._record = Record(self._offered)
-        self._state: Mode = Listening(is_untouched=True)
+        self._state: Mode = InProse(is_untouched=True)
         self._patience = bounds.OPENINGS
 
     def feed(self, text: str) -> list[Finding]:
@@ -80,7 +80,7 @@ class Scanner:
 
     def take_space(self) -> str:
         """Return the white space held back after prose, because no text follows it."""
-        if not isinstance(self._state, Listening):
+        if not isinstance(self._state, InProse):
             return ""
         if space := self._cursor.pass_last_space():
             self._record.say(space)
@@ -88,7 +88,7 @@ class Scanner:
 
     def _is_plain(self, text: str) -> bool:
         """Return whether everything so far is prose, and nothing can begin in `text`."""
-        is_idle = isinstance(self._state, Listening) and not self._state.is_untouched
+        is_idle = isinstance(self._state, InProse) and not self._state.is_untouched
         is_read = is_idle and self._patience > 0 and self._cursor.is_exhausted
         return is_read and self._openings.in_prose.find(text, 0, is_finished=False) == len(text)
 
@@ -115,7 +115,7 @@ class Scanner:
     def _step(self) -> bool:
         """Make one decision; return False if that needs more text."""
         state = self._state
-        if isinstance(state, Listening):
+        if isinstance(state, InProse):
             return self._listen(state)
         if isinstance(state, OpeningAttempt):
             return self._read(state)
@@ -125,7 +125,7 @@ class Scanner:
 
     # In prose.
 
-    def _listen(self, state: Listening) -> bool:
+    def _listen(self, state: InProse) -> bool:
         if self._patience <= 0:
             return self._give_up()
         if state.is_untouched:
@@ -143,7 +143,7 @@ class Scanner:
         elif literal in marks.THOUGHT_ENDS:
             self._cursor.advance(len(literal))
             self._record.say(literal)
-            self._state = Listening()
+            self._state = InProse()
             if not self._record.surroundings.is_quotation:
                 self._restart()
         else:
@@ -160,10 +160,10 @@ class Scanner:
 
     def _restart(self) -> None:
         self._record.restart()
-        self._state = Listening(is_untouched=True)
+        self._state = InProse(is_untouched=True)
 
     def _begin_at(self, literal: str, *, is_first: bool) -> None:
-        self._state = Listening()
+        self._state = InProse()
         places = self._record.places(is_first=is_first)
         candidates = self._openings.find_candidates(literal, places)
         around = self._record.surroundings
@@ -192,7 +192,7 @@ class Scanner:
         if outcome is None:
             return False
         source = self._source()
-        self._state = Listening()
+        self._state = InProse()
         if isinstance(outcome, NoCall):
             self._refuse_read(attempt, outcome.reason, source)
             return True
@@ -256,7 +256,7 @@ class Scanner:
         if self._record.room:
             self._record.accept(replace(found, calls=found.calls[: self._record.room]))
         self._record.report.add(LeftOut("too_many_calls"))
-        self._state = SkippingInventedResult(_NOTHING)
+        self._state = Skipping(_NOTHING)
 
     def _source(self) -> str:
         source = self._cursor.source()
@@ -271,7 +271,7 @@ class Scanner:
         if "\n" in space:
             self._certify(state, is_mark_next=False)
         literal = self._cursor.here(self._openings.behind_call)
-        rest, is_all = self._cursor.glimpse(marks.LONGEST_CLOSER)
+        rest, is_all = self._cursor.look_ahead(marks.LONGEST_CLOSER)
         closer = marks.closer_in(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
             return False
@@ -290,7 +290,7 @@ class Scanner:
         elif literal in marks.INVENTED_RESULTS and state.pending is None:
             self._cursor.advance(len(literal))
             self._record.report.add(LeftOut("invented_result"))
-            self._state = SkippingInventedResult(marks.INVENTED_RESULTS[literal])
+            self._state = Skipping(marks.INVENTED_RESULTS[literal])
         else:
             return self._leave(state, literal)
         return True
@@ -302,7 +302,7 @@ class Scanner:
                 self._record.accept(state.pending)
             self._record.widen_gap("".join(state.gap))
             self._record.drop()
-            self._state = Listening()
+            self._state = InProse()
 
     def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
         """Accept a marked call that no sentence continues after."""
@@ -315,7 +315,7 @@ class Scanner:
         found, gap = state.pending, "".join(state.gap)
         if found and found.is_marked and found.closed and not state.is_doubtful:
             return self._leave_marked(state, found, gap)
-        self._state = Listening()
+        self._state = InProse()
         if found is None:
             self._record.surroundings.pass_prose(gap)
             self._record.widen_gap(gap)
@@ -339,7 +339,7 @@ class Scanner:
             refuse(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
-        ahead = Ahead(*self._cursor.glimpse(SIGHT))
+        ahead = TextAhead(*self._cursor.look_ahead(LOOKAHEAD))
         sequel = ahead.find_sequel(found, self._record.beginning)
         mark: str | None = ""
         if sequel == "open" and (joint := ahead.joint):
@@ -350,7 +350,7 @@ class Scanner:
         if mark and is_like and self._openings.is_any_marked(mark):  # words join only similar calls
             self._cursor.advance(len(joint))
             self._record.join(found, gap + joint, joint)
-            self._state = Listening()
+            self._state = InProse()
         elif sequel == "apart" or (sequel == "open" and self._is_apart(found, ahead)):
             self._record.accept(found)
             state.pending = None
@@ -358,10 +358,10 @@ class Scanner:
             is_first = self._record.beginning.is_first
             refuse = self._record.doubt if is_first else self._record.refuse_call
             refuse(Reason.IN_SENTENCE, found, gap)
-            self._state = Listening()
+            self._state = InProse()
         return True
 
-    def _is_apart(self, found: FoundCalls, ahead: Ahead) -> bool:
+    def _is_apart(self, found: FoundCalls, ahead: TextAhead) -> bool:
         """Whether a call counts although words follow: valid for its tool, alone on its line."""
         may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
         return may and not self._openings.are_in(ahead.line)

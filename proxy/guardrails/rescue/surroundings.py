@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.rescue.examples import SIGHT
+from proxy.guardrails.rescue.examples import LEAD_LENGTH
 from proxy.guardrails.rescue.markup import Markup
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
@@ -183,7 +183,7 @@ class Surroundings:
                 lead = self._last_words + text[: len(text) - len(words)]
                 self._first_indent = lead.rpartition("\n")[2]
             self._is_behind_quote = text[-1] in _QUOTES
-            self._last_words = (self._last_words + text[-SIGHT:])[-SIGHT:]
+            self._last_words = (self._last_words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
         if words := text.rstrip():
             self._is_behind_sentence = words[-1] in _SENTENCE_ENDS
             self._is_still_quoted = False

@@ -75,7 +75,7 @@ _MOST_TOKENS = 600  # a longer text is not read further, which bounds the work
 _LONGEST_HEAD = 160  # before the name of the tool
 _MOST_WORDS = 8  # in a value without enclosing marks
 _MOST_SAID = 2_000  # of one value
-_SIGHT = 20
+_LOOKAHEAD = 20
 _JOINTS = re.compile(r"[_.:-]")
 _OPENING, _CLOSING = "([{", ")]}"
 _CONTROL = ("<|", "<\uff5c")
@@ -116,7 +116,7 @@ class Reading:
             "marks": self._marks,
         }
 
-    def is_through(self) -> bool:
+    def read_to_end(self) -> bool:
         for _ in range(_MOST_TOKENS):
             if self._place >= len(self._text):
                 return True
@@ -126,7 +126,7 @@ class Reading:
                 return False
         return False
 
-    def is_open(self) -> bool:
+    def may_continue(self) -> bool:
         """Whether what is prose at the end may be something else with more text."""
         rest = self._text[self._place : self._place + _LONGEST_HEAD]
         if rest in ("`", "``"):
@@ -291,7 +291,9 @@ class Reading:
     def _is_odd_tag(self) -> bool:
         """Allow one unknown tag directly before the name of the tool."""
         is_first, self._has_odd_tag = not self._has_odd_tag, True
-        is_before_word = not self._text[self._place : self._place + _SIGHT].lstrip().startswith("<")
+        is_before_word = (
+            not self._text[self._place : self._place + _LOOKAHEAD].lstrip().startswith("<")
+        )
         return is_first and is_before_word and self.tool is None
 
     def _element(self, closer: str, begin: int) -> bool:

@@ -29,7 +29,7 @@ _ESCAPED = re.compile(r"\\(?=_|\Z)")
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
 _JSON = re.compile(r"json", re.IGNORECASE)
 _MOST_QUOTED = 10_000
-_SIGHT = 80
+_AROUND = 80
 _MOST_PLACES = 20
 
 
@@ -42,7 +42,7 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
     if not written.endswith(_ENDS) or not _may_begin(written):
         return False
     reading = Reading(written, {tool.name: tool for tool in tools})
-    if not reading.is_through() or reading.is_torn or reading.tool is None:
+    if not reading.read_to_end() or reading.is_torn or reading.tool is None:
         return False
     if not _is_whole(reading, reading.tool, written):
         return False
@@ -53,7 +53,7 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
     """Return whether a text is only the beginning of a call: marks and a name, perhaps a key."""
     written = text.strip()
     reading = Reading(written, {tool.name: tool for tool in tools})
-    is_read = reading.is_through() and reading.tool is not None and reading.is_marked
+    is_read = reading.read_to_end() and reading.tool is not None and reading.is_marked
     return is_read and _CLOSED.search(written) is None
 
 
@@ -68,7 +68,7 @@ def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
     if written[0].isupper() or not _may_begin(written):
         return False
     reading = Reading(written, {tool.name: tool for tool in tools})
-    return reading.is_through() or reading.is_open()
+    return reading.read_to_end() or reading.may_continue()
 
 
 def _as_code(text: str) -> str:
@@ -116,5 +116,5 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
 def is_asked_about(name: str, text: str) -> bool:
     """Return whether words about how something is called are near a name."""
     places = islice(re.finditer(re.escape(name), text), _MOST_PLACES)
-    around = (text[max(one.start() - _SIGHT, 0) : one.end() + _SIGHT] for one in places)
+    around = (text[max(one.start() - _AROUND, 0) : one.end() + _AROUND] for one in places)
     return any(map(_ASKED.search, around))

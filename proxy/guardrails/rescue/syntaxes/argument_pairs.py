@@ -36,7 +36,7 @@ _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _ESCAPED = "\\_"
-_SIGHT = 240  # how far to look for what makes a mark one
+_LOOKAHEAD = 240  # how far to look for what makes a mark one
 _OTHER = "call:"  # Gemma's
 PAIRS_BEGIN = "<arg_key>"
 
@@ -208,7 +208,7 @@ class _PairsReader:
     def _is_key(self) -> Waiting[bool]:
         """Return whether a key and its value begin here, not just text that mentions the mark."""
         while True:
-            text, is_all = self._cursor.glimpse(_SIGHT)
+            text, is_all = self._cursor.look_ahead(_LOOKAHEAD)
             is_key = self._begins_pair.match(text) is not None
             if is_key or is_all:
                 return is_key

@@ -23,7 +23,7 @@ _WRAPPER_KEYS = ("function", "tool_calls", "tool_call", "function_call")
 _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}
-_SIGHT = 64
+_LOOKAHEAD = 64
 _BEGINS = re.compile(r"\{|.\s*[{\[\]/]", re.DOTALL)
 _MAY_BEGIN = re.compile(r".?\s*", re.DOTALL)
 _EXTRA_CLOSERS = re.compile(r"[}\]\s]+")
@@ -78,7 +78,7 @@ def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Rea
 
 def _can_begin(cursor: Cursor) -> Waiting[bool]:
     """Return whether the first bracket can begin a call or a list of calls."""
-    begins = yield from cursor.match(_BEGINS, _MAY_BEGIN, _SIGHT)
+    begins = yield from cursor.match(_BEGINS, _MAY_BEGIN, _LOOKAHEAD)
     return begins is not None
 
 

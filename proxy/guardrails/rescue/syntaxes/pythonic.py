@@ -16,7 +16,7 @@ _NAME = re.compile(r"[\w.\\-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")
 _PRINT = "print"
 _PRINTED = Style(is_python=True, outer=")")
-_SIGHT = 128
+_LOOKAHEAD = 128
 _LANGUAGE = re.compile(r"[a-z_]+")
 _CALL = re.compile(r"(?:[\w.-]|\\_)+\(")
 _CALL_BEGINS = re.compile(r"(?:[\w.-]|\\_)*\\?")
@@ -69,7 +69,9 @@ def read_python_calls(
         yield from cursor.whitespace()
     quote = (yield from cursor.one_of(_QUOTES)) if is_list else ""
     found = Calls(())
-    while len(found.calls) <= MOST_CALLS and (yield from cursor.match(_CALL, _CALL_BEGINS, _SIGHT)):
+    while len(found.calls) <= MOST_CALLS and (
+        yield from cursor.match(_CALL, _CALL_BEGINS, _LOOKAHEAD)
+    ):
         found += yield from read_python_call(cursor, replace(style, outer=quote))
         if not found.closed and not may_be_open:
             raise NoCall(Reason.BROKEN)
@@ -90,7 +92,7 @@ def read_python_calls(
 
 def begins_list(cursor: Cursor) -> Waiting[bool]:
     """Return whether a list of calls comes next, without passing anything."""
-    return bool((yield from cursor.match(_LIST, _LIST_BEGINS, _SIGHT)))
+    return bool((yield from cursor.match(_LIST, _LIST_BEGINS, _LOOKAHEAD)))
 
 
 _CLOSERS = {

@@ -355,7 +355,7 @@ class _CallReader:
         """Return whether a whole parameter tag comes next."""
         mark = next((one for one in self._parameters if self._cursor.stands_at(one)), "")
         while mark:
-            head, is_all = self._cursor.glimpse(_LONGEST_HEAD, len(mark))
+            head, is_all = self._cursor.look_ahead(_LONGEST_HEAD, len(mark))
             if is_all or _HEAD_ENDS.search(head):
                 return _KEY_HEAD.match(head) is not None
             yield

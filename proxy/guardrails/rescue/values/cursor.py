@@ -118,7 +118,7 @@ class Cursor:
         """
         return literals.at(self._text, self._position + behind, is_finished=self._is_finished)
 
-    def glimpse(self, length: int, behind: int = 0) -> tuple[str, bool]:
+    def look_ahead(self, length: int, behind: int = 0) -> tuple[str, bool]:
         """Return up to `length` of the next characters, and whether these are all there will be.
 
         They begin after `behind` other characters.
@@ -291,7 +291,7 @@ class Cursor:
     ) -> Waiting[re.Match[str] | None]:
         """Match the next text up to `sight`; while `beginning` matches it, wait for more."""
         while True:
-            text, is_all = self.glimpse(sight)
+            text, is_all = self.look_ahead(sight)
             if is_all or not beginning.fullmatch(text):
                 return pattern.match(text)
             yield

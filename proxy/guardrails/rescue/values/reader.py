@@ -229,7 +229,7 @@ class _ValueReader:
         innermost = self._open[-1]
         if not innermost.looks_for_run() or len(self._open) + runs.DEPTH > bounds.LEVELS:
             return
-        text, _ = self._cursor.glimpse(runs.WINDOW)
+        text, _ = self._cursor.look_ahead(runs.WINDOW)
         is_watched = self._watcher is not None and not self._cursor.is_within_arguments
         if isinstance(innermost.container, list):
             is_hidden = is_watched and "{" in text  # some members may have to be reported

@@ -111,7 +111,7 @@ def interpret(text: str) -> JsonValue:
 _PLAIN = re.compile(r"[^,{}\[\]()<]+")
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
-_SIGHT = 80
+_LOOKAHEAD = 80
 _PAIRS = {"}": "{", "]": "[", ")": "("}
 _DELIMITERS = ('<|"|>', "<escape>")
 
@@ -141,7 +141,7 @@ def read_bare(cursor: Cursor, ends: tuple[str, ...], *, is_item: bool) -> Waitin
             is_over = bool((yield from cursor.next_of(marks)))
         elif char == ",":
             is_over = not opened.total() and (
-                is_item or bool((yield from cursor.match(_KEY, _KEY_BEGINS, _SIGHT)))
+                is_item or bool((yield from cursor.match(_KEY, _KEY_BEGINS, _LOOKAHEAD)))
             )
         else:
             is_over = not char or not _passes(opened, char)

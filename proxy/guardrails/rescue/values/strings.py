@@ -22,7 +22,7 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 QUOTES = ('"', "'")
 CURLY_QUOTES = {"“": "”", "‘": "’"}
-_END_SIGHT = 256  # how far to look after a quotation mark
+_END_LOOKAHEAD = 256  # how far to look after a quotation mark
 
 _COMMENTS = ("//", "/*", "# ")
 _KEY = re.compile(
@@ -62,7 +62,7 @@ def can_end(cursor: Cursor, around: Around, length: int) -> bool:
     """Return whether a string of this length, which comes next, certainly ends there."""
     if not around.closer or around.is_key:
         return True
-    text, _ = cursor.glimpse(_END_SIGHT, length)
+    text, _ = cursor.look_ahead(_END_LOOKAHEAD, length)
     return _can_follow(text, around) is True
 
 
@@ -71,7 +71,7 @@ def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
     if not around.closer or around.is_key:
         return True
     while True:
-        text, is_all = cursor.glimpse(_END_SIGHT)
+        text, is_all = cursor.look_ahead(_END_LOOKAHEAD)
         answer = _can_follow(text, around)
         if answer is None and is_all:
             return not text.strip() or text.lstrip()[0] in (",", around.closer)
@@ -176,7 +176,7 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_SIGHT = 64  # how far to look after a value
+_DOUBT_LOOKAHEAD = 64  # how far to look after a value
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
@@ -195,9 +195,13 @@ def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
     plain = _ESCAPE.sub("_", written) if "\\" in written else written
     if holds_call(plain):
         return StringDoubt.TORN
+    if _torn_pattern(closing).search(plain):
+        return StringDoubt.TORN
     if _build_paired_pattern(opening + closing).fullmatch(plain):
         return StringDoubt.PAIRED
-    return StringDoubt.TORN if _structure_pattern(closing).search(plain) else StringDoubt.UNPAIRED
+    if _structure_pattern(closing).search(plain) or _stray_pattern(closing).search(plain):
+        return StringDoubt.TORN
+    return StringDoubt.UNPAIRED
 
 
 @lru_cache
@@ -213,6 +217,22 @@ def _structure_pattern(quote: str) -> re.Pattern[str]:
     return re.compile(rf"[=:(\[{{,]\s*{quote}|{quote}\s*:")
 
 
+@lru_cache
+def _torn_pattern(quote: str) -> re.Pattern[str]:
+    """Return a pattern for what two strings leave between them, and for marks that are doubled."""
+    key = rf",\s*{quote}[^{quote}]*{quote}\s*:"
+    return re.compile(rf"\A\s*{key}|{key}\s*\Z|\w{quote}{quote}|{quote}{quote}\w")
+
+
+@lru_cache
+def _stray_pattern(quote: str) -> re.Pattern[str]:
+    """Return a pattern for a mark without a partner that is neither inches nor an apostrophe."""
+    plain, quotation = rf"[^{quote}]|(?<=\w){quote}", rf"(?<!\w){quote}[^{quote}]*+{quote}"
+    behind = r"\d" if quote == '"' else r"\w"
+    stray = rf"(?<!{behind}){quote}"
+    return re.compile(possessive(rf"\A(?:{quotation}|(?!{stray})(?:{plain}))*+{stray}"), re.DOTALL)
+
+
 def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
     """Return whether a doubtful value may end here, judging by what follows.
 
@@ -220,7 +240,7 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
     the same line. `ends` are closing marks, too.
     """
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT)
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD)
         rest = text.lstrip(" \t" if doubt is StringDoubt.PAIRED else None)
         if is_all or len(rest) >= _LONGEST_MARK:
             break
@@ -233,9 +253,9 @@ def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Wa
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
     """Return whether only white space follows `mark`, which comes next."""
     while True:
-        text, is_all = cursor.glimpse(_DOUBT_SIGHT, len(mark))
+        text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
-            return not text.strip() and len(text) < _DOUBT_SIGHT
+            return not text.strip() and len(text) < _DOUBT_LOOKAHEAD
         yield
 
 
@@ -361,15 +381,15 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
 def _read_escaped(cursor: Cursor) -> Waiting[Quoted]:
     """Read a string of JSON that was escaped once more, up to the quote that ends it."""
     pieces: list[str] = []
-    is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-    if not is_whole:  # not every backslash begins a string
+    if not (yield from cursor.literal(_ESCAPED_QUOTE)):  # not every backslash begins a string
         raise Unreadable
-    while is_whole:
+    while True:
         pieces.append(cursor.pass_run(_TWICE_ESCAPED))
         piece = yield from cursor.take_until(literals_of(_ESCAPED_QUOTE))
         pieces.append(piece)
         is_whole = yield from cursor.literal(_ESCAPED_QUOTE)
-        if (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 != 2:  # the quote is not escaped
+        is_text = (len(piece) - len(piece.rstrip(_BACKSLASH))) % 4 == 2  # the quote is escaped
+        if not (is_whole and is_text):
             break
         pieces.append(_ESCAPED_QUOTE)
     once = decode("".join(pieces), '"')

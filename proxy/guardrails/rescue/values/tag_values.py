@@ -78,14 +78,15 @@ class LineEnds:
                 arguments[key] = f"{body}\n"
 
 
-_SIGHT = 240  # a call followed by words on its line is doubtful anyway, and these words are held
-_LONG_SIGHT = 2_000
+# A call followed by words on its line is doubtful anyway, and these words are held.
+_LOOKAHEAD = 240
+_LONG_LOOKAHEAD = 2_000
 
 
 def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
     """Return whether `second`, which comes next after `first`, is still text in the value."""
     while True:
-        text, is_all = cursor.glimpse(_SIGHT, len(second))
+        text, is_all = cursor.look_ahead(_LOOKAHEAD, len(second))
         line = text.lstrip(" \t")
         if line and line[0] in "\r\n<[{|`":
             return False
@@ -99,7 +100,7 @@ def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
 def is_surplus(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
     """Return whether more values end than begin in the text ahead."""
     while True:
-        text, is_all = cursor.glimpse(_LONG_SIGHT)
+        text, is_all = cursor.look_ahead(_LONG_LOOKAHEAD)
         if is_all:
             return text.count(end) > text.count(opening)
         yield

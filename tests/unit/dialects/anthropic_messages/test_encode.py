@@ -14,7 +14,7 @@ from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
-    RoundsTold,
+    RoundMessages,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -379,7 +379,7 @@ def call_told(call_id: str, name: str, arguments: str) -> JsonObject:
     return {"id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
-ROUND = RoundsTold(
+ROUND = RoundMessages(
     (
         {
             "role": "assistant",

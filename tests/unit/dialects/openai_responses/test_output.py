@@ -4,7 +4,7 @@ from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
     ReplyEvent,
-    RoundsTold,
+    RoundMessages,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCalled,
@@ -268,7 +268,7 @@ def test_calls_that_ran_here_are_items_behind_what_was_said_before_them() -> Non
         {"id": f"c{n}", "function": {"name": name, "arguments": '{"a":1}'}}
         for n, name in enumerate(("time", "mine", "lost", "failed"))
     ]
-    told = RoundsTold(
+    told = RoundMessages(
         (
             {"role": "assistant", "tool_calls": calls},
             {"role": "tool", "tool_call_id": "c0", "content": "noon", "failed": False},

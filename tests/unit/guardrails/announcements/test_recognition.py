@@ -280,6 +280,7 @@ ANNOUNCEMENTS = {
         "Primero necesito leer el archivo de configuración.",
     ],
     "pt": [
+        "Agora testo a função corrigida.",
         "Deixa eu verificar o log do servidor.",
         "Certo, vou abrir o arquivo primeiro.",
         "Pode deixar, já adiciono na lista.",
@@ -549,6 +550,20 @@ def test_an_announcement_is_seen(language: str, text: str) -> None:
 @pytest.mark.parametrize(("language", "text"), pairs(ANSWERS))
 def test_an_answer_that_comes_close_stays_one(language: str, text: str) -> None:
     assert not announces(text), language
+
+
+ONLY_TEXT = """
+    This is only text|Das ist nur Text|Dit is alleen tekst|Ce n'est que du texte|Esto es solo texto
+    Isto é apenas texto|Questo è solo testo|Ecco il testo|To tylko tekst|Это просто текст
+    Bu sadece metin|Đây chỉ là văn bản|这只是文本|これはただのテキストです|이것은 그냥 텍스트입니다
+    هذا مجرد نص|यह सिर्फ़ पाठ है|El marco|El inicio|Il comando|O texto
+"""
+
+
+@pytest.mark.parametrize("mark", [":", "."])
+def test_what_is_only_text_is_no_act_in_any_language(mark: str) -> None:
+    said = [one.strip() for one in ONLY_TEXT.replace("\n", "|").split("|") if one.strip()]
+    assert [one for one in said if announces(f"{one}{mark}", ["get_weather"])] == []
 
 
 def test_every_language_has_sentences_of_both_kinds() -> None:

@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.modes import Beginning
-from proxy.guardrails.rescue.neighbours import SIGHT, Ahead, Sequel, Siblings
+from proxy.guardrails.rescue.neighbours import LOOKAHEAD, Sequel, Siblings, TextAhead
 from proxy.guardrails.rescue.syntax import Reason
 
 OFFERED = ("look", "now")
@@ -150,7 +150,7 @@ def call(source: str = SOURCE, **arguments: str) -> FoundCalls:
 
 def sequel(text: str, source: str = SOURCE, beginning: Beginning = START) -> Sequel | None:
     """Tell how a line goes on."""
-    return Ahead(text, is_all=True).find_sequel(call(source), beginning)
+    return TextAhead(text, is_all=True).find_sequel(call(source), beginning)
 
 
 def test_a_new_sentence_stands_apart() -> None:
@@ -179,18 +179,18 @@ def test_a_call_that_is_mentioned_is_never_apart(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more"])
 def test_more_text_is_waited_for_where_it_can_tell(text: str) -> None:
-    assert Ahead(text, is_all=False).find_sequel(call(), START) is None
-    assert Ahead(f"{text}\n", is_all=False).find_sequel(call(), START) == "open"
+    assert TextAhead(text, is_all=False).find_sequel(call(), START) is None
+    assert TextAhead(f"{text}\n", is_all=False).find_sequel(call(), START) == "open"
 
 
 def test_no_more_is_waited_for_than_can_tell() -> None:
-    assert Ahead("w" * 30, is_all=False).find_sequel(call(TOKEN), START) == "apart"
-    assert Ahead("x " * (SIGHT // 2), is_all=True).find_sequel(call(), START) == "open"
+    assert TextAhead("w" * 30, is_all=False).find_sequel(call(TOKEN), START) == "apart"
+    assert TextAhead("x " * (LOOKAHEAD // 2), is_all=True).find_sequel(call(), START) == "open"
 
 
 @pytest.mark.parametrize("text", ["and more", "123", "{x}", "this too", "- done", "\U0001f44d"])
 def test_a_call_with_arguments_may_begin_a_reply_of_other_words(text: str) -> None:
-    ahead = Ahead(text, is_all=True)
+    ahead = TextAhead(text, is_all=True)
     assert ahead.may_stand_apart(call(at="x"), START)
     assert not ahead.may_stand_apart(call(at="x"), WITHIN)
 
@@ -199,11 +199,11 @@ def test_a_call_with_arguments_may_begin_a_reply_of_other_words(text: str) -> No
     "text", ["is it", "for it", "or", ", too", ".", "gives it", ") and", "vs. y"]
 )
 def test_a_call_that_the_words_go_on_with_may_not(text: str) -> None:
-    assert not Ahead(text, is_all=True).may_stand_apart(call(at="x"), START)
+    assert not TextAhead(text, is_all=True).may_stand_apart(call(at="x"), START)
 
 
 def test_a_mere_tag_may_not() -> None:
-    ahead = Ahead("and more", is_all=True)
+    ahead = TextAhead("and more", is_all=True)
     bare = "<function=look></function>"
     assert not ahead.may_stand_apart(call(bare), START)
     assert ahead.may_stand_apart(call(f"<tool_call>{bare}</tool_call>"), START)
@@ -215,9 +215,9 @@ def test_a_mere_tag_may_not() -> None:
     [(", x", ", "), ("and x", "and "), (", and then x", ", and then "), ("or x", ""), ("andy", "")],
 )
 def test_commas_and_conjunctions_join(text: str, joint: str) -> None:
-    assert Ahead(text, is_all=True).joint == joint
+    assert TextAhead(text, is_all=True).joint == joint
 
 
 def test_a_line_ends_at_its_end() -> None:
-    assert Ahead("a b\nc", is_all=True).line == "a b"
-    assert Ahead(",\nc\nd", is_all=True).line == ",\nc"
+    assert TextAhead("a b\nc", is_all=True).line == "a b"
+    assert TextAhead(",\nc\nd", is_all=True).line == ",\nc"

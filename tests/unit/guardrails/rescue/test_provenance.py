@@ -10,7 +10,7 @@ from proxy.guardrails.rescue.provenance import (
     Content,
     Origin,
     Standing,
-    Verdict,
+    Treatment,
     Words,
     decide,
 )
@@ -32,7 +32,9 @@ def lines() -> list[str]:
     for row in TABLE:
         found = (row.origin, row.around, row.before, row.behind, row.content)
         cells = [named(values, of) for values, of in zip(found, FACTS, strict=True)]
-        rows.append(f"| {' | '.join((*cells, f'**{row.verdict.value}**'))} |".replace("|  ", "| "))
+        rows.append(
+            f"| {' | '.join((*cells, f'**{row.treatment.value}**'))} |".replace("|  ", "| ")
+        )
     return rows
 
 
@@ -46,7 +48,7 @@ def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [one for one in EVERYTHING if decide(one) is Verdict.READ], ids=str
+    "call", [one for one in EVERYTHING if decide(one) is Treatment.READ], ids=str
 )
 def test_what_is_read_is_the_models_own_and_nobody_shows_it(call: Standing) -> None:
     assert call.origin is Origin.MODEL

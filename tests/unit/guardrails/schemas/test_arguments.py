@@ -392,3 +392,21 @@ def test_more_members_than_any_model_means_are_broken_before_they_are_parsed() -
     checked = check(tool, f"{{{members}}}")
     assert isinstance(checked, BrokenArguments)
     assert "more than 100,000 members" in checked.problem
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"a": "say "hi"}',
+        '{"a": ""x"}',
+        '{"a": "x""}',
+        '{"a": "say ""hi"" now"}',
+        '{"a": "x" y"}',
+        '{"a": ", "b": x"}',
+        '{"a": "x, "b": "}',
+        '{"a": “x"}',
+        """{"a": "x'}""",
+    ],
+)
+def test_quotation_marks_that_may_mean_several_things_are_not_repaired(written: str) -> None:
+    assert isinstance(check(Tool("t", {}, b"{}"), written), BrokenArguments)

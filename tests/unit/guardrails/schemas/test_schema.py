@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
@@ -365,3 +366,8 @@ def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
 def test_checks_are_prepared_for_whatever_a_schema_is(schema: JsonObject) -> None:
     prepare_checks({**schema, "allOf": [{"minimum": number} for number in range(20_001)]})
     prepare_checks(schema)
+
+
+def test_a_schema_that_is_too_long_is_not_compiled() -> None:
+    with pytest.raises(UnusableSchema, match="bytes"):
+        compile_schema({"title": "x" * bounds.SCHEMA_BYTES})

@@ -83,7 +83,7 @@ TOOLS = {tool.name: tool for tool in (WEATHER, CLOCK, SEARCH)}
 
 def read(text: str) -> Reading:
     reading = Reading(text, TOOLS)
-    assert reading.is_through()
+    assert reading.read_to_end()
     return reading
 
 
@@ -152,7 +152,7 @@ def test_a_text_may_end_within_a_value_or_a_mark(text: str) -> None:
     ],
 )
 def test_another_word_makes_it_prose(text: str) -> None:
-    assert not Reading(text, TOOLS).is_through()
+    assert not Reading(text, TOOLS).read_to_end()
 
 
 def test_several_calls_need_a_mark() -> None:
@@ -167,15 +167,15 @@ def test_several_calls_need_a_mark() -> None:
 )
 def test_a_word_at_the_end_may_become_another(text: str) -> None:
     reading = Reading(text, TOOLS)
-    assert not reading.is_through()
-    assert reading.is_open()
+    assert not reading.read_to_end()
+    assert reading.may_continue()
 
 
 def test_a_key_at_the_end_waits_for_its_separator() -> None:
     for text in ("get_weather city ", "search {options: {a ", "```too"):
         reading = Reading(text, TOOLS)
-        assert not reading.is_through()
-        assert reading.is_open()
+        assert not reading.read_to_end()
+        assert reading.may_continue()
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_a_key_at_the_end_waits_for_its_separator() -> None:
 )
 def test_prose_stays_prose(text: str) -> None:
     reading = Reading(text, TOOLS)
-    assert not reading.is_through()
-    assert not reading.is_open()
+    assert not reading.read_to_end()
+    assert not reading.may_continue()
 
 
 def test_the_keys_are_those_that_the_schema_declares() -> None:

@@ -233,12 +233,12 @@ def test_work_is_linear_in_single_characters(is_begun: bool) -> None:
 
 def test_what_comes_next_can_be_looked_at_without_passing_it() -> None:
     cursor = Cursor("abc")
-    assert cursor.glimpse(2) == ("ab", True)
-    assert cursor.glimpse(5) == ("abc", False)
+    assert cursor.look_ahead(2) == ("ab", True)
+    assert cursor.look_ahead(5) == ("abc", False)
     cursor.finish()
-    assert cursor.glimpse(5) == ("abc", True)
+    assert cursor.look_ahead(5) == ("abc", True)
     assert cursor.stands_at("abc")
-    assert cursor.glimpse(2, 1) == ("bc", True)
+    assert cursor.look_ahead(2, 1) == ("bc", True)
     assert cursor.look(WORD) == "abc"
     assert cursor.look(re.compile("b")) == ""
 
@@ -250,7 +250,7 @@ def test_the_visible_character_is_seen_only_if_it_is_there() -> None:
     assert cursor.visible() == "a"
     cursor.advance(1)
     assert cursor.visible() == "b"
-    assert cursor.glimpse(1) == ("b", True)
+    assert cursor.look_ahead(1) == ("b", True)
 
 
 def test_it_is_known_whether_arguments_are_being_passed() -> None:

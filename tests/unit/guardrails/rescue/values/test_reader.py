@@ -369,9 +369,9 @@ def test_one_bracket_may_be_missing_before_a_mark() -> None:
 
 def test_a_string_in_doubt_does_not_go_on_behind_a_mark() -> None:
     style = Style(ends=("</x>",))
-    text = '{"a": "b "c"}</x> {"d": "e"}</x>'
-    assert styled('{"a": "b "c}</x> and "d"', style)[1] == '"d"'
-    assert styled(text, style) == (Value({"a": 'b "c'}), '</x> {"d": "e"}</x>')
+    text = '{"a": "5" c"}</x> {"d": "e"}</x>'
+    assert styled('{"a": "5" c}</x> and "d"', style)[1] == '"d"'
+    assert styled(text, style) == (Value({"a": '5" c'}), '</x> {"d": "e"}</x>')
 
 
 def test_a_long_key_behind_a_string_is_looked_at_only_so_far() -> None:

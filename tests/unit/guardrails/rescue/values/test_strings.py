@@ -142,7 +142,17 @@ def test_the_end_does_not_depend_on_the_pieces() -> None:
         ('a 5" disk', '""', StringDoubt.UNPAIRED),
         ('3" by 5" and', '""', StringDoubt.UNPAIRED),
         (r'an escaped \" and a 5" disk', '""', StringDoubt.UNPAIRED),
+        ("the dogs' bone", "''", StringDoubt.UNPAIRED),
         ('{"a": "b', '""', StringDoubt.TORN),
+        ('say "hi', '""', StringDoubt.TORN),
+        ('"x', '""', StringDoubt.TORN),
+        ('x"', '""', StringDoubt.TORN),
+        ('x" y', '""', StringDoubt.TORN),
+        ('say "a", then "b', '""', StringDoubt.TORN),
+        ('say ""hi"" now', '""', StringDoubt.TORN),
+        (", \"b\": 'x'", '""', StringDoubt.TORN),
+        ('x, "b": ', '""', StringDoubt.TORN),
+        ('if s == "": pass', '""', StringDoubt.PAIRED),
         ('one"\n{"second": "two', '""', StringDoubt.TORN),
         ('see ["x", "y', '""', StringDoubt.TORN),
         ("one'][f(a='two", "''", StringDoubt.TORN),
@@ -315,7 +325,7 @@ def test_a_plain_string_is_read_at_once(
 ) -> None:
     cursor = Cursor(text)
     assert pass_plain_string(cursor, around) == value
-    assert cursor.glimpse(99)[0] == rest
+    assert cursor.look_ahead(99)[0] == rest
 
 
 @pytest.mark.parametrize(
