@@ -177,6 +177,7 @@ def test_another_kind_of_thing_ends_the_item_before_and_begins_its_own() -> None
     kinds = ["reasoning", "message", "reasoning", "function_call", "message"]
     assert told(events) == [(what, kind) for kind in kinds for what in ("added", "done")]
     assert [member(item, "type") for item in items(output)] == kinds
+    assert member(items(output)[3], "call_id") == "c"
 
 
 def test_what_says_nothing_begins_nothing() -> None:
