@@ -154,8 +154,10 @@ def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
 def _own_items(given: Node | None) -> list[Node]:
     if given is None:
         return []
-    if not given.is_text:
+    if isinstance(given.value, list):
         return given.elements()
+    if not given.is_text:
+        raise InvalidRequest(_NOTHING, given.path)
     message = {"type": b'"message"', "role": b'"user"', "content": given.source}
     value: JsonValue = {"type": "message", "role": "user", "content": given.value}
     return [Node(value, json.join_object(message), given.path)]

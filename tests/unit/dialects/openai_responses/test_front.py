@@ -405,3 +405,10 @@ def test_reading_takes_linear_time() -> None:
         return json.dump_text({"input": items, "tools": [tool("f")]})
 
     assert is_linear(lambda text: make_front().decode(text.encode(), OWNER), body, 500)
+
+
+@pytest.mark.parametrize("sent", [5, True, {"role": "user", "content": "Hi"}])
+def test_an_input_is_a_string_or_an_array(sent: JsonValue) -> None:
+    with pytest.raises(InvalidRequest, match="Send a string, or an array of items") as refused:
+        read(None, input=sent)
+    assert refused.value.param == "input"
