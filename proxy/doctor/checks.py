@@ -222,7 +222,13 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
     own_key = next(iter(serving.access.keys.values()), None)
     headers = {"authorization": f"Bearer {own_key}"} if own_key else {}
     patience = httpx.Timeout(100.0, connect=5.0)
-    direct = httpx.AsyncClient(base_url=address.base_url, timeout=patience, trust_env=False)
+    # a server may end a connection while nothing is asked, just when the next question is sent
+    direct = httpx.AsyncClient(
+        base_url=address.base_url,
+        timeout=patience,
+        limits=httpx.Limits(max_keepalive_connections=0),
+        trust_env=False,
+    )
     temper = httpx.AsyncClient(
         base_url="http://localhost", transport=through, timeout=patience, headers=headers
     )
