@@ -59,12 +59,12 @@ class Served:
         asked = self.client.stream(
             "POST", "/v1/chat/completions", json=body_of(text, stream=True), headers=headers
         )
-        with asked as answer:
-            try:
+        try:
+            with asked as answer:
                 for piece in answer.iter_bytes():
                     read += piece
-            except httpx.TransportError:
-                pass
+        except httpx.TransportError:  # also before the first byte, as from a replica that is killed
+            pass
         return read
 
     def replica_of(self, request_id: str) -> str:
