@@ -9,6 +9,7 @@ from enum import Enum
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import member
 from proxy.guardrails.schemas.schema import Schema, compile_schema
 from temper_evals.demo.scenarios import DemoScenario
 
@@ -75,17 +76,17 @@ def read_answer(
     except ValueError:
         sample = body[:_LONGEST_NONSENSE].decode("utf-8", "replace")
         return ClientAnswer(AnswerKind.ERROR, f"not JSON: {sample}", effort)
-    message = _at(document, "choices", 0, "message")
-    calls = _at(message, "tool_calls")
+    message = member(document, "choices", 0, "message")
+    calls = member(message, "tool_calls")
     if isinstance(calls, list) and calls:
         schemas = _schemas(tools)
         is_usable = all(_is_usable(call, schemas) for call in calls)
         kind = AnswerKind.CALL if is_usable else AnswerKind.UNUSABLE_CALL
         return ClientAnswer(kind, ", ".join(_in_words(call) for call in calls), effort)
-    text = _at(message, "content")
+    text = member(message, "content")
     if isinstance(text, str):
         return ClientAnswer(AnswerKind.TEXT, text, effort)
-    reason = _at(document, "error", "message")
+    reason = member(document, "error", "message")
     return ClientAnswer(AnswerKind.ERROR, str(reason) if reason else "an empty answer", effort)
 
 
@@ -97,9 +98,9 @@ def _is_usable(call: JsonValue, schemas: Mapping[str, Schema]) -> bool:
 
 def _schemas(tools: Sequence[JsonObject]) -> dict[str, Schema]:
     return {
-        str(_at(tool, "function", "name")): compile_schema(schema)
+        str(member(tool, "function", "name")): compile_schema(schema)
         for tool in tools
-        if isinstance(schema := _at(tool, "function", "parameters"), dict)
+        if isinstance(schema := member(tool, "function", "parameters"), dict)
     }
 
 
@@ -113,8 +114,8 @@ def _in_words(call: JsonValue) -> str:
 
 
 def _name_and_arguments(call: JsonValue) -> tuple[str, JsonValue]:
-    name = str(_at(call, "function", "name"))
-    written = _at(call, "function", "arguments")
+    name = str(member(call, "function", "name"))
+    written = member(call, "function", "arguments")
     try:
         return name, json.parse(str(written))
     except ValueError:
@@ -129,15 +130,3 @@ def _effort(headers: Mapping[str, str]) -> str:
         deed, _, detail = part.partition("=")
         done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []
     return "; ".join(done)
-
-
-def _at(value: JsonValue, *path: str | int) -> JsonValue:
-    """Follow a path into a JSON value; None where it leads nowhere."""
-    for step in path:
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            return None
-    return value
