@@ -62,7 +62,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.path
-    wanted: dict[str, object] = {**vars(options), **enumerated(options)}
+    wanted: dict[str, object] = {**vars(options), **resolve_enumerators(options)}
     wanted |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
     for name, value in wanted.items():
         place = parameters.sampling if name in _SAMPLING.values() else parameters
@@ -93,7 +93,7 @@ def list_devices() -> None:
     sys.stdout.write("\n".join([DEVICES_TITLE, *lines, ""]))
 
 
-def enumerated(options: argparse.Namespace) -> dict[str, object]:
+def resolve_enumerators(options: argparse.Namespace) -> dict[str, object]:
     """Return what xllamacpp wants as a member of an enumeration, as far as it was given."""
     from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 

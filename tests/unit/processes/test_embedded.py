@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xllamacpp
 
-from proxy.processes.embedded import arguments, enumerated
+from proxy.processes.embedded import arguments, resolve_enumerators
 from proxy.processes.launch import LaunchPlan, sampling_flags
 from proxy.profiles.profile import Sampling
 
@@ -53,19 +53,19 @@ def test_it_understands_what_is_asked_of_gpu_attention_and_cache() -> None:
     )
     options = arguments(wanted.command()[1:])
     assert options.n_gpu_layers == 7
-    assert enumerated(options) == {
+    assert resolve_enumerators(options) == {
         "flash_attn_type": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
         "cache_type_k": xllamacpp.ggml_type.GGML_TYPE_Q8_0,
         "cache_type_v": xllamacpp.ggml_type.GGML_TYPE_F32,
     }
-    assert enumerated(arguments(["-m", "m.gguf"])) == {}
+    assert resolve_enumerators(arguments(["-m", "m.gguf"])) == {}
 
 
 def test_it_understands_that_a_model_embeds() -> None:
     options = arguments(["-m", "m.gguf", "--embeddings", "--pooling", "mean"])
     assert options.embedding
     mean = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
-    assert enumerated(options) == {"pooling_type": mean}
+    assert resolve_enumerators(options) == {"pooling_type": mean}
 
 
 def test_it_understands_that_a_reply_may_outgrow_its_window() -> None:
