@@ -1,6 +1,5 @@
 """Requests are read; those of Codex 0.169.0 are kept, shortened, in `captures`."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from proxy.errors import InvalidRequest, PreviousResponseUnknown
 from proxy.facts import Omitted
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
+from tests.fakes.mutations import mutated
 from tests.fakes.responses import OWNER, call, decode, make_front, make_store, result, tool, user
 
 EARLIER = StoredResponse("resp_1", [b'{"id":"a","role":"user"}'], [b'{"id":"b"}'], b"{}")
@@ -366,30 +366,11 @@ ANYTHING: st.SearchStrategy[JsonValue] = st.sampled_from(
 )
 
 
-def places_in(value: JsonValue) -> Iterator[tuple[JsonObject, str]]:
-    if isinstance(value, list):
-        for one in value:
-            yield from places_in(one)
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield value, name
-            yield from places_in(one)
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    """Put something else in a place of a request that is sound, or leave it out."""
-    request = json.parse((CAPTURES / "codex_4.json").read_bytes())
-    holder, name = draw(st.sampled_from([*places_in(request)]))
-    if draw(st.booleans()):
-        holder[name] = draw(ANYTHING)
-    else:
-        del holder[name]
-    return json.dump(request)
+MUTATED = mutated((CAPTURES / "codex_4.json").read_bytes(), ANYTHING)
 
 
 @settings(max_examples=examples(300))
-@given(mutated())
+@given(MUTATED)
 def test_what_is_refused_of_a_request_is_named(document: bytes) -> None:
     try:
         make_front().decode(document, OWNER)
