@@ -57,7 +57,9 @@ class OfferedTools(msgspec.Struct, frozen=True):
     """The terms of one request.
 
     `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable` holds
-    the texts that are not the model's own words: `spoken` by users, and `results` of tools. Calls
+    the texts that are not the model's own words: `spoken` by users, and `results` of tools;
+    `instructions` are the texts of all other messages. `executed` are the calls with a result since
+    the user's last message, where a repetition matters. Calls
     that are `denied` must not be made. If there is an `answer_schema`, an answer has to satisfy it,
     and JSON is not taken for a call. `completed` are the calls in the history that have a result;
     `loop` is the one it ends in. `aliases` map names that this model writes to the tools it may
@@ -65,7 +67,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `repairs`, names and arguments count as written; unless it `rescues`, text is never a call. If
     the prompt `opens_thoughts`, a reply may begin inside them. When a rejected call is being
     corrected, prose is no answer unless it asks the user something, or the model `may_withdraw`,
-    because there is no tool of that name.
+    because there is no tool of that name. Once a call with invented values was questioned, it `accepts_invented_values`.
     """
 
     tools: tuple[Tool, ...]
@@ -89,6 +91,9 @@ class OfferedTools(msgspec.Struct, frozen=True):
     is_correction: bool = False
     may_withdraw: bool = False
     opens_thoughts: bool = False
+    instructions: tuple[str, ...] = ()
+    executed: tuple[CompletedCall, ...] = ()
+    accepts_invented_values: bool = False
 
     @property
     def quotable(self) -> tuple[str, ...]:
@@ -98,6 +103,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
         """Return the terms of a correction, with the answer tool for a model that has no call."""
         way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=way_out, is_correction=True, may_withdraw=may_withdraw)
+
+    def for_ending(self) -> "OfferedTools":
+        """Return the terms of an answer in words, which comes through the answer tool."""
+        way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
+        return replace(self, respond=way_out, text_policy=TextPolicy.ACCEPT)
 
     @property
     def everything(self) -> tuple[Tool, ...]:

@@ -41,7 +41,7 @@ from proxy.guardrails.reasoning import (
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import holds_mark
+from proxy.guardrails.rescue.marks import begins_plain_call, holds_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -53,22 +53,24 @@ from proxy.guardrails.rescue.provenance import (
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
+from proxy.guardrails.rescue.values.reader import read_values
 from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import parse_arguments
-from proxy.guardrails.unparsed_calls.recognition import begins_call
+from proxy.guardrails.unparsed_calls.recognition import begins_call, is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _MOST_BEHIND = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
-_MOST_SAME = 3
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
+_INVENTED_RESULT = Dropped("invented_result")
 _NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
@@ -111,7 +113,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
-    tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
+    tools; `result_texts` are the contents of result blocks, which are no part of the text. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
     `doubted`, too.
     """
@@ -125,6 +127,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     doubted: tuple[Doubted, ...] = ()
     markup: str = ""
+    result_texts: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -149,8 +152,9 @@ class _StructuredCall(msgspec.Struct):
 class ReplyReader:
     """Takes the events of one reply; returns at once what was heard."""
 
-    def __init__(self, offer: OfferedTools) -> None:
+    def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
+        self._is_retry = is_retry
         self._splitter = ReasoningSplitter(offer.opens_thoughts)
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # until there is text
@@ -159,6 +163,7 @@ class ReplyReader:
         self._facts: list[Fact] = []
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
+        self._result_texts: list[str] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
         self._has_answered = False
@@ -188,8 +193,22 @@ class ReplyReader:
     def _scan(self, text: str) -> list[Finding]:
         if self._scanner is None:
             syntaxes, is_fit = self._offer.readable_syntaxes, partial(_is_fit, self._offer)
-            self._scanner = Scanner(syntaxes, self._names, self._named, is_fit)
+            self._scanner = Scanner(
+                syntaxes, self._names, self._named, is_fit, self._may_cut, self._may_hide
+            )
         return self._scanner.feed(text)
+
+    def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
+        """Return whether calls of offered tools are the model's own words, and no example."""
+        offer = self._offer
+        if not all(_tool_of(offer, call) for call in calls):
+            return False
+        asked_about = (is_asked_about(call.name, text) for call in calls for text in offer.spoken)
+        return self._earlier.find_origin(source, calls) is Origin.MODEL and not any(asked_about)
+
+    def _may_hide(self, mark: str) -> bool:
+        """Return whether a mark of results is the model's own, and nothing that it was given."""
+        return not any(mark in text for text in self._offer.quotable)
 
     @cached_property
     def _earlier(self) -> EarlierTexts:
@@ -254,6 +273,7 @@ class ReplyReader:
             is_botched=self._is_broken,
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
+            result_texts=tuple(self._result_texts),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
@@ -308,9 +328,10 @@ class ReplyReader:
                 break
             if self._late:
                 self._late.append(finding)
-                self._stop_repeating(finding)
             else:
                 heard += self._hear_finding(finding)
+            if isinstance(finding, findings.FoundCalls):
+                self._stop_repeating(finding)
         return heard
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
@@ -327,6 +348,8 @@ class ReplyReader:
                 self._refuse(reason)
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
+            case findings.ResultText():
+                return self._hear_result(finding)
             case findings.EarlierThoughts(is_over):
                 self._end_thoughts(is_over=is_over)
         return []
@@ -423,24 +446,42 @@ class ReplyReader:
                 self.calls.append(call)
         return heard
 
-    def _stop_repeating(self, last: Finding) -> None:
-        """Stop reading right after one call too many of a kind: the model would never end."""
-        if not isinstance(last, findings.FoundCalls):
-            return
-        late = (one for one in self._late if isinstance(one, findings.FoundCalls))
+    def _hear_result(self, block: findings.ResultText) -> list[Heard]:
+        """Hide a result block; words in it are an answer, and what quotes markup stays as it is."""
+        content = block.text.strip()
+        is_copy = any(content == text.strip() for text in self._offer.results)
+        if not content or is_copy or content[0] in "{[":
+            self._result_texts.append(content)
+        elif holds_mark(content):
+            return self._say(block.source)
+        else:
+            self._facts.append(_INVENTED_RESULT)
+            return self._say(content)
+        self._facts.append(_INVENTED_RESULT)
+        return []
+
+    def _stop_repeating(self, last: findings.FoundCalls) -> None:
+        """Stop the model where it makes no more progress.
+
+        That is after an invented result, after the third copy of a call, and in a retry after a
+        second call that does not fit its tool, as the next attempt is constrained.
+        """
+        late = [one for one in self._late if isinstance(one, findings.FoundCalls)]
         calls = [call for one in late for call in one.calls]
-        if calls.count(calls[-1]) > _MOST_SAME:
+        if not calls:  # it was the respond tool, which is no call
+            return
+        is_runaway = calls.count(calls[-1]) >= MOST_SAME
+        is_invalid = len(late) > 1 and not any(_is_fit(self._offer, call) for call in calls)
+        if last.ends_reply or is_runaway or (self._is_retry and is_invalid):
+            if last.ends_reply and not is_runaway:
+                self._facts.append(_INVENTED_RESULT)
             self._splitter, self._has_ended = EndedSplitter(), True
 
     def _is_repeated(self, call: WrittenCall) -> bool:
-        """Return whether a call is one too many of its kind, or follows one; both count as one."""
-        if _REPEATED in self._facts:
-            return True
-        if self.calls.count(call) < _MOST_SAME:
+        """Return whether this reply has made the same call before: it counts once."""
+        if call not in self.calls:
             return False
-        behind = self.calls.index(call) + 1
-        self.calls[behind:] = (one for one in self.calls[behind:] if one != call)
-        self._facts.append(_REPEATED)
+        self._facts += () if _REPEATED in self._facts else (_REPEATED,)
         return True
 
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
@@ -538,14 +579,26 @@ class ReplyReader:
             marked = [
                 one.openings for one in (*self._offer.syntaxes, *self._named) if one.is_marked
             ]
-            if text.lstrip().startswith(tuple(chain.from_iterable(marked))):
+            is_marked = text.lstrip().startswith(tuple(chain.from_iterable(marked)))
+            if is_marked or begins_plain_call(text, self._names):
                 self._facts.append(Dropped("cut_off_call"))
-                return []
+                return self._find_whole_calls(text)
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
         is_held = self._is_broken or self._doubted
         return [BrokenCall(written) if is_held else Prose(written)]
+
+    def _find_whole_calls(self, text: str) -> list[Heard]:
+        """Find the plain calls before one that was cut off."""
+        start = re.search(r"[\[{]", text)
+        values = read_values(text[start.start() :], is_whole=False) if start else []
+        calls = tuple(call for value in values for call in calls_in(value, is_marked=False))
+        if calls and self._may_cut(text, calls):
+            self._late.append(
+                findings.FoundCalls("bare_json", calls, text, is_marked=False, closed=True)
+            )
+        return []
 
     def _respond(self, text: str) -> list[Heard]:
         self._has_responded = True

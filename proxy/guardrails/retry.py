@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from proxy.conversation.requests import Parsing
+from proxy.guardrails.grounding import Progress
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.verdict import Defect
 
@@ -22,7 +23,9 @@ _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, D
 
 
 # The kinds of attempts.
-AttemptKind: TypeAlias = Literal["as_asked", "raw", "nudged", "constrained", "answer", "close_out"]
+AttemptKind: TypeAlias = Literal[
+    "as_asked", "raw", "nudged", "constrained", "answer", "ending", "close_out"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,20 @@ def next_attempt(
     text_policy: TextPolicy,
     limit: int = MOST_ATTEMPTS,
     left_out: Collection[AttemptKind] = (),
+    *,
+    has_run_tools: bool = False,
+    progress: Progress = Progress.UNKNOWN,
 ) -> Attempt | None:
     """Return the next attempt after all these failed, or None when the ladder ends.
 
-    A kind that is left out is replaced by the other one, unless prose was to be questioned.
+    A kind that is left out is replaced by the other one, unless prose was to be questioned. If the
+    turn `has_run_tools` already, the last attempt asks for an answer in words. So does the next one
+    after a repetition, unless the `progress` shows that a part of the request is open.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
+    if has_run_tools and _is_ending_due(kind, failures, limit, progress):
+        kind = "ending"
     if kind in left_out:
         kind = None if is_an_answer(last, text_policy) else _IN_PLACE.get(kind)
     if kind is None or kind in left_out:
@@ -64,6 +74,29 @@ def next_attempt(
     return Attempt(kind, last.attempt.parsing if kind == "nudged" else Parsing.OURS)
 
 
+def _is_ending_due(
+    kind: AttemptKind | None, failures: Sequence[Failure], limit: int, progress: Progress
+) -> bool:
+    """Return whether the last attempt asks for words, and for no call.
+
+    The model has repeated itself, called with invented values after its work was done, or twice
+    given a reply without words. A grammar for calls would make it call once more, and the client
+    would get an apology instead of an answer.
+    """
+    used = sum(not _is_lost(one) for one in failures)
+    last = failures[-1]
+    if used >= limit or last.attempt.kind == "ending":
+        return False
+    if last.defect is Defect.INVENTED:
+        return progress is Progress.DONE
+    if any(failure.defect in _REPETITION for failure in failures):
+        is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
+        return not (progress is Progress.OPEN and is_next)
+    return kind is None and last.defect in _WORDLESS
+
+
+_REPETITION = (Defect.LOOP, Defect.EXECUTED, Defect.ECHO)
+_WORDLESS = (Defect.EMPTY, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
     "nudged": "constrained",
     "constrained": "nudged",

@@ -18,7 +18,17 @@ from proxy.guardrails import nudges
 from proxy.guardrails.announcements.recognition import announces
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
+from proxy.guardrails.grounding import find_invented_values, find_open_values
 from proxy.guardrails.reading import ReadReply
+from proxy.guardrails.repetition import (
+    calls_of,
+    has_run,
+    is_echo,
+    is_executed,
+    is_json,
+    recites_calls,
+    words_in_json,
+)
 from proxy.guardrails.rescue.copies import is_same
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
@@ -48,6 +58,7 @@ class _JudgedCall(msgspec.Struct, frozen=True):
     problem: str | None = None
     objection: str = ""
     tool: str = ""
+    is_text: bool = False
 
 
 def review(
@@ -83,8 +94,88 @@ def review(
         ids.add(call_id)
         is_complete = _is_complete(reply, offer)
         judged.append(_judge_call(written, call_id, offer, insistence, may_close=is_complete))
-        facts += judged[-1].facts
-    return _judge_all(replace(reply, facts=facts), judged, offer, taken)
+    kept, dropped = _without_repetition(judged, wanted, offer)
+    facts += dropped
+    if not kept and not reply.is_botched:
+        return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
+    kept, dropped, made_up = _without_inventions(kept, offer)
+    facts += dropped
+    if made_up is not None:
+        return _object_to_inventions(replace(reply, facts=facts), made_up, offer)
+    facts += tuple(fact for one in kept for fact in one.facts)
+    return _judge_all(replace(reply, facts=facts), kept, offer, taken)
+
+
+def _without_repetition(
+    judged: Sequence[_JudgedCall], written: Sequence[WrittenCall], offer: OfferedTools
+) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
+    """Drop calls in text that have already run since the user's last message."""
+    kept: list[_JudgedCall] = []
+    for one, source in zip(judged, written, strict=True):
+        is_repeatable = one.call is None or one.defect not in (None, Defect.LOOP)
+        if is_repeatable or not _is_text(source):
+            kept.append(replace(one, is_text=_is_text(source)))
+        elif not is_executed(one.call.name, parse_arguments(one.call.arguments), offer.executed):
+            kept.append(replace(one, is_text=True))
+    count = len(judged) - len(kept)
+    return kept, (Dropped("executed_call"),) * count
+
+
+def _without_inventions(
+    judged: Sequence[_JudgedCall], offer: OfferedTools
+) -> tuple[list[_JudgedCall], tuple[Fact, ...], tuple[_JudgedCall, tuple[str, ...]] | None]:
+    """Drop calls in text with invented values beside others; return one if there are no others."""
+    is_free = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
+    if not is_free or offer.accepts_invented_values:
+        return [*judged], (), None
+    for place, one in enumerate(judged):
+        values = _invented_values(one, offer)
+        if not values:
+            continue
+        if not place:
+            return [], (), (one, values)
+        # later calls were meant to follow it: 0.5B models go on with a made-up story
+        return [*judged[:place]], (Dropped("invented_values"),) * (len(judged) - place), None
+    return [*judged], (), None
+
+
+def _invented_values(judged: _JudgedCall, offer: OfferedTools) -> tuple[str, ...]:
+    call = judged.call
+    if call is None or judged.defect is not None or not judged.is_text:
+        return ()
+    tool, arguments = offer.tool_named(call.name), parse_arguments(call.arguments)
+    if tool is None or arguments is None:
+        return ()
+    return find_invented_values(tool, arguments, offer)
+
+
+def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedTools) -> Rejected:
+    answer = Accepted(_words_beside_calls(reply), (), _finish_reason(reply, ()), reply.facts)
+    nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
+    name = "" if judged.call is None else judged.call.name
+    return Rejected(Defect.EXECUTED, nudge, answer, reply.facts, name)
+
+
+def _object_to_inventions(
+    reply: ReadReply, made_up: tuple[_JudgedCall, tuple[str, ...]], offer: OfferedTools
+) -> Rejected:
+    judged, values = made_up
+    calls = () if judged.call is None else (judged.call,)
+    facts = (*reply.facts, *judged.facts)
+    answer = Accepted(reply.text, calls, _finish_reason(reply, calls), facts)
+    name = calls[0].name if calls else ""
+    nudge = nudges.correct_invented_values(_words_beside_calls(reply), name, values, offer)
+    return Rejected(Defect.INVENTED, nudge, answer, facts, name)
+
+
+def _words_beside_calls(reply: ReadReply) -> str:
+    """Return the text beside calls, unless it is a result that the model wrote itself."""
+    return "" if is_json(reply.text) else reply.text
+
+
+def _is_text(call: WrittenCall) -> bool:
+    """Return whether a call was read from text; the backend's own are JSON text."""
+    return not isinstance(call.arguments, str)
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
@@ -118,6 +209,8 @@ def _judge_all(
     # later calls were meant to follow the one with a defect
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([one.call for one in before if one.call is not None])
+    if any(one.is_text for one in judged) and is_json(reply.text):  # an invented result
+        reply = replace(reply, text="", facts=(*reply.facts, Dropped("invented_result")))
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
     if reply.is_botched:
         answer = replace(answer, text=reply.words)
@@ -205,7 +298,8 @@ def _judge_text(
     reason = "length" if cut_off and reason == "stop" else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
-    if not demands_call and reason in _CUT_OFF:
+    is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
+    if not demands_call and reason in _CUT_OFF and not (is_call_lost and offer.executed):
         return answer
     if cut_off or (reason == "length" and not reply.text.strip()):
         nudge = nudges.correct_cut_call(reply.words, offer)
@@ -217,12 +311,40 @@ def _judge_text(
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
     if reply.has_responded:
         return _judge_announcement(answer, offer)
+    if objection := _judge_repetition(reply, answer, offer, is_retry=insistence > 0):
+        return objection
+    if insistence and offer.executed and (words := words_in_json(answer.text)):
+        answer = replace(answer, text=words)
     is_done = bool(insistence) and not demands_call and nudges.is_done(reply.text)
     answer = replace(answer, text="") if is_done else answer
     if is_done and not offer.is_correction:
         return answer
     doubted = _judge_doubted(reply, answer, offer)
     return doubted or _insist_on_call(_judge_prose(answer, offer), offer)
+
+
+def _judge_repetition(
+    reply: ReadReply, answer: Accepted, offer: OfferedTools, *, is_retry: bool
+) -> Rejected | None:
+    """Object to a reply that consists of results, or explains calls that have already run."""
+    if offer.answer_schema is not None:
+        return None
+    text, facts = answer.text, answer.facts
+    misplaced = [call for content in reply.result_texts for call in calls_of(content)]
+    misplaced = [call for call in misplaced if offer.tool_named(call.name) is not None]
+    is_new = any(not has_run(call, offer) for call in misplaced)
+    is_empty = bool(reply.result_texts) and not text.strip()
+    if is_empty and (is_new or not offer.executed):
+        nudge = nudges.correct_misplaced_call(offer)
+        name = misplaced[0].name if misplaced else ""
+        return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
+    if is_empty or is_echo(text, offer, is_retry=is_retry):
+        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+        return Rejected(Defect.ECHO, nudge, replace(answer, text=""), facts, words="")
+    if offer.text_policy is not TextPolicy.ACCEPT and recites_calls(text, offer):
+        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+        return Rejected(Defect.ECHO, nudge, answer, facts)
+    return None
 
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:

@@ -124,6 +124,8 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
     completed = transcript.list_completed_calls(history)
+    user_turns = sum(message.role == "user" for message in history)
+    watches_loops = "loops" not in policy.without
     offer = OfferedTools(
         request.tools,
         text_policy,
@@ -137,12 +139,16 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
         policy.workflow if request.workflow == NO_RULES else request.workflow,
-        None if "loops" in policy.without else transcript.find_loop(completed, policy.most_repeats),
+        transcript.find_loop(completed, policy.most_repeats) if watches_loops else None,
         policy.quirks.aliases,
         request.allowed_tools,
         "repair" not in policy.without,
         "rescue" not in policy.without,
         opens_thoughts=policy.quirks.opens_thoughts,
+        instructions=tuple(
+            message.text for message in request.messages if message.role not in ("user", "tool")
+        ),
+        executed=tuple(call for call in completed if watches_loops and call.turn == user_turns),
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer

@@ -105,7 +105,7 @@ def _whole(row: list[ReplyEvent]) -> Delta | None:
             return None
 
 
-_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
+_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED)
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
@@ -123,7 +123,7 @@ class GuardedReader:
 
     def __post_init__(self) -> None:
         self._ids = CallIds(self.new_id, self.sent.call_ids)
-        self._reader = ReplyReader(self.offer)
+        self._reader = ReplyReader(self.offer, is_retry=self.insistence > 0)
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event of the backend; return what the client may see now."""

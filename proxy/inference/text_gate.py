@@ -15,11 +15,11 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.tools import Tool
 from proxy.guardrails.nudges import can_become_done
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.repetition import may_become_echo
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
@@ -186,7 +186,7 @@ def hold_possible_calls(
     """Hold back what may be a call where any other prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
-    return LookaheadGate(gate, offer.tools, is_asked_again=is_asked_again)
+    return LookaheadGate(gate, offer, is_asked_again=is_asked_again)
 
 
 class LookaheadGate(ReplyGate):
@@ -197,12 +197,12 @@ class LookaheadGate(ReplyGate):
     """
 
     def __init__(
-        self, gate: FirstReplyGate, tools: tuple[Tool, ...], *, is_asked_again: bool = False
+        self, gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool = False
     ) -> None:
         super().__init__(gate.sent)
         self._gate = gate
         self._is_asked_again = is_asked_again
-        self._tools = tools
+        self._offer = offer
         self._held: list[Prose] = []
         self._is_watching = True
         self._length = 0
@@ -239,4 +239,6 @@ class LookaheadGate(ReplyGate):
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
         is_confirmed = self._is_asked_again and can_become_done(written)
-        return is_confirmed or may_become_call(written, self._tools)
+        is_retry = self._is_asked_again
+        is_held = is_confirmed or may_become_echo(written, self._offer, is_retry=is_retry)
+        return is_held or may_become_call(written, self._offer.tools)

@@ -56,8 +56,10 @@ from proxy.guardrails.close_out import (
     moves_prompt,
     pick_new_calls,
 )
+from proxy.guardrails.grounding import Progress, judge_progress
 from proxy.guardrails.nudges import (
     ask_what_is_left,
+    demand_ending,
     demand_open_call,
     insist_on_json,
     is_done,
@@ -152,7 +154,12 @@ _SAID = (
     Defect.INVALID_ANSWER,
     Defect.STEP_MISSING,
     Defect.EMPTY,
+    Defect.EXECUTED,
+    Defect.ECHO,
+    Defect.MISPLACED,
+    Defect.INVENTED,
 )
+_CONSTRAINED = ("constrained", "ending")
 _BAD_CALLS = (
     Defect.UNKNOWN_TOOL,
     Defect.WRONG_TOOL,
@@ -219,7 +226,7 @@ class Turn:
         self._usage = None
         self.facts += (facts.Asked(self._attempt.kind),)
         self._move(TurnState.LISTENING if self._shown_by is None else TurnState.COMMITTED)
-        is_constrained = self._attempt.kind == "constrained"
+        is_constrained = self._attempt.kind in _CONSTRAINED
         most = self._check.most_tokens if self._check is not None else None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
         if is_constrained and first_reply:  # without a call it would never end
@@ -311,11 +318,15 @@ class Turn:
             )
         if self._plan.is_untouchable:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
-        if self._attempt.kind == "constrained":
+        if self._attempt.kind == "ending":
+            offer = replace(offer.for_ending(), rescues=True)
+        elif self._attempt.kind == "constrained":
             policy = TextPolicy.REQUIRE  # a call that was asked for as text is read as one
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         if self._denied:
             offer = replace(offer, denied=self._denied)
+        if any(failure.defect is Defect.INVENTED for failure in self._failures):
+            offer = replace(offer, accepts_invented_values=True)
         return reply_reader.GuardedReader(
             offer,
             self._release(offer),
@@ -356,6 +367,10 @@ class Turn:
     def _schema(self) -> JsonObject:
         offer = self._terms
         assert offer is not None  # noqa: S101 - only calls are constrained
+        if self._attempt.kind == "ending":
+            respond = offer.for_ending().respond
+            assert respond is not None  # noqa: S101 - the terms of an ending have it
+            return call_schema([respond])
         if open_call := self._sent.open_call:
             tools = [one for one in offer.tools if one.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
@@ -418,7 +433,14 @@ class Turn:
         self._remember(rejected)
         self._move(TurnState.ASKING)
         policy = self._plan.policy
-        attempt = next_attempt(self._failures, self._text_policy, policy.attempts, policy.left_out)
+        attempt = next_attempt(
+            self._failures,
+            self._text_policy,
+            policy.attempts,
+            policy.left_out,
+            has_run_tools=self._may_end_in_words,
+            progress=self._progress,
+        )
         if attempt is not None and not self._may_retry():
             self.facts += (facts.Withheld(),)
             attempt = None
@@ -429,9 +451,23 @@ class Turn:
         nudge = rejected.nudge
         if nudge and (open_call := self._sent.open_call):  # a raw attempt gets none
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
-        is_constrained = attempt.kind == "constrained"
-        self._nudges += insist_on_json(nudge) if is_constrained else nudge
+        if attempt.kind == "ending" and self._plan.offer is not None:
+            nudge = demand_ending(self._plan.offer)
+        self._nudges += insist_on_json(nudge) if attempt.kind in _CONSTRAINED else nudge
         return ()
+
+    @property
+    def _progress(self) -> Progress:
+        offer = self._plan.offer
+        return Progress.UNKNOWN if offer is None else judge_progress(offer)
+
+    @property
+    def _may_end_in_words(self) -> bool:
+        """Whether tools have run since the user's last message, and words may be the answer."""
+        offer = self._plan.offer
+        if offer is None or self._sent.has_calls or offer.answer_schema is not None:
+            return False
+        return bool(offer.executed) and offer.may_answer and not self._plan.is_final
 
     @property
     def _text_policy(self) -> TextPolicy:
@@ -441,7 +477,7 @@ class Turn:
     def _remember(self, rejected: Rejected) -> None:
         """Keep an answer in case nothing better comes; it has to continue what was shown."""
         answer = rejected.fallback
-        if self._attempt.kind == "constrained":  # whose text nobody was meant to see
+        if self._attempt.kind in _CONSTRAINED:  # whose text nobody was meant to see
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_resumed = self._shown_by not in (None, self._listening)

@@ -41,7 +41,8 @@ class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written.
 
     One that `is_doubtful` is in a place where calls are not accepted. One that is `within` an
-    element counts as inside it if one of these closing marks follows; "" is in any text.
+    element counts as inside it if one of these closing marks follows; "" is in any text. One that
+    `ends_reply` is followed by text that was dropped: the reply no longer made progress.
     """
 
     syntax_name: str
@@ -52,6 +53,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
     before: Words = Words.NONE
     within: tuple[str, ...] = ()
     is_doubtful: bool = False
+    ends_reply: bool = False
 
 
 class RefusedText(msgspec.Struct, frozen=True):
@@ -66,6 +68,17 @@ class LeftOut(msgspec.Struct, frozen=True):
     what: str
 
 
+class ResultText(msgspec.Struct, frozen=True):
+    """The content of a result block that begins the reply or one of its lines, and its source.
+
+    If it is not `closed`, its closing mark is missing.
+    """
+
+    text: str
+    source: str
+    closed: bool = True
+
+
 class EarlierThoughts(msgspec.Struct, frozen=True):
     """Everything found so far, prose and calls, turns out to have been thoughts.
 
@@ -76,5 +89,12 @@ class EarlierThoughts(msgspec.Struct, frozen=True):
 
 
 Finding: TypeAlias = (
-    Prose | ArgumentsStarted | ArgumentsText | FoundCalls | RefusedText | LeftOut | EarlierThoughts
+    Prose
+    | ArgumentsStarted
+    | ArgumentsText
+    | FoundCalls
+    | RefusedText
+    | LeftOut
+    | ResultText
+    | EarlierThoughts
 )

@@ -6,6 +6,7 @@ A value whose end is missing or doubtful may run into the next call. It is no va
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
 
 import msgspec
@@ -29,7 +30,10 @@ _FILE = files("proxy.guardrails.rescue") / "marks.toml"
 _KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
 TAGS = _KNOWN.tags
 SPECIAL_TOKENS = _KNOWN.special_tokens
-STRAY_CLOSERS = _KNOWN.stray_closers
+# The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
+STRAY_CLOSERS = _KNOWN.stray_closers | (
+    frozenset(_KNOWN.invented_results.values()) - _KNOWN.special_tokens
+)
 THOUGHT_ENDS = _KNOWN.thought_ends
 CONTROL_BEGINNINGS = _KNOWN.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
@@ -44,6 +48,10 @@ _MARK = re.compile(
     r"|\]<\]minimax\[>\[<|<ifm\|"
 )
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
+_ENVELOPE_START = re.compile(_ENVELOPE)
+_PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
+_ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
+_NAMED_CALL = re.compile(rf"\s*(?:```\w*\s*)?\[?\s*{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # What closes a call, or ends a reply.
 CLOSING = re.compile(
     rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|<tool_call\|>|<end_function_call>|\[/TOOL_CALL"
@@ -64,6 +72,27 @@ def holds_rest(text: str) -> bool:
 def holds_call(text: str) -> bool:
     """Return whether a text contains such a mark, or the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None
+
+
+def begins_envelope(text: str) -> bool:
+    """Return whether a text begins with the envelope of a call in JSON, or of a list of calls."""
+    return _PLAIN_CALL.match(text) is not None
+
+
+def envelope_starts(text: str) -> list[int]:
+    """Return where envelopes of calls in plain JSON begin in a text."""
+    return [match.start() for match in _ENVELOPE_START.finditer(text)]
+
+
+def begins_plain_call(text: str, names: Collection[str]) -> bool:
+    """Return whether a text, perhaps in a code fence, begins with a JSON call of a known tool."""
+    found = _NAMED_CALL.match(text)
+    return found is not None and found["name"] in names
+
+
+def is_no_envelope(text: str) -> bool:
+    """Return whether no more text can make this beginning the envelope of a call."""
+    return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
 # An unknown control token, or half a code fence, alone at the end.

@@ -1,10 +1,11 @@
 """The states of a scanner, as data, and the reading of what follows one opening."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
+from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
@@ -49,8 +50,8 @@ class Openings:
         later = _later(known) | tokens
         return Openings(
             known,
-            Literals({opening for opening, _ in known} | tokens),
-            Literals(later),
+            Literals({opening for opening, _ in known} | tokens | marks.INVENTED_RESULTS.keys()),
+            Literals(later | marks.INVENTED_RESULTS.keys()),
             Literals(later | marks.STRAY_CLOSERS | marks.INVENTED_RESULTS.keys()),
         )
 
@@ -101,6 +102,15 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.place != "reply_start"}
 
 
+# Whether the model itself made these calls, whose source this is, so that the rest of the reply may
+# be dropped.
+MayCut: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
+
+
+def cut_nothing(source: str, calls: Sequence[WrittenCall]) -> bool:
+    return False
+
+
 class OpeningAttempt:
     """Reads what follows an opening, with each candidate from the same place.
 
@@ -109,9 +119,14 @@ class OpeningAttempt:
     """
 
     def __init__(
-        self, cursor: Cursor, candidates: Sequence[tuple[str, Syntax]], offered: Collection[str]
+        self,
+        cursor: Cursor,
+        candidates: Sequence[tuple[str, Syntax]],
+        offered: Collection[str],
+        may_cut: MayCut = cut_nothing,
     ) -> None:
         cursor.begin()
+        self._may_cut = may_cut
         self._cursor = cursor
         self._offered = offered
         self._left = list(candidates)
@@ -129,7 +144,9 @@ class OpeningAttempt:
                 return None
             except StopIteration as end:
                 found: Calls = end.value
-                return found
+                if not found.is_cut or self._may_cut(self._cursor.source(), found.calls):
+                    return found
+                reason = Reason.NOT_A_CALL
             except NoCall as refusal:
                 reason = refusal.reason
             except Unreadable:
@@ -235,9 +252,16 @@ class JoinedCall:
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """In something to drop, for example an invented result, up to `end`."""
+    """In something to drop, for example an invented result, up to `end`.
+
+    The `content` of a result that follows no call is collected after its `opening`, the white space
+    and the mark before it; None where it is not. If it `is_first`, nothing else precedes it.
+    """
 
     end: Literals
+    content: list[str] | None = None
+    opening: str = ""
+    is_first: bool = False
 
 
 Mode: TypeAlias = InProse | OpeningAttempt | AfterCall | Skipping

@@ -11,7 +11,11 @@ Theory of operation. One pass over a `Cursor`, in four modes:
   by another or by the end, an unmarked one must be the end of the reply and name only offered
   tools. What was announced as an example never was one. A call that is joined to the next one
   counts only together with it.
-- `Skipping`: inside a result that the model invented after its own call.
+- `Skipping`: inside a result that the model invented after its own call, or copied where an answer
+  was due.
+
+A call is cut off from the rest of the reply where the reply stops making progress: an invented
+result follows it, or the same call for the third time.
 
 What happened to the calls before (`Siblings`) decides about a call before anything else does.
 Behind the mark that ends thoughts, a reply starts over: the prompt had begun the thoughts.
@@ -25,13 +29,21 @@ from msgspec.structs import replace
 from proxy import bounds
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, RefusedText
+from proxy.guardrails.rescue.findings import (
+    Finding,
+    FoundCalls,
+    LeftOut,
+    RefusedText,
+    ResultText,
+)
 from proxy.guardrails.rescue.modes import (
     AfterCall,
     InProse,
+    MayCut,
     Mode,
     OpeningAttempt,
     Skipping,
+    cut_nothing,
     openings_of,
 )
 from proxy.guardrails.rescue.neighbours import LOOKAHEAD, TextAhead
@@ -49,7 +61,9 @@ class Scanner:
     """Finds the calls in one reply.
 
     `named` are syntaxes whose openings contain the offered names. `satisfies` says whether a call
-    is valid for its tool; some count only then.
+    is valid for its tool; some count only then. `may_cut` says whether the model itself made calls,
+    so that an invented result after them may be dropped, and `may_hide` whether a mark of results
+    (such as `<tool_response>`) may be; in doubt neither.
     """
 
     def __init__(
@@ -58,10 +72,14 @@ class Scanner:
         offered: Collection[str],
         named: Sequence[Syntax] = (),
         satisfies: Callable[[WrittenCall], bool] = bool,
+        may_cut: MayCut = cut_nothing,
+        may_hide: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._openings = openings_of(tuple(syntaxes), tuple(named))
         self._offered = frozenset(offered)
         self._satisfies = satisfies
+        self._may_cut = may_cut
+        self._may_hide = may_hide
         self._cursor = Cursor()
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_untouched=True)
@@ -108,6 +126,9 @@ class Scanner:
                     self._record.refuse(reason, found.source + "".join(gap))
                 else:
                     self._record.accept(found)
+            case Skipping(_, content, opening) if content is not None:
+                text = "".join((*content, self._cursor.pass_until(_NOTHING)))
+                self._record.report.add(ResultText(text, opening + text, closed=False))
             case _:
                 pass
         return self._record.end()
@@ -121,7 +142,7 @@ class Scanner:
             return self._read(state)
         if isinstance(state, AfterCall):
             return self._look_behind(state)
-        return self._drop(state.end)
+        return self._drop(state)
 
     # In prose.
 
@@ -146,9 +167,21 @@ class Scanner:
             self._state = InProse()
             if not self._record.surroundings.is_quotation:
                 self._restart()
+        elif literal in marks.INVENTED_RESULTS and self._begins_result(literal):
+            self._cursor.advance(len(literal))
+            self._record.drop()
+            opening = self._record.report.take_space() + literal
+            self._state = Skipping(
+                marks.INVENTED_RESULTS[literal], [], opening, is_first=state.is_untouched
+            )
         else:
             self._begin_at(literal, is_first=state.is_untouched)
         return True
+
+    def _begins_result(self, mark: str) -> bool:
+        """Return whether a result's mark begins the reply or a line, and is not quoted."""
+        around = self._record.surroundings
+        return around.is_line_start and not around.is_quotation and self._may_hide(mark)
 
     def _give_up(self) -> bool:
         self._record.drop()
@@ -170,7 +203,7 @@ class Scanner:
         is_line = literal.startswith("\n")
         if candidates and not (around.is_next_line_quoted if is_line else around.is_quotation):
             self._record.begin(literal, is_first=is_first)
-            self._state = OpeningAttempt(self._cursor, candidates, self._offered)
+            self._state = OpeningAttempt(self._cursor, candidates, self._offered, self._may_cut)
             return
         if is_line:
             literal = "\n"  # the next line is judged by itself
@@ -213,8 +246,13 @@ class Scanner:
         elif outcome.is_bare and not self._may_be_bare(found):
             self._record.refuse(None, source)
         else:
-            self._accept_or_wait(found, is_doubtful=outcome.is_doubtful)
+            self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
+
+    def _cut(self, found: FoundCalls) -> None:
+        """Accept calls, and drop the rest of the reply."""
+        self._record.accept(replace(found, ends_reply=True))
+        self._state = Skipping(_NOTHING)
 
     def _may_be_bare(self, found: FoundCalls) -> bool:
         """Return whether plain calls may count: after a sentence it has to announce an act."""
@@ -234,7 +272,9 @@ class Scanner:
         if is_broken:
             self._record.siblings.break_off(source, is_marked=is_marked)
 
-    def _accept_or_wait(self, found: FoundCalls, *, is_doubtful: bool) -> None:
+    def _accept_or_wait(
+        self, found: FoundCalls, *, is_doubtful: bool, is_cut: bool = False
+    ) -> None:
         objection = self._record.siblings.object_to(found, self._record.beginning.opening)
         if is_doubtful and not self._record.beginning.is_first:
             self._record.refuse(Reason.NOT_A_CALL, found.source)
@@ -242,6 +282,8 @@ class Scanner:
             self._record.refuse_call(objection, found)
         elif len(found.calls) > self._record.room:
             self._end_with(found)
+        elif is_cut:
+            self._cut(found)
         else:
             self._state = AfterCall(found, is_doubtful=is_doubtful)
             if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
@@ -313,6 +355,13 @@ class Scanner:
 
     def _leave(self, state: AfterCall, literal: str) -> bool:
         found, gap = state.pending, "".join(state.gap)
+        if found is not None and not found.is_marked and not state.is_doubtful:
+            is_result = self._is_result_next(found, gap, literal)
+            if is_result is None:
+                return False
+            if is_result and self._may_cut(found.source, found.calls):
+                self._cut(found)
+                return True
         if found and found.is_marked and found.closed and not state.is_doubtful:
             return self._leave_marked(state, found, gap)
         self._state = InProse()
@@ -326,6 +375,19 @@ class Scanner:
         else:
             self._record.refuse_call(Reason.NOT_CLOSED, found, gap)
         return True
+
+    def _is_result_next(self, found: FoundCalls, gap: str, literal: str) -> bool | None:
+        """Return whether a result follows plain calls; None if more text is needed."""
+        if literal in marks.INVENTED_RESULTS:
+            return True
+        rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
+        if literal or not found.closed or not rest.startswith(("{", "[")):
+            return False
+        if "\n" not in gap and not found.source.endswith("\n"):
+            return False
+        if marks.begins_envelope(rest):
+            return False
+        return True if is_all or marks.is_no_envelope(rest) else None
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call at the start of the reply for the marked one after it."""
@@ -377,12 +439,19 @@ class Scanner:
         self._record.drop()
         self._restart()
 
-    def _drop(self, end: Literals) -> bool:
-        self._cursor.pass_until(end)
+    def _drop(self, state: Skipping) -> bool:
+        end, content = state.end, state.content
+        text = self._cursor.pass_until(end)
+        if content is not None:
+            content.append(text)
         if self._cursor.is_exhausted or not (literal := self._cursor.here(end)):
             return False
         self._cursor.advance(len(literal))
         self._state = AfterCall(None)
+        if content is not None:
+            text = "".join(content)
+            self._record.report.add(ResultText(text, f"{state.opening}{text}{literal}"))
+            self._state = InProse(is_untouched=state.is_first)
         return True
 
 

@@ -23,6 +23,10 @@ from proxy.guardrails.rescue.values.cursor import Cursor
 # the first ones of a marked syntax count, and none of an unmarked one, whose end is unknown.
 MOST_CALLS = bounds.CALLS
 
+# A model that writes a call as text this often in one reply does not stop by itself: 0.5B and 1.5B
+# models (Qwen2.5-Coder on llama-server) wrote 13 to 129 copies, up to `max_tokens`.
+MOST_SAME = 3
+
 
 class Reason(StrEnum):
     """Why text that looked like a call is none."""
@@ -51,16 +55,24 @@ class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
     Calls that are doubtful count only as the whole reply, even if marked. Bare ones cannot be
-    distinguished from text about other calls.
+    distinguished from text about other calls. Reading `is_cut` where the reply stopped making
+    progress: JSON that is no call follows (a result that the model invented), or the same call
+    for the third time.
     """
 
     calls: tuple[WrittenCall, ...]
     closed: bool = True
     is_doubtful: bool = False
     is_bare: bool = False
+    is_cut: bool = False
 
     def __add__(self, more: "Calls") -> "Calls":
-        return Calls(self.calls + more.calls, more.closed)
+        return Calls(self.calls + more.calls, more.closed, is_cut=more.is_cut)
+
+    @property
+    def is_runaway(self) -> bool:
+        """Whether the last call occurs for the third time."""
+        return bool(self.calls) and self.calls.count(self.calls[-1]) >= MOST_SAME
 
 
 @dataclass

@@ -34,6 +34,8 @@ _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _CODE = re.compile(r"0[0-9]+")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?")
 _LONGEST_NUMBER = 100  # in digits
+_ABBREVIATION = 3  # letters, as of weekdays and months
+_LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
@@ -59,10 +61,28 @@ def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
 
 
 def to_option(value: JsonValue, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the only option that differs in no more than case, padding or quotes."""
+    """Return the only option that differs in no more than case, padding or quotes.
+
+    Where all options are abbreviations of one length, such as "mon" and "tue", that is also the
+    only one that abbreviates the value ("Monday") or completes it ("mo").
+    """
     label = _label(value)
-    fits = [option for option in options if label is not None and _label(option) == label]
+    if label is None:
+        return None
+    labels = [_label(option) for option in options]
+    fits = [option for option, known in zip(options, labels, strict=True) if known == label]
+    if not fits and label.isalpha() and _are_abbreviations(labels):
+        fits = [
+            option
+            for option, known in zip(options, labels, strict=True)
+            if known and (label.startswith(known) or known.startswith(label))
+        ]
     return fits[0] if len(fits) == 1 else None
+
+
+def _are_abbreviations(labels: Sequence[str | None]) -> bool:
+    lengths = {len(label) if label is not None and label.isalpha() else 0 for label in labels}
+    return len(labels) >= _LEAST_ABBREVIATIONS and lengths == {_ABBREVIATION}
 
 
 def _read(text: str, types: Sequence[str]) -> JsonValue:

@@ -199,7 +199,7 @@ BEGINNING = "commentary to=functions."
 def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
     shown = SentAnswer()
     release = FirstReplyGate(shown, CallGate(OFFER, shown), shows_prose=shows_prose)
-    return LookaheadGate(release, TOOLS)
+    return LookaheadGate(release, OFFERED)
 
 
 def test_only_prose_that_would_be_an_answer_is_watched() -> None:
@@ -235,7 +235,7 @@ def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
 def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
     assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
     release = LookaheadGate(
-        FirstReplyGate(SentAnswer(), shows_prose=True), TOOLS, is_asked_again=True
+        FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_asked_again=True
     )
     assert release.show(Prose("Done")) == []
     assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]

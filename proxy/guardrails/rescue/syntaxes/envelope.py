@@ -6,6 +6,7 @@ and nothing about the marks around it.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
@@ -86,7 +87,7 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     """Read calls or lists of calls, one after another, and the white space after them.
 
     Surplus closing brackets are passed. A bracket that can begin no more calls ends them, because
-    marks of other syntaxes begin with one.
+    marks of other syntaxes begin with one. Plain calls are cut before JSON that is no call.
     """
     found = Calls(())
     char = yield from cursor.next_visible()
@@ -94,7 +95,14 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     while char and char in "{[" and found.closed and not (yield from cursor.next_of(marks)):
         if len(found.calls) > MOST_CALLS or (found.calls and not (yield from _can_begin(cursor))):
             return found
-        found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
+        try:
+            found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
+        except NoCall as refusal:
+            if is_marked or not found.calls or refusal.reason is not Reason.NOT_A_CALL:
+                raise
+            return replace(found, is_cut=True)
+        if found.is_runaway and not is_marked:
+            return replace(found, is_cut=True)
         char = yield from cursor.next_visible()
         if char and char in ",;":
             cursor.advance(1)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
-from proxy.guardrails.rescue.rows import FENCE, read_row
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Syntax
+from proxy.guardrails.rescue.rows import FENCE
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import begins_list, read_python_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
@@ -27,7 +27,17 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     """
     cursor.rewind()
     yield from cursor.whitespace()
-    found = yield from read_row(cursor, _read_one, lambda cursor: cursor.is_next(opening[1]))
+    found = Calls(())
+    while len(found.calls) <= MOST_CALLS and not found.is_cut:
+        try:
+            found += yield from _read_one(cursor)
+        except NoCall as refusal:
+            if not found.calls or refusal.reason is not Reason.NOT_A_CALL:
+                raise
+            return replace(found, is_bare=True, is_cut=True)
+        found = replace(found, is_cut=found.is_runaway)
+        if not (yield from cursor.is_next(opening[1])):
+            break
     return replace(found, is_bare=True)
 
 
@@ -40,8 +50,9 @@ def _read_one(cursor: Cursor) -> Reading:
         raise NoCall from refusal
     yield from cursor.whitespace()
     if not found.closed:
-        raise NoCall
+        raise NoCall(Reason.NOT_CLOSED)
     yield from cursor.one_of(_CLOSERS)
+    yield from cursor.whitespace()
     return found
 
 
@@ -81,7 +92,15 @@ class _FenceReader:
             if language not in _LANGUAGES:
                 raise NoCall
             yield from cursor.whitespace()
-            found += yield from self._read_content(cursor, language)
+            try:
+                found += yield from self._read_content(cursor, language)
+            except NoCall as refusal:
+                is_json = language in _JSON_LANGUAGES and found.calls
+                if not is_json or refusal.reason is not Reason.NOT_A_CALL:
+                    raise
+                return replace(found, is_cut=True)
+            if found.is_cut or found.is_runaway:
+                return replace(found, is_cut=True)
             is_closed = yield from cursor.literal(opening)
             found = Calls(found.calls, found.closed and is_closed)
             yield from cursor.whitespace()

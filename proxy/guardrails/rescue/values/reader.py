@@ -108,6 +108,28 @@ def read_whole(text: str) -> Value | Unreadable:
     return results[0] if cursor.is_exhausted else Unreadable()
 
 
+def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
+    """Read objects and lists, one after another; [] unless the whole text consists of them.
+
+    If it need not be the whole text, those before the first other text are returned.
+    """
+    cursor = Cursor(text, is_finished=True)
+    values: list[JsonValue] = []
+
+    def reading() -> Waiting[None]:
+        while (char := (yield from cursor.next_visible())) and char in "{[":
+            value = yield from read_value(cursor)
+            if not value.is_closed:
+                raise Unreadable
+            values.append(value.value)
+
+    try:
+        list(reading())
+    except Unreadable:
+        return [] if is_whole else values
+    return values if cursor.is_exhausted or not is_whole else []
+
+
 class _Step(Enum):
     """No value yet: next comes a value, or a member of the innermost open container."""
 

@@ -1,0 +1,197 @@
+"""Replies that repeat what has already happened: an executed call, or the result of a tool.
+
+After the first tool result small models often write the same call again as text, copy the result in
+place of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a call
+in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed a
+result or invented one in 12. Passed on, such a call sends a mail twice.
+
+Only text that the model wrote in the form of a call or of a result is judged here. A call that the
+backend recognized itself may be a poll and stays under the rule for loops (`transcript.find_loop`).
+
+A repeated call is passed on in two cases. Its result said that something is still going on, or it
+observes something (`read_file`, `run_tests`) and a new call that may have changed it came after it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.names import find_tool
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.rescue.marks import envelope_starts
+from proxy.guardrails.rescue.syntaxes.envelope import calls_in
+from proxy.guardrails.rescue.values.reader import read_values
+from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.transcript import CompletedCall, is_pending
+
+_FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
+_BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
+_FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+_MOST_BLOCKS = 20
+_LONGEST = 20_000  # characters; a longer reply is no copy of one result
+_WANTS_JSON = re.compile(r"\b(?:json|verbatim|raw|unchanged|exact(?:ly)?)\b", re.IGNORECASE)
+_DEMANDS_JSON = re.compile(
+    r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
+)
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_READS = frozenset(
+    "get list read search find fetch show view look lookup query check describe count status stat"
+    " cat ls grep glob inspect browse retrieve".split()
+)
+_RUNS = frozenset("run exec execute bash shell sh terminal command test tests build lint".split())
+
+
+def is_observing(name: str) -> bool:
+    """Return whether a tool of this name reads or runs something, so a second look makes sense.
+
+    The verb begins the name (`read_file`) or ends it (`weather_get`).
+    """
+    parts = _parts(name)
+    return bool(parts) and not (_READS | _RUNS).isdisjoint((parts[0], parts[-1]))
+
+
+def _reads(name: str) -> bool:
+    parts = _parts(name)
+    return bool(parts) and not _READS.isdisjoint((parts[0], parts[-1]))
+
+
+def _parts(name: str) -> list[str]:
+    return [part.casefold() for part in _PART.findall(name)]
+
+
+def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCall]) -> bool:
+    """Return whether a call succeeded since the user's last message and must not run again."""
+    done = [call for call in executed if not call.has_failed]
+    same = [n for n, call in enumerate(done) if (call.name, call.arguments) == (name, arguments)]
+    if not same:
+        return False
+    if not is_observing(name):
+        return True
+    last = same[-1]
+    changes = (
+        call
+        for n, call in enumerate(done)
+        if n > last and not _reads(call.name) and call not in done[:n]
+    )
+    return not (is_pending(done[last].result) or any(changes))
+
+
+def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
+    """Return whether a text is only JSON that repeats results and calls since the user spoke.
+
+    In a retry any JSON counts that holds no answer in words, also if it is broken.
+    """
+    if not offer.executed or _BEGINS_JSON.match(text) is None or _wants_json(offer):
+        return False
+    values = _read_all(text)
+    if is_retry and not words_in_json(text):
+        return True
+    return bool(values) and all(_is_copy(value, offer) for value in values)
+
+
+def words_in_json(text: str) -> str:
+    """Return the only sentence in a JSON object, as in `{"ok": true, "outcome": "It is done."}`.
+
+    Small models that were asked for an answer after a result in JSON write their answer in JSON too.
+    """
+    values = _read_all(text) if _BEGINS_JSON.match(text) else []
+    if (
+        len(values) != 1
+        or not isinstance(value := values[0], dict)
+        or calls_in(value, is_marked=False)
+    ):
+        return ""
+    sentences = [one for one in value.values() if isinstance(one, str) and " " in one.strip()]
+    return sentences[0].strip() if len(sentences) == 1 else ""
+
+
+def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
+    """Return whether a reply with this beginning may turn out to be an echo."""
+    if not offer.executed or _BEGINS_JSON.match(text) is None or _wants_json(offer):
+        return False
+    if is_retry:
+        return True
+    key = _FIRST_KEY.match(text)
+    if key is None:
+        return len(text) < _LONGEST
+    known = {name for value in _results(offer) if isinstance(value, dict) for name in value}
+    is_whole = key[2] is not None
+    return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
+
+
+def recites_calls(text: str, offer: OfferedTools) -> bool:
+    """Return whether a text shows calls as JSON, and all of them have run since the user spoke."""
+    if not offer.executed or len(text) > _LONGEST:
+        return False
+    calls = [call for call in _calls_within(text) if find_tool(call.name, offer.tools) is not None]
+    return bool(calls) and all(has_run(call, offer) for call in calls)
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is JSON objects or lists and nothing else."""
+    return _BEGINS_JSON.match(text) is not None and bool(_read_all(text))
+
+
+def calls_of(text: str) -> tuple[WrittenCall, ...]:
+    """Return the calls that a text consists of, if it is JSON and all of it is calls."""
+    values = _read_all(text)
+    calls = [calls_in(value, is_marked=False) for value in values]
+    return tuple(call for group in calls for call in group) if all(calls) else ()
+
+
+def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
+    """Return whether a call, read as its tool's schema says, has run and must not run again."""
+    tool = find_tool(call.name, offer.tools)
+    if tool is None:
+        return False
+    checked = check(tool, call.arguments)
+    arguments = checked.value if isinstance(checked, ValidArguments) else call.arguments
+    return is_executed(tool.name, arguments, offer.executed)
+
+
+def _read_all(text: str) -> list[JsonValue]:
+    """Read a text that consists of JSON objects and lists, or of one code fence with them."""
+    content = text.strip()
+    if len(content) > _LONGEST:
+        return []
+    if content.startswith("```") and (fenced := _FENCED.match(content)):
+        content = fenced[1].strip()
+    return read_values(content)
+
+
+def _calls_within(text: str) -> Iterator[WrittenCall]:
+    for start in envelope_starts(text)[:_MOST_BLOCKS]:
+        for value in read_values(text[start:], is_whole=False)[:1]:
+            yield from calls_in(value, is_marked=False)
+
+
+def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
+    calls = calls_in(value, is_marked=False)
+    if calls:
+        return all(has_run(call, offer) for call in calls)
+    return any(_is_like(value, result) for result in _results(offer))
+
+
+def _is_like(value: JsonValue, result: JsonValue) -> bool:
+    """Return whether a value is a result, a part of it, or made up like it: the same members."""
+    if isinstance(value, dict) and isinstance(result, dict):
+        names, known = value.keys(), result.keys()
+        return bool(names and known) and (names <= known or known <= names)
+    return value == result or (isinstance(result, dict) and value in result.values())
+
+
+def _results(offer: OfferedTools) -> list[JsonValue]:
+    results: list[JsonValue] = []
+    for call in offer.executed:
+        try:
+            results.append(json.parse(call.result))
+        except ValueError:
+            continue
+    return results
+
+
+def _wants_json(offer: OfferedTools) -> bool:
+    is_wanted = any(_WANTS_JSON.search(text) for text in offer.spoken)
+    return is_wanted or any(_DEMANDS_JSON.search(text) for text in offer.instructions)
