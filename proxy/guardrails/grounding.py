@@ -22,14 +22,19 @@ _WORD = re.compile(r"[^\W_]{2,}")
 _VALUE = re.compile(
     r"""(?<!\w)(?P<quote>['"`])(?P<quoted>[^'"`\n]{2,60})(?P=quote)(?!\w)
     |[\u201c\u2018\u00ab](?P<curly>[^\u201d\u2019\u00bb\n]{2,60})[\u201d\u2019\u00bb]
-    |(?P<plain>[\w.+-]+@[\w-]+\.[\w.-]+|\w[\w.-]*(?:/[\w.-]+)+|\d[\d.:]*|(?<=[a-z,;][ ])[A-Z][\w-]+)""",
+    |(?P<plain>[\w.+-]+@[\w-]+\.[\w.-]+|\w[\w.-]*(?:/[\w.-]+)+|\d[\d.:]*
+        |(?<=[a-z,;][ ])[A-Z][\w-]+)""",
     re.VERBOSE,
 )
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
+# Words of English that say nothing about whether a value is known.
 _IN_ANY_TEXT = frozenset(
-    "the and for with from this that you your are was have has will not all can about new any our"
-    " its into please here when what then there been use using".split()
+    (
+        *("the", "and", "for", "with", "from", "this", "that", "you", "your", "are", "was", "have"),
+        *("has", "will", "not", "all", "can", "about", "new", "any", "our", "its", "into", "when"),
+        *("please", "here", "what", "then", "there", "been", "use", "using"),
+    )
 )
 _STEM = 4  # letters that inflected forms of a word share
 _MOST_WORDS = 60

@@ -76,25 +76,23 @@ def report_executed_calls(
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run."""
     done = "; ".join(
-        f"{call.name} ({_in_words(call.arguments)}) returned {_in_words(call.result)}"
+        " ".join((call.name.replace("_", " "), *_list_values(call.arguments)))
         for call in offer.executed[-_MOST_LISTED:]
     )
     return (user_message(f"Done so far: {done}.\nTell me the result in one plain sentence."),)
 
 
-def _in_words(value: JsonValue) -> str:
-    """Write a JSON object without braces and quotation marks, which a 0.5B model would copy."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            value = json.parse(value)
-        except ValueError:
-            pass
-    if isinstance(value, dict):
-        members = (f"{name}: {_in_words(member)}" for name, member in value.items())
-        return cut(", ".join(members), _MOST_ERROR)
-    if isinstance(value, list):
-        return cut(", ".join(map(_in_words, value)), _MOST_ERROR)
-    return cut((value if isinstance(value, str) else json.dump_text(value)).strip(), _MOST_ERROR)
+def _list_values(value: JsonValue) -> list[str]:
+    """List the values in JSON without its signs, which a 0.5B model would copy into its answer."""
+    match value:
+        case dict():
+            return [text for member in value.values() for text in _list_values(member)]
+        case list():
+            return [text for item in value for text in _list_values(item)]
+        case str():
+            return [cut(" ".join(value.split()), _MOST_VALUE)]
+        case _:
+            return [json.dump_text(value)]
 
 
 def correct_misplaced_call(offer: OfferedTools) -> tuple[Message, ...]:

@@ -67,7 +67,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     `repairs`, names and arguments count as written; unless it `rescues`, text is never a call. If
     the prompt `opens_thoughts`, a reply may begin inside them. When a rejected call is being
     corrected, prose is no answer unless it asks the user something, or the model `may_withdraw`,
-    because there is no tool of that name. Once a call with invented values was questioned, it `accepts_invented_values`.
+    because there is no tool of that name. Once a call with invented values was questioned, another
+    one counts (`accepts_invented_values`).
     """
 
     tools: tuple[Tool, ...]

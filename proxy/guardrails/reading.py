@@ -113,9 +113,9 @@ class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
-    tools; `result_texts` are the contents of result blocks, which are no part of the text. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
+    tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `doubted`, too.
+    `doubted`, too, but not `result_texts`, the contents of result blocks.
     """
 
     text: str = ""
@@ -194,7 +194,12 @@ class ReplyReader:
         if self._scanner is None:
             syntaxes, is_fit = self._offer.readable_syntaxes, partial(_is_fit, self._offer)
             self._scanner = Scanner(
-                syntaxes, self._names, self._named, is_fit, self._may_cut, self._may_hide
+                syntaxes,
+                self._names,
+                self._named,
+                is_fit,
+                may_cut=self._may_cut,
+                may_hide=self._may_hide,
             )
         return self._scanner.feed(text)
 
@@ -344,15 +349,22 @@ class ReplyReader:
                 return self._respond(self._message.feed(text)) if self._message else []
             case findings.FoundCalls():
                 return self._find(finding)
+            case findings.ResultText():
+                return self._hear_result(finding)
+            case _:
+                self._note_finding(finding)
+        return []
+
+    def _note_finding(self, finding: Finding) -> None:
+        match finding:
             case findings.RefusedText(reason):
                 self._refuse(reason)
             case findings.LeftOut(what):
                 self._facts.append(Dropped(what))
-            case findings.ResultText():
-                return self._hear_result(finding)
             case findings.EarlierThoughts(is_over):
                 self._end_thoughts(is_over=is_over)
-        return []
+            case _:
+                pass
 
     def _find(self, found: findings.FoundCalls) -> list[Heard]:
         """Note calls; text after them counts too, unless they are messages."""

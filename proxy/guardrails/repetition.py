@@ -2,8 +2,8 @@
 
 After the first tool result small models often write the same call again as text, copy the result in
 place of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a call
-in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed a
-result or invented one in 12. Passed on, such a call sends a mail twice.
+in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed
+or invented a result in 12. Passed on, such a call sends a mail twice.
 
 Only text that the model wrote in the form of a call or of a result is judged here. A call that the
 backend recognized itself may be a poll and stays under the rule for loops (`transcript.find_loop`).
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
@@ -37,10 +37,18 @@ _DEMANDS_JSON = re.compile(
 )
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _READS = frozenset(
-    "get list read search find fetch show view look lookup query check describe count status stat"
-    " cat ls grep glob inspect browse retrieve".split()
+    (
+        *("get", "list", "read", "search", "find", "fetch", "show", "view", "look", "lookup"),
+        *("query", "check", "describe", "count", "status", "stat", "cat", "ls", "grep", "glob"),
+        *("inspect", "browse", "retrieve"),
+    )
 )
-_RUNS = frozenset("run exec execute bash shell sh terminal command test tests build lint".split())
+_RUNS = frozenset(
+    (
+        *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
+        *("tests", "build", "lint"),
+    )
+)
 
 
 def is_observing(name: str) -> bool:
@@ -94,7 +102,7 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 def words_in_json(text: str) -> str:
     """Return the only sentence in a JSON object, as in `{"ok": true, "outcome": "It is done."}`.
 
-    Small models that were asked for an answer after a result in JSON write their answer in JSON too.
+    Small models write an answer in JSON as well where the result before it was JSON.
     """
     values = _read_all(text) if _BEGINS_JSON.match(text) else []
     if (

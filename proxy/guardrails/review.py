@@ -16,9 +16,9 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcements.recognition import announces
+from proxy.guardrails.grounding import find_invented_values, find_open_values
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
-from proxy.guardrails.grounding import find_invented_values, find_open_values
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     calls_of,
@@ -112,11 +112,15 @@ def _without_repetition(
     """Drop calls in text that have already run since the user's last message."""
     kept: list[_JudgedCall] = []
     for one, source in zip(judged, written, strict=True):
-        is_repeatable = one.call is None or one.defect not in (None, Defect.LOOP)
-        if is_repeatable or not _is_text(source):
-            kept.append(replace(one, is_text=_is_text(source)))
-        elif not is_executed(one.call.name, parse_arguments(one.call.arguments), offer.executed):
-            kept.append(replace(one, is_text=True))
+        call, is_text = one.call, _is_text(source)
+        is_dropped = (
+            is_text
+            and call is not None
+            and one.defect in (None, Defect.LOOP)
+            and is_executed(call.name, parse_arguments(call.arguments), offer.executed)
+        )
+        if not is_dropped:
+            kept.append(replace(one, is_text=is_text))
     count = len(judged) - len(kept)
     return kept, (Dropped("executed_call"),) * count
 
@@ -311,8 +315,14 @@ def _judge_text(
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
     if reply.has_responded:
         return _judge_announcement(answer, offer)
-    if objection := _judge_repetition(reply, answer, offer, is_retry=insistence > 0):
-        return objection
+    repetition = _judge_repetition(reply, answer, offer, is_retry=insistence > 0)
+    return repetition or _judge_words(reply, answer, offer, insistence)
+
+
+def _judge_words(
+    reply: ReadReply, answer: Accepted, offer: OfferedTools, insistence: int
+) -> Verdict:
+    demands_call = offer.text_policy is TextPolicy.REQUIRE
     if insistence and offer.executed and (words := words_in_json(answer.text)):
         answer = replace(answer, text=words)
     is_done = bool(insistence) and not demands_call and nudges.is_done(reply.text)

@@ -72,6 +72,7 @@ class Scanner:
         offered: Collection[str],
         named: Sequence[Syntax] = (),
         satisfies: Callable[[WrittenCall], bool] = bool,
+        *,
         may_cut: MayCut = cut_nothing,
         may_hide: Callable[[str], bool] = lambda _: False,
     ) -> None:
@@ -158,6 +159,11 @@ class Scanner:
         if self._cursor.is_exhausted or (literal := self._cursor.here(literals)) is None:
             return False
         self._patience -= 1
+        self._meet(state, literal)
+        return True
+
+    def _meet(self, state: InProse, literal: str) -> None:
+        """Go on at what may be an opening, a leaked token, or a mark of results or thoughts."""
         if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
             self._record.report.hold(literal)  # leaked, and so not part of the line
@@ -176,7 +182,6 @@ class Scanner:
             )
         else:
             self._begin_at(literal, is_first=state.is_untouched)
-        return True
 
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result's mark begins the reply or a line, and is not quoted."""
