@@ -6,9 +6,9 @@ A nudge never repeats the whole bad output and never changes an earlier message:
 from collections.abc import Collection, Sequence
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.tools import NamedTool, Tool, ToolCall
+from proxy.conversation.tools import NamedTool, Tool, ToolCall, WrittenCall
 from proxy.facts import cut
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
@@ -20,6 +20,7 @@ _MOST_OPEN = 8  # values
 _MOST_LISTED = 5  # executed calls
 _MOST_VALUES = 3
 _MOST_VALUE = 80  # characters
+_JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"
 _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
@@ -76,33 +77,27 @@ def report_executed_calls(
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run."""
     done = "; ".join(
-        " ".join((call.name.replace("_", " "), *_list_values(call.arguments)))
-        for call in offer.executed[-_MOST_LISTED:]
+        f"{call.name} -> {_in_words(call.result)}" for call in offer.executed[-_MOST_LISTED:]
     )
-    return (user_message(f"Done so far: {done}.\nTell me the result in one plain sentence."),)
+    return (user_message(f"Done so far: {done}.\nTell me the outcome in one plain sentence."),)
 
 
-def _list_values(value: JsonValue) -> list[str]:
-    """List the values in JSON without its signs, which a 0.5B model would copy into its answer."""
-    match value:
-        case dict():
-            return [text for member in value.values() for text in _list_values(member)]
-        case list():
-            return [text for item in value for text in _list_values(item)]
-        case str():
-            return [cut(" ".join(value.split()), _MOST_VALUE)]
-        case _:
-            return [json.dump_text(value)]
+def _in_words(result: str) -> str:
+    """Write a result in JSON without its signs: a 0.5B model copies them into its answer."""
+    text = " ".join(result.split())
+    if text.startswith(("{", "[")):
+        text = text.translate(_JSON_SIGNS)
+    return cut(text.strip(), _MOST_ERROR)
 
 
-def correct_misplaced_call(offer: OfferedTools) -> tuple[Message, ...]:
+def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
+    """Ask for calls that were written inside the markup of a tool result."""
     form = '{"name": <tool>, "arguments": <object>}'
-    wrong = "You wrote a tool call inside the markup of a tool result: no tool ran."
-    return (
-        user_message(
-            f"{wrong} To make the call, write it as one JSON object without markup: {form}."
-        ),
-    )
+    if calls:
+        written: JsonObject = {"name": calls[0].name, "arguments": calls[0].arguments}
+        form = json.dump_text(written)
+    wrong = "You wrote this inside the markup of a tool result, so no tool ran."
+    return (user_message(f"{wrong} If you mean the call, write only: {form}"),)
 
 
 def correct_invented_values(

@@ -345,7 +345,7 @@ def _judge_repetition(
     is_new = any(not has_run(call, offer) for call in misplaced)
     is_empty = bool(reply.result_texts) and not text.strip()
     if is_empty and (is_new or not offer.executed):
-        nudge = nudges.correct_misplaced_call(offer)
+        nudge = nudges.correct_misplaced_call(misplaced)
         name = misplaced[0].name if misplaced else ""
         return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
     if is_empty or is_echo(text, offer, is_retry=is_retry):
