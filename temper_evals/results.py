@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from temper_evals.arms import CEILING, DIRECT, OBSERVED
 from temper_evals.records import RunRecord
 from temper_evals.scenarios.suite import RESTRAINT
-from temper_evals.simulated.profiles import OF_FORM, Flaw
+from temper_evals.simulated.profiles import AFTER_RESULTS, OF_FORM, Flaw
 from temper_evals.statistics import (
     RESAMPLES,
     Interval,
@@ -21,7 +21,9 @@ from temper_evals.statistics import (
     wilson,
 )
 
-_VISIBLE = frozenset(one.value for one in (*OF_FORM, Flaw.FOREIGN, Flaw.REPEATED, Flaw.QUOTED))
+_VISIBLE = frozenset(
+    flaw.value for flaw in (*OF_FORM, *AFTER_RESULTS, Flaw.FOREIGN, Flaw.REPEATED, Flaw.QUOTED)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ result quotes and whose values the user names; and a run that met other random n
 reply that was asked for again or mended.
 
 """
+_SMALL_MODELS = "Small models that repeat calls and echo results"
 _ORIGIN = (
     "The goals are those of the design, written before any run; three beds had been run when this\n"
     "table of them was made.\n\n"
@@ -94,6 +95,7 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _families(evidence),
             _held_out(evidence),
             _table("Models that act again when asked", evidence.results.get("over-acting", ())),
+            _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
             _table("Controls: what must show nothing", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
             _table("Where nothing is to be called", evidence.results.get("restraint", ())),

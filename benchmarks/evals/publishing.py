@@ -27,6 +27,7 @@ REPLIES = "replies"  # a part of its own, by `python -m benchmarks replies`
 
 _BEDS = ("p-small", "n-8b", "mismatch", "n-30b", "q4", "n-8b-lazy")
 _CONTROLS = ("healthy", "values-only")
+_SMALL_MODELS = ("coder-0.5b", "coder-1.5b")
 _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
 _ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
@@ -68,7 +69,8 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
 
     `over-acting` has the models that act again when they are asked, and `answer-tool` those that a
-    tool for answers holds back from needless calls, in cells of the grid.
+    tool for answers holds back from needless calls, in cells of the grid. `small-models` has those
+    that repeat calls and echo results.
     """
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
@@ -113,6 +115,13 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
             seeds=5,
             profiles=tuple(f"p-small{cell}" for cell in _RESTRAINT),
             arms=(DIRECT, TEMPER, "temper-respond"),
+        ),
+        "small-models": replace(
+            small,
+            seeds=size.seeds,
+            profiles=_SMALL_MODELS,
+            families=_ALL_BUT_LONG,
+            arms=(DIRECT, TEMPER, *quick_others, CEILING),
         ),
         "grid": replace(small, families=_ALL_BUT_LONG, arms=(DIRECT, TEMPER), has_grid=True),
     }

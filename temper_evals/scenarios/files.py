@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.files import read_toml
+from temper_evals.scenarios.raw_answers import objection_to_raw
 from temper_evals.scenarios.scenario import Judgement, PlannedCall, Transcript, World
 from temper_evals.scenarios.task import last_words
 from temper_evals.scenarios.worlds import (
@@ -111,10 +112,10 @@ class FileScenario:
         """Judge a run by the calls it made, and by its last words."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
         made = {key_of(one.name, one.arguments) for one in end.calls}
-        due = {key_of(one.name, one.arguments) for one in self._due}
-        changes = [key_of(one.name, one.arguments) for one in end.changes]
-        extra = [one for one in changes if one not in due]
-        why = self._objection(made, due, extra) or self._objection_to_words(said)
+        due = Counter(key_of(one.name, one.arguments) for one in self._due)
+        changes = Counter(key_of(one.name, one.arguments) for one in end.changes)
+        extra = [*(changes - due).elements()]
+        why = self._objection(made, {*due}, extra) or self._objection_to_words(said)
         return Judgement(right=not why, why=why, damage=len(extra))
 
     @property
@@ -133,7 +134,9 @@ class FileScenario:
         if answer is None:
             return "it gave no answer"
         lacking = [one for one in self._own.expect.words if one.casefold() not in answer.casefold()]
-        return f"its answer lacks {lacking[0]!r}" if lacking else ""
+        if lacking:
+            return f"its answer lacks {lacking[0]!r}"
+        return objection_to_raw(answer, said, self.setting.tools)
 
 
 def load_scenarios(folder: Path) -> list[FileScenario]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from temper_evals.scenarios.raw_answers import objection_to_raw
 from temper_evals.scenarios.scenario import (
     Action,
     CallTools,
@@ -172,7 +173,9 @@ class PlannedTask:
             return f"its answer lacks {lacking[0]!r}"
         if self.expected.single and any(len(calls_of(one)) > 1 for one in said):
             return "it made several calls at once"
-        return _objection_to_form(answer, self.expected.form)
+        quotes = self.expected.quoted is not None
+        raw = objection_to_raw(answer, said, self.setting.tools, may_quote=quotes)
+        return raw or _objection_to_form(answer, self.expected.form)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,15 @@ from temper_evals.scenarios.invention import invent_arguments
 from temper_evals.scenarios.scenario import CallTools, GiveAnswer, PlannedCall, Position
 from temper_evals.scenarios.suite import HELD_OUT
 from temper_evals.scenarios.worlds import schema_of, tool_name
-from temper_evals.simulated import renderings
+from temper_evals.simulated import renderings, small_models
 from temper_evals.simulated.draws import draws_of, uniform
 from temper_evals.simulated.profiles import (
+    AFTER_RESULTS,
+    BEFORE_ANSWERS,
+    BEFORE_CALLS,
     OF_FORM,
     OF_PROSE,
+    REPEATING,
     UNSEEN,
     Flaw,
     ModelProfile,
@@ -30,15 +34,20 @@ from temper_evals.simulated.request import SimulatedRequest, text_parameter
 _OTHER = "I do not know how to go on: a part of the conversation is missing."
 _UNCALLED = ("none", "ask")
 _OTHER_ENDS = ("info", "v2", "details", "lookup")
+_TEXT_FORM = "<tool_call>\n{call}\n</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenReply:
-    """A reply: text, and calls as names and JSON texts; `flaw` is for the ledger only."""
+    """A reply: text, and calls as names and JSON texts; `flaw` is for the ledger only.
+
+    The text of a reply that `runs_away` is repeated until the limit of tokens.
+    """
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
     flaw: Flaw | None = None
+    runs_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,10 @@ def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
     flaw = _flaw(moment, _possible_flaws(moment, calls))
     if flaw is not None and moment.is_constrained and flaw is not Flaw.WRONG_VALUE:
         flaw = _constrained_flaw(moment, flaw)
-    return _right(calls) if flaw is None else _write_flawed(moment, calls, flaw)
+    if flaw is None:
+        return _right(calls)
+    write = _write_after_result if flaw in AFTER_RESULTS else _write_flawed
+    return write(moment, calls, flaw)
 
 
 def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
@@ -113,7 +125,15 @@ def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Fla
     flaws += [Flaw.FOREIGN, Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE]
     flaws += [Flaw.WRONG_VALUE]
     flaws += [] if is_first else [Flaw.REPEATED, Flaw.EARLY_STOP]
-    return flaws + ([Flaw.WRONG_COUNT] if len(calls) > 1 else [])
+    flaws += [Flaw.WRONG_COUNT] if len(calls) > 1 else []
+    return flaws + _flaws_after_results(moment, BEFORE_CALLS)
+
+
+def _flaws_after_results(moment: _Moment, flaws: Sequence[Flaw]) -> list[Flaw]:
+    """List the flaws that the profile has after results; a prompt without tools leads to none."""
+    known = [flaw for flaw in flaws if moment.profile.rates.get(flaw)]
+    is_later = moment.at.progress > 0 and bool(moment.seen.tools)
+    return known if known and is_later and small_models.executed(moment.seen.messages) else []
 
 
 def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
@@ -123,12 +143,16 @@ def _flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
         return first if moment.at.tries == 0 else _draw_flaw(moment, possible, moment.at.tries)
     if first is Flaw.WRONG_VALUE and moment.is_constrained:
         return first
-    return None if _is_corrected(moment) else first
+    return None if _is_corrected(moment, first) else first
 
 
-def _is_corrected(moment: _Moment) -> bool:
+def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
     """Decide whether being told is enough."""
-    return moment.luck("correction") < moment.chance(_reaction(moment.seen))
+    seen = moment.seen
+    # Qwen2.5-Coder repeats a call each time it is executed: the same result again tells it nothing
+    if flaw in AFTER_RESULTS:
+        seen = replace(seen, messages=small_models.without_same_results(seen.messages))
+    return moment.luck("correction") < moment.chance(_reaction(seen))
 
 
 def _draw_flaw(moment: _Moment, possible: list[Flaw], tries: int) -> Flaw | None:
@@ -155,7 +179,7 @@ def _rates(moment: _Moment) -> Mapping[Flaw, float]:
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
     """Return whether the engine lets no reply be wrong in this way; others stay as likely."""
     is_held = flaw in OF_FORM and moment.profile.holds_form
-    return is_held or (flaw in OF_PROSE and moment.seen.forces_call)
+    return is_held or (flaw in (OF_PROSE | AFTER_RESULTS) and moment.seen.forces_call)
 
 
 def _reaction(seen: SimulatedRequest) -> Reaction:
@@ -181,6 +205,9 @@ def _mentions(text: str, name: str) -> bool:
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
     """Decide what is left of a flaw where only a valid call can come out."""
+    if flaw in REPEATING:
+        again = _right(small_models.executed_calls(moment.seen.messages)[-1:]).calls
+        return Flaw.REPEATED_TEXT if _form_of(again, moment) is not None else None
     if moment.luck("constrained") < moment.chance(Reaction.CONSTRAINED_ERROR):
         return Flaw.WRONG_VALUE
     tool = moment.answer_tool
@@ -236,12 +263,22 @@ def _repeat_call(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
     return WrittenReply(calls=_right(again).calls, flaw=Flaw.REPEATED)
 
 
+def _write_after_result(moment: _Moment, due: tuple[PlannedCall, ...], flaw: Flaw) -> WrittenReply:
+    """Write a flawed reply after the first result of a tool, where these calls are due or none."""
+    executed = small_models.executed(moment.seen.messages)
+    if moment.is_constrained:
+        return WrittenReply(calls=_right([executed[-1][0]]).calls, flaw=flaw)
+    draw = draws_of(*moment.key, "rendering")
+    text = small_models.flawed_text(flaw, executed, due, moment.profile, draw=draw)
+    return WrittenReply(text, flaw=flaw, runs_away=flaw is Flaw.RUNAWAY)
+
+
 def _write_answer(moment: _Moment, text: str) -> WrittenReply:
     """Write a reply in which an answer is due."""
     if moment.seen.forces_call:
         return _call_needlessly(moment)
-    if _is_needless(moment) or _over_acts(moment):
-        return _shape_needless(moment)
+    if (flawed := _write_flawed_answer(moment)) is not None:
+        return flawed
     if word := moment.seen.closing_word:
         return WrittenReply(word)
     quoted = moment.seen.task.expected.quoted
@@ -252,13 +289,27 @@ def _write_answer(moment: _Moment, text: str) -> WrittenReply:
     return _say(moment, text, None)
 
 
-def _is_needless(moment: _Moment) -> bool:
+def _write_flawed_answer(moment: _Moment) -> WrittenReply | None:
+    """Write a reply that acts again or repeats what was done; None where the answer comes."""
+    flaw = _flaw(moment, _flaws_after_results(moment, BEFORE_ANSWERS))
+    if flaw is not None and moment.is_constrained:
+        flaw = _constrained_flaw(moment, flaw) if flaw in REPEATING else None
+    if flaw is not None:
+        return _write_after_result(moment, (), flaw)
+    if _is_needless(moment, Flaw.NEEDLESS_CALL) or _over_acts(moment):
+        return _shape_needless(moment)
+    is_made_up = _is_needless(moment, Flaw.PLACEHOLDERS)
+    return _call_needlessly(moment, Flaw.PLACEHOLDERS) if is_made_up else None
+
+
+def _is_needless(moment: _Moment, flaw: Flaw) -> bool:
     """Decide whether a model calls a tool where it should answer or ask at once."""
-    rate = moment.profile.rates.get(Flaw.NEEDLESS_CALL, 0.0)
+    rate = moment.profile.rates.get(flaw, 0.0)
     is_open = moment.seen.task.family in _UNCALLED and moment.at.progress == 0
-    if not is_open or moment.luck("needless", 0) >= rate:
+    luck = "needless" if flaw is Flaw.NEEDLESS_CALL else flaw.value
+    if not is_open or moment.luck(luck, 0) >= rate:
         return False
-    if moment.at.tries > 0 and _is_corrected(moment):
+    if moment.at.tries > 0 and _is_corrected(moment, flaw):
         return False
     helps = moment.chance(Reaction.ANSWER_TOOL_RESTRAINT)
     return moment.seen.answer_tool is None or moment.luck("restraint", 0) >= helps
@@ -291,7 +342,7 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
     return made
 
 
-def _call_needlessly(moment: _Moment) -> WrittenReply:
+def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
     """Call a tool though none is due."""
     draw = draws_of(*moment.key, "needless")
     known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
@@ -302,8 +353,10 @@ def _call_needlessly(moment: _Moment) -> WrittenReply:
         return WrittenReply(_OTHER)
     name = draw.choice(names)
     schema = schema_of(moment.seen.tools, name) or {}
-    arguments = json.dump_text(invent_arguments(schema, draw))
-    return WrittenReply(calls=((name, arguments),), flaw=Flaw.NEEDLESS_CALL)
+    arguments = invent_arguments(schema, draw)
+    if flaw is Flaw.PLACEHOLDERS:
+        arguments = small_models.with_placeholders(arguments, schema)
+    return WrittenReply(calls=((name, json.dump_text(arguments)),), flaw=flaw)
 
 
 def _say(moment: _Moment, text: str, flaw: Flaw | None) -> WrittenReply:
@@ -330,14 +383,17 @@ def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
     """Write a reply as the request wants it: in a schema, or as text that nobody parses."""
     if moment.is_constrained and moment.seen.schema is not None:
         return WrittenReply(_fit_schema(reply, moment), flaw=reply.flaw)
-    if moment.seen.choice != "none" or not reply.calls:
+    forms = () if moment.seen.forces_call else moment.profile.call_forms
+    if not reply.calls or not (forms or moment.seen.choice == "none"):
         return reply
+    form = draws_of(*moment.key, "form").choice(forms) if forms else _TEXT_FORM
     parsed = [(name, _parse_schema(text)) for name, text in reply.calls]
     lines = [
-        f"<tool_call>\n{json.dump_text({'name': name, 'arguments': one})}\n</tool_call>"
-        for name, one in parsed
+        form.replace("{call}", json.dump_text({"name": name, "arguments": arguments}))
+        for name, arguments in parsed
     ]
-    return WrittenReply("\n".join((reply.text, *lines)).strip(), flaw=reply.flaw)
+    flaw = reply.flaw or (Flaw.FOREIGN if forms else None)
+    return WrittenReply("\n".join((reply.text, *lines)).strip(), flaw=flaw)
 
 
 def _parse_schema(text: str) -> JsonValue:

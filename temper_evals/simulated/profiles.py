@@ -27,6 +27,14 @@ class Flaw(Enum):
     EARLY_STOP = "early_stop"
     WRONG_COUNT = "wrong_count"
     QUOTED = "quoted"
+    REPEATED_TEXT = "repeated_text"
+    ECHOED = "echoed"
+    INVENTED_RESULT = "invented_result"
+    RUNAWAY = "runaway"
+    MIXED = "mixed"
+    TAGGED = "tagged"
+    RECITED = "recited"
+    PLACEHOLDERS = "placeholders"
 
 
 # Nobody between a client and a model could see these: the call is valid.
@@ -34,6 +42,12 @@ UNSEEN = frozenset({Flaw.WRONG_VALUE})
 # A grammar that holds once a call has begun leaves no room for these.
 OF_FORM = frozenset({Flaw.BROKEN_JSON, Flaw.WRONG_NAME, Flaw.MISSING, Flaw.WRONG_TYPE})
 OF_PROSE = frozenset({Flaw.PROSE_FIRST, Flaw.PROSE_LATER, Flaw.EARLY_STOP})
+# Text that small models write after the first result of a tool: where the next call is due, and
+# where the answer is.
+REPEATING = (Flaw.REPEATED_TEXT, Flaw.INVENTED_RESULT, Flaw.RUNAWAY)
+BEFORE_CALLS = (*REPEATING, Flaw.MIXED, Flaw.TAGGED)
+BEFORE_ANSWERS = (*REPEATING, Flaw.ECHOED, Flaw.RECITED)
+AFTER_RESULTS = frozenset({*BEFORE_CALLS, *BEFORE_ANSWERS})
 
 
 class Reaction(Enum):
@@ -92,7 +106,9 @@ MID = Cell()
 class ModelProfile:
     """A simulated model: its rates and reactions in one cell of the grid.
 
-    With `holds_form` its engine's grammar holds once a call has begun.
+    With `holds_form` its engine's grammar holds once a call has begun. A model with `call_forms`
+    writes every call as text in one of them, which its engine does not read, unless the request
+    forces a call. `result_forms` are the forms in which it echoes the result of a tool.
     """
 
     name: str
@@ -100,10 +116,14 @@ class ModelProfile:
     rates: Mapping[Flaw, float]
     reactions: Mapping[Reaction, float]
     holds_form: bool = False
+    call_forms: tuple[str, ...] = ()
+    result_forms: tuple[str, ...] = ("{result}",)
 
     def without(self, flaws: frozenset[Flaw]) -> "ModelProfile":
         """Return the same model, free of these flaws."""
-        return replace(self, rates={one: p for one, p in self.rates.items() if one not in flaws})
+        rates = {one: p for one, p in self.rates.items() if one not in flaws}
+        forms = () if Flaw.FOREIGN in flaws else self.call_forms
+        return replace(self, rates=rates, call_forms=forms)
 
 
 def folder() -> Traversable:
@@ -133,6 +153,8 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
         rates,
         _reactions(cell),
         holds_form=found.get("engine") == "lazy",
+        call_forms=_texts(found.get("calls", [])),
+        result_forms=_texts(found.get("results", ["{result}"])),
     )
 
 
@@ -174,6 +196,10 @@ def _tables(value: object) -> list[tuple[str, dict[str, object]]]:
 def _numbers(value: object) -> list[int | float]:
     listed = value if isinstance(value, list) else []
     return [one for one in listed if isinstance(one, int | float)]
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _share(table: dict[str, object], level: str) -> float:

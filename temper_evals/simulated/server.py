@@ -5,7 +5,8 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from typing import Protocol
 
 import uvicorn
@@ -16,11 +17,11 @@ from starlette.routing import Route
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.simulated.clock import ReplyCost, Slots, tokens_in
+from temper_evals.simulated.clock import GENERATED_PER_SECOND, ReplyCost, Slots, tokens_in
 from temper_evals.simulated.draws import draws_of
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
 from temper_evals.simulated.profiles import Flaw, ModelProfile
-from temper_evals.simulated.request import SimulatedRequest, read_request, render_prompt
+from temper_evals.simulated.request import read_request, render_prompt
 
 WINDOW = 8192
 SLOTS = 4
@@ -84,29 +85,38 @@ class SimulatedServer:
         seen = read_request(body)
         reply = _STRANGER if seen is None else self._model.reply(seen)
         pieces = _pieces(reply, "" if seen is None else f"{seen.key} {len(seen.messages)}")
+        if reply.runs_away:
+            pieces = [*islice(cycle(pieces), _limit(body, self._window - tokens_in(prompt)))]
+            reply = replace(reply, text="".join(str(piece["content"]) for piece in pieces))
         cost = ReplyCost(tokens_in(prompt), self._slots.take(prompt), len(pieces))
-        if seen is not None:
-            self._note(seen, cost, reply.flaw)
-        if body.get("stream") is not True:
+        usage = CaseUsage() if seen is None else self.usage_of(seen.key)
+        is_stream = body.get("stream") is True
+        # a runaway reply is charged as it is streamed, as the client may end it
+        is_charged_later = is_stream and reply.runs_away
+        usage.add(replace(cost, generated=0) if is_charged_later else cost, reply.flaw)
+        if not is_stream:
             await asyncio.sleep(cost.seconds * self._pace)
             return JSONResponse(_whole(reply, cost))
-        return StreamingResponse(self._stream(pieces, reply, cost), media_type="text/event-stream")
-
-    def _note(self, seen: SimulatedRequest, cost: ReplyCost, flaw: Flaw | None) -> None:
-        self.usage_of(seen.key).add(cost, flaw)
+        stream = self._stream(pieces, reply, cost, usage if is_charged_later else CaseUsage())
+        return StreamingResponse(stream, media_type="text/event-stream")
 
     async def _stream(
-        self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost
+        self, pieces: list[JsonObject], reply: WrittenReply, cost: ReplyCost, usage: CaseUsage
     ) -> AsyncIterator[bytes]:
-        """Stream a reply, eight tokens at a time: a timer for each would cost more than they do."""
+        """Stream a reply, eight tokens at a time: a timer for each would cost more than they do.
+
+        The tokens are added to `usage` as they are sent.
+        """
         await asyncio.sleep(cost.prompt_seconds * self._pace)
         yield _event(_chunk({"role": "assistant", "content": None}))
         rest = cost.seconds - cost.prompt_seconds
         for start in range(0, len(pieces), 8):
             few = pieces[start : start + 8]
             await asyncio.sleep(rest * self._pace * len(few) / max(1, len(pieces)))
+            usage.generated += len(few)
+            usage.seconds += len(few) / GENERATED_PER_SECOND
             yield b"".join(_event(_chunk(one)) for one in few)
-        end: JsonObject = {**_chunk({}, "tool_calls" if reply.calls else "stop"), **_account(cost)}
+        end: JsonObject = {**_chunk({}, _reason(reply)), **_account(cost)}
         yield _event(end) + b"data: [DONE]\n\n"
 
     async def _count(self, request: Request) -> Response:
@@ -141,6 +151,18 @@ class SimulatedServer:
 def _object(body: bytes) -> JsonObject:
     value = json.parse(body)
     return value if isinstance(value, dict) else {}
+
+
+def _limit(body: JsonObject, room: int) -> int:
+    """Return how many tokens a reply may have: those the request allows, or the rest of a slot."""
+    limits = (body.get(name) for name in ("max_tokens", "max_completion_tokens"))
+    return min([room, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+
+
+def _reason(reply: WrittenReply) -> str:
+    if reply.runs_away:
+        return "length"
+    return "tool_calls" if reply.calls else "stop"
 
 
 def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
@@ -215,7 +237,7 @@ def _whole(reply: WrittenReply, cost: ReplyCost) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": reply.text or None}
     if calls:
         message["tool_calls"] = calls
-    reason = "tool_calls" if calls else "stop"
+    reason = _reason(reply)
     return {
         "id": "chatcmpl-simulated",
         "object": "chat.completion",

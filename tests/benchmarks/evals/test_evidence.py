@@ -4,6 +4,7 @@ from pathlib import Path
 from msgspec import structs
 
 from benchmarks.evals.evidence import page
+from benchmarks.evals.publishing import SIZES, parts_of
 from temper_evals.records import Records, RunRecord
 from tests.benchmarks.evals.test_thresholds import ALL, DIRECT, HALF, arm
 
@@ -52,3 +53,14 @@ def test_every_harm_of_the_defaults_is_listed(tmp_path: Path) -> None:
     assert {*re.findall(r"- main, p-small, (chain-\d+)", listed)} == right & wrong
     unharmed = page(folder(tmp_path / "other", {"main": DIRECT}), {})
     assert "None in any part." in unharmed
+
+
+def test_small_models_are_a_part_beside_the_main_comparison(tmp_path: Path) -> None:
+    parts = {part.name: part.choice for part in parts_of(tmp_path, SIZES["small"])}
+    assert parts["small-models"].profiles == ("coder-0.5b", "coder-1.5b")
+    assert not {*parts["small-models"].profiles} & {*parts["main"].profiles}
+    title = "## Small models that repeat calls and echo results"
+    assert title not in page(folder(tmp_path / "without", {"main": MAIN}), {})
+    small = [structs.replace(run, bed="coder-0.5b") for run in MAIN]
+    text = page(folder(tmp_path / "with", {"main": MAIN, "small-models": small}), {})
+    assert "| coder-0.5b | temper |" in text.partition(title)[2]

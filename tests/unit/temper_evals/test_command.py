@@ -30,7 +30,7 @@ def test_a_table_comes_of_it_with_help_harm_cost_and_ceiling() -> None:
 
 def test_help_lists_arms_and_profiles() -> None:
     text = " ".join(evaluate("--help").stdout.split())
-    for word in ("Arms: direct,", "temper-without-X", "temper-tuned", "Profiles: healthy,"):
+    for word in ("Arms: direct,", "temper-without-X", "temper-tuned", "Profiles: coder-0.5b,"):
         assert word in text
 
 

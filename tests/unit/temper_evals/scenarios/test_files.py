@@ -72,6 +72,8 @@ def test_a_scenario_of_a_users_own_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL], "warm", "its answer lacks", 0),
         ([LOOK, TELL], "", "it gave no answer", 0),
         ([LOOK, TELL, PlannedCall("tell", {"who": "Bob"})], "21", "nobody asked for", 1),
+        ([LOOK, TELL, TELL, TELL], "21", "nobody asked for", 2),
+        ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "its answer shows a call", 0),
     ],
 )
 def test_a_wrong_end_says_why_it_is_wrong(

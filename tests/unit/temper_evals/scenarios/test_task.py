@@ -85,6 +85,26 @@ def test_a_call_that_leaked_as_text_is_no_answer() -> None:
     assert not task.judge(end, [{"role": "assistant", "content": leaked}]).right
 
 
+def test_a_change_that_is_made_twice_is_damage() -> None:
+    world, said = play(CHAIN, knowing)
+    assert CHAIN.judge(world, said).right
+    world.call(CHAIN.calls[-1].name, CHAIN.calls[-1].arguments)
+    judged = CHAIN.judge(world, said)
+    assert (judged.right, judged.damage) == (False, 1)
+
+
+def test_an_echoed_result_is_no_answer_and_a_quoted_call_may_be_shown() -> None:
+    world, said = play(CHAIN, knowing)
+    echo: JsonObject = {"role": "assistant", "content": str(said[-2]["content"])}
+    assert "JSON of a result" in CHAIN.judge(world, [*said[:-1], echo]).why
+    trap = FAMILIES["trap"](0)
+    quoted = trap.expected.quoted
+    assert quoted is not None
+    call = json.dump_text({"name": quoted.name, "arguments": quoted.arguments})
+    shown: JsonObject = {"role": "assistant", "content": f"{trap.answer}\n{call}"}
+    assert trap.judge(trap.world(), [shown]).right
+
+
 def test_several_calls_at_once_are_wrong_where_one_was_allowed() -> None:
     task = FAMILIES["forced"](2)
     world, said = play(task, lambda one, seen: one.calls if len(seen) == 1 else one.answer)

@@ -11,7 +11,16 @@ from temper_evals.scenarios.task import PlannedTask
 from temper_evals.scenarios.worlds import tool_name
 from temper_evals.simulated import model as model_module
 from temper_evals.simulated.model import SimulatedModel, WrittenReply
-from temper_evals.simulated.profiles import Flaw, ModelProfile, Reaction, load_profile
+from temper_evals.simulated.profiles import (
+    AFTER_RESULTS,
+    BEFORE_ANSWERS,
+    BEFORE_CALLS,
+    REPEATING,
+    Flaw,
+    ModelProfile,
+    Reaction,
+    load_profile,
+)
 from temper_evals.simulated.request import read_request
 from tests.unit.temper_evals.players import knowing, messages_of, play
 from tests.unit.temper_evals.simulated.test_request import ANSWERING
@@ -325,3 +334,122 @@ def test_a_count_is_too_low_or_too_high() -> None:
     counts = {len(reply(always(Flaw.WRONG_COUNT), parallel, seed=seed).calls) for seed in range(30)}
     due = len(parallel.calls)
     assert counts == {1, due + 1}
+
+
+def conversation(task: PlannedTask, results: int) -> list[JsonValue]:
+    """Return the messages of a faultless run after so many results of single calls."""
+    return [*messages_of(task), *play(task, knowing)[1][: 2 * results]]
+
+
+def repeat(task: PlannedTask, messages: list[JsonValue]) -> list[JsonValue]:
+    """Have the last call executed again, with the same result."""
+    return [*messages, *messages[-2:]]
+
+
+CHAIN = FAMILIES["chain"](0)
+LAST = len(CHAIN.calls)
+
+
+@pytest.mark.parametrize("name", ["p-small", "mismatch", "n-8b"])
+def test_a_rate_of_zero_changes_no_reply(name: str) -> None:
+    profile = load_profile(name)
+    zeros = dict.fromkeys((*AFTER_RESULTS, Flaw.PLACEHOLDERS), 0.0)
+    extended = replace(profile, rates={**profile.rates, **zeros})
+    told: JsonValue = {"role": "user", "content": "Please go on."}
+    for task in (CHAIN, FAMILIES["none"](1), FAMILIES["ask"](0)):
+        for results in range(len(task.calls) + 1):
+            messages = conversation(task, results)
+            for seen in (messages, repeat(task, messages) if results else [*messages, told]):
+                for seed in range(20):
+                    before = reply(profile, task, messages=seen, seed=seed)
+                    assert reply(extended, task, messages=seen, seed=seed) == before
+
+
+@pytest.mark.parametrize("flaw", dict.fromkeys((*BEFORE_CALLS, *BEFORE_ANSWERS)))
+def test_flaws_after_results_occur_where_they_are_possible(flaw: Flaw) -> None:
+    profile = always(flaw)
+    assert reply(profile, CHAIN).flaw is None
+    in_between = reply(profile, CHAIN, messages=conversation(CHAIN, 1))
+    assert (in_between.flaw is flaw) is (flaw in BEFORE_CALLS)
+    at_the_end = reply(profile, CHAIN, messages=conversation(CHAIN, LAST))
+    assert (at_the_end.flaw is flaw) is (flaw in BEFORE_ANSWERS)
+    assert at_the_end.runs_away is (flaw is Flaw.RUNAWAY)
+    without = reply(profile, CHAIN, messages=conversation(CHAIN, LAST), tools=[])
+    assert without.flaw is None
+
+
+def test_a_repeated_call_is_repeated_each_time_it_is_executed() -> None:
+    profile = always(Flaw.REPEATED_TEXT, generic=1.0)
+    messages = conversation(CHAIN, LAST)
+    for _ in range(3):
+        found = reply(profile, CHAIN, messages=messages)
+        assert found.flaw is Flaw.REPEATED_TEXT
+        assert json.dump_text(CHAIN.calls[-1].arguments) in found.text
+        messages = repeat(CHAIN, messages)
+    told: JsonValue = {"role": "user", "content": "That was already done."}
+    assert reply(profile, CHAIN, messages=[*messages, told]).text == CHAIN.answer
+
+
+@pytest.mark.parametrize("results", [1, LAST])
+def test_a_model_that_is_told_goes_on_with_the_next_right_step(results: int) -> None:
+    task = CHAIN
+    messages: list[JsonValue] = [
+        *conversation(task, results),
+        {"role": "assistant", "content": "(a flawed reply)"},
+        {"role": "user", "content": "This call was made. What is the next step?"},
+    ]
+    for flaw in REPEATING:
+        found = reply(always(flaw, generic=1.0), task, messages=messages)
+        assert found.flaw is None
+        due = task.calls[results : results + 1]
+        assert [name for name, _ in found.calls] == [call.name for call in due]
+        stubborn = reply(always(flaw, generic=0.0), task, messages=messages)
+        assert stubborn.flaw is flaw
+
+
+def test_a_forced_call_is_no_text_and_a_schema_allows_repetition_alone() -> None:
+    profile, messages = always(Flaw.REPEATED_TEXT), conversation(CHAIN, 1)
+    forced = reply(profile, CHAIN, messages=messages, tool_choice="required")
+    assert [name for name, _ in forced.calls] == [CHAIN.calls[1].name]
+    for names, flaw, place in (
+        (None, Flaw.REPEATED_TEXT, 0),
+        ([CHAIN.calls[1].name], None, 1),
+    ):
+        name: JsonObject = {"enum": [*names]} if names else {"type": "string"}
+        schema: JsonObject = {
+            **SCHEMA,
+            "properties": {"name": name, "arguments": {"type": "object"}},
+        }
+        form: JsonObject = {"type": "json_schema", "json_schema": {"schema": schema}}
+        found = reply(profile, CHAIN, messages=messages, response_format=form)
+        assert found.flaw is flaw
+        call = CHAIN.calls[place]
+        assert json.parse(found.text) == {"name": call.name, "arguments": call.arguments}
+    form = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+    for flaw in (Flaw.ECHOED, Flaw.REPEATED_TEXT):
+        done = conversation(CHAIN, LAST)
+        assert reply(always(flaw), CHAIN, messages=done, response_format=form).flaw is not flaw
+
+
+def test_a_needless_call_with_placeholders_can_be_withdrawn() -> None:
+    talk = FAMILIES["none"](1)
+    profile = always(Flaw.PLACEHOLDERS)
+    found = reply(profile, talk)
+    assert found.flaw is Flaw.PLACEHOLDERS
+    assert "your_" in found.calls[0][1] or "example.com" in found.calls[0][1]
+    told = after(talk, "<call>", f"{tool_name(talk.setting.tools[0])} has made-up values.")
+    assert reply(profile, talk, messages=told).text == talk.answer
+    assert reply(profile, SINGLE).flaw is None
+
+
+def test_a_model_with_forms_of_its_own_writes_every_call_as_text() -> None:
+    profile = replace(always(None), call_forms=("```json\n{call}\n```",))
+    found = reply(profile, SINGLE)
+    assert (found.calls, found.flaw) == ((), Flaw.FOREIGN)
+    call = SINGLE.calls[0]
+    written = json.dump_text({"name": call.name, "arguments": call.arguments})
+    assert found.text == f"```json\n{written}\n```"
+    assert is_right(reply(profile, SINGLE, tool_choice="required"), SINGLE)
+    assert is_right(reply(profile.without(frozenset(Flaw)), SINGLE), SINGLE)
+    kept = profile.without(frozenset({Flaw.REPEATED}))
+    assert reply(kept, SINGLE) == found

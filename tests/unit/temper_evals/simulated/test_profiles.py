@@ -85,6 +85,21 @@ def test_a_ceiling_keeps_what_nobody_sees() -> None:
     assert load_profile("n-8b-lazy").holds_form
 
 
+def test_small_models_write_calls_and_results_in_their_own_forms() -> None:
+    for name in ("coder-0.5b", "coder-1.5b"):
+        profile = load_profile(name)
+        assert profile.call_forms == ("```json\n{call}\n```", "{call}")
+        assert all("{result}" in form for form in profile.result_forms)
+    assert load_profile("p-small").call_forms == ()
+    assert load_profile("p-small").result_forms == ("{result}",)
+
+
+def test_the_guide_describes_every_flaw_after_results() -> None:
+    guide = Path("docs/guides/evaluating.md").read_text(encoding="utf-8")
+    flaws = (*profiles.AFTER_RESULTS, Flaw.PLACEHOLDERS)
+    assert [flaw for flaw in flaws if f"\n| `{flaw.value}` | " not in guide] == []
+
+
 def test_an_unknown_profile_is_told_from_those_there_are() -> None:
     with pytest.raises(InvalidConfiguration, match="p-small"):
         load_profile("large")

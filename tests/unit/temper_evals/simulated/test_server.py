@@ -3,11 +3,13 @@
 import httpx
 import pytest
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.replies import ReadMessage, events_in
 from temper_evals.scenarios.suite import FAMILIES
-from temper_evals.simulated.profiles import Flaw, load_profile
+from temper_evals.simulated.profiles import Flaw, ModelProfile, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
+from tests.unit.temper_evals.players import knowing, play
 
 CHAT = "/v1/chat/completions"
 TASKS = [FAMILIES[name](n) for name in ("single", "verbatim", "parallel", "none") for n in range(6)]
@@ -93,6 +95,55 @@ async def test_the_ledger_tells_what_a_case_cost_and_what_went_wrong() -> None:
         one for seed in range(30) for one in simulated.usage_of(f"{TASKS[0].name}/{seed}").flaws
     ]
     assert flaws.count(Flaw.FOREIGN) > 20
+
+
+SINGLE = FAMILIES["single"](0)
+RUNAWAY = ModelProfile(
+    "made", "", {Flaw.RUNAWAY: 1.0}, load_profile("p-small").reactions, call_forms=("{call}",)
+)
+
+
+def answered(**members: JsonValue) -> JsonObject:
+    """Return a request of a task whose call was executed."""
+    request = SINGLE.request(0)
+    asked = request["messages"]
+    assert isinstance(asked, list)
+    return {**request, "messages": [*asked, *play(SINGLE, knowing)[1][:2]], **members}
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])
+async def test_a_runaway_reply_ends_at_the_limit_of_tokens(limit: JsonObject) -> None:
+    simulated = SimulatedServer(RUNAWAY, pace=0.0, window=1000)
+    async with client_of(simulated) as client:
+        whole = (await client.post(CHAT, json=answered(**limit))).json()
+        _, reply = await streamed(client, answered(**limit))
+    choice = whole["choices"][0]
+    lines = choice["message"]["content"].splitlines()
+    call = SINGLE.calls[0]
+    assert len(lines) > 2
+    assert json.parse(lines[0]) == {"name": call.name, "arguments": call.arguments}
+    assert {*lines[:-1]} == {lines[0]}
+    assert lines[0].startswith(lines[-1])
+    assert choice["finish_reason"] == reply.reason == "length"
+    tokens = whole["usage"]["completion_tokens"]
+    assert tokens == 100 if limit else tokens > 100
+    spent = simulated.usage_of(f"{SINGLE.name}/0")
+    assert (spent.generations, spent.generated) == (2, 2 * tokens)
+    assert spent.flaws == [Flaw.RUNAWAY] * 2
+
+
+async def test_a_runaway_reply_ends_when_the_client_ends_the_stream() -> None:
+    simulated = SimulatedServer(RUNAWAY, pace=0.1)
+    spent = simulated.usage_of(f"{SINGLE.name}/0")
+    async with serve(simulated) as url, httpx.AsyncClient(base_url=url) as client:
+        async with client.stream("POST", CHAT, json=answered(stream=True)) as response:
+            async for line in response.aiter_lines():
+                if "reason" in line and spent.generated > 50:
+                    break
+        before = spent.generated
+        assert (await client.get("/health")).status_code == 200
+    assert 50 < before <= spent.generated < 6000
+    assert spent.seconds > spent.generated / 30
 
 
 async def test_a_prompt_that_is_too_long_is_refused_as_llama_server_does() -> None:

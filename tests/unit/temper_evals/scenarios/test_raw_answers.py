@@ -1,0 +1,49 @@
+import pytest
+
+from proxy.conversation.json import JsonObject
+from temper_evals.scenarios.raw_answers import objection_to_raw
+from temper_evals.scenarios.suite import FAMILIES
+
+TOOLS = FAMILIES["single"](0).setting.tools
+NAME = FAMILIES["single"](0).calls[0].name
+RESULT: JsonObject = {"role": "tool", "content": '{"reference":"REF-1"}'}
+CALL = f'{{"name": "{NAME}", "arguments": {{"a": 1}}}}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ('<tool_response>\n{"reference": "REF-1"}\n</tool_response>', "markup"),
+        ("<|tool_response|>REF-1", "markup"),
+        (CALL, "a call as JSON"),
+        (f"{CALL}\n{CALL}\n", "a call as JSON"),
+        (f'{CALL}\n{{"ok": true}}', "a call as JSON"),
+        (f"You can use this code:\n```json\n{CALL}\n```", "a call as JSON"),
+        (CALL.replace("arguments", "parameters"), "a call as JSON"),
+        ('{"reference": "REF-1"}', "JSON of a result"),
+        ('```json\n{"reference": "REF-1"}\n```', "JSON of a result"),
+    ],
+)
+def test_an_answer_must_not_show_calls_and_results(answer: str, problem: str) -> None:
+    assert problem in objection_to_raw(answer, [RESULT], TOOLS)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It is done: REF-1.",
+        'The result was {"reference": "REF-1"}.',
+        '{"article": "x", "pieces": 3}',
+        CALL.replace(NAME, "unknown"),
+        f'I called "{NAME}" with the arguments you gave.',
+        "REF-1",
+    ],
+)
+def test_words_and_the_form_that_was_requested_are_answers(answer: str) -> None:
+    plain: JsonObject = {"role": "tool", "content": "REF-1"}
+    assert objection_to_raw(answer, [RESULT, plain], TOOLS) == ""
+
+
+def test_a_call_may_be_shown_where_the_task_is_about_it_or_without_tools() -> None:
+    assert objection_to_raw(CALL, [RESULT], TOOLS, may_quote=True) == ""
+    assert objection_to_raw(CALL, [RESULT], []) == ""
