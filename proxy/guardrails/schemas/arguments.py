@@ -19,6 +19,7 @@ from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
+    TooLongToMatch,
     UnusableSchema,
     compile_schema,
     pointer,
@@ -72,7 +73,11 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if named is not read.value:
         read = _ParsedObject(named, facts=(*read.facts, Coerced(tool.name, "")))
     try:
-        return _check_object(tool, compile_schema(tool.parameters), read)
+        schema = compile_schema(tool.parameters)
+        try:
+            return _check_object(tool, schema, read)
+        except TooLongToMatch:
+            return _check_object(tool, schema.without_patterns(), read)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
 
@@ -179,7 +184,11 @@ def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswe
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
         usable = compile_schema(schema)
-        errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+        try:
+            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+        except TooLongToMatch:
+            usable = usable.without_patterns()
+            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:

@@ -3,7 +3,7 @@
 Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NoReturn, TypeAlias
@@ -22,35 +22,37 @@ from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
+from proxy.guardrails.schemas.keywords import DATA, change_schemas
+from proxy.guardrails.schemas.pattern_choice import PatternChoice, choose_patterns, memory_limit
+from proxy.guardrails.schemas.pattern_removal import IrremovablePattern, remove_patterns
+from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES, PatternWork
+from proxy.guardrails.schemas.patterns import PatternCost
 from proxy.guardrails.schemas.workload import ListingBudget, Workload
 
 Path: TypeAlias = tuple[str | int, ...]
 
 _PROBLEM_LIMIT = 200
-_PATTERNS = FancyRegexOptions(backtrack_limit=100_000)
+_TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
-_SCHEMAS_BY_NAME |= {"patternProperties", "dependencies"}
-_SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
-_SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items", "not", "then"])
-_SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
-_SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
 _LONGEST = 200  # a grammar repeats its rule this often
 _ANY_OBJECT: JsonObject = {"type": "object"}
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
-_DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
-
 _PATTERN = b'"pattern'  # or patternProperties
+_BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
     """A schema that the validator cannot compile."""
+
+
+class TooLongToMatch(UnusableSchema):
+    """A value is too long for the patterns of its schema; it can be checked without them."""
 
 
 class TooLargeToExplain(Exception):
@@ -60,41 +62,60 @@ class TooLargeToExplain(Exception):
 class Schema:
     """A compiled schema; `part` compiles one of its sub-schemas."""
 
-    def __init__(
-        self, validator: Draft202012Validator, registry: Registry, workload: Workload
-    ) -> None:
-        self.problem = ""  # says what was left out of it, as no type has that name
-        self._validator = validator
+    def __init__(self, schema: JsonSchema, registry: Registry, workload: Workload) -> None:
+        self.problem = ""  # the reason why a part of it is not checked
+        self._schema = schema
         self._registry = registry
         self._workload = workload
-        self._can_give_up = _PATTERN in workload.source
+        self._options = _pattern_options(workload)
+        # by the number of times that a pattern may backtrack
+        self._validators = {TRIES[0]: _compile(schema, registry, self._options[TRIES[0]])}
+        self._without_patterns: Schema | None = None
+
+    @property
+    def pattern_size(self) -> int:
+        """The memory for all its patterns, in units of 32 bytes, for each number of tries."""
+        return self._workload.pattern_size() * len(self._options)
 
     def is_valid(self, value: JsonValue) -> bool:
-        """Return whether a value satisfies the schema; raises UnusableSchema for too much work."""
+        """Return whether a value satisfies the schema; raises UnusableSchema for too much work.
+
+        That is TooLongToMatch if only its patterns are too much work for the value.
+        """
         if not self._workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
+        validator = self._validator_for(self._workload.work_of_patterns(value))
+        if validator.is_valid(value):
+            return True
+        if not self._workload.patterns:
+            return False
         try:
-            if self._validator.is_valid(value):
-                return True
-            return self._can_give_up and not any(self.errors(value))
+            is_valid = not any(self.errors(value))
         except TooLargeToExplain:
             return False
+        if is_valid:
+            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+        return False
 
     def errors(
         self, value: JsonValue, budget: ListingBudget | None = None
     ) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
-        Raises TooLargeToExplain, though not if the validator finds no fault. Whoever lists the
-        errors of a value several times gives all of them one budget.
+        Raises TooLargeToExplain, though not if the validator finds no fault; and TooLongToMatch.
+        Whoever lists the errors of a value several times gives all of them one budget.
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
-        if self._validator.is_valid(value):
+        work = self._workload.work_of_patterns(value)
+        if budget is not None and not budget.covers_steps(2 * work.total):
+            raise TooLargeToExplain
+        validator = self._validator_for(work)
+        if validator.is_valid(value):
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        for error in self._validator.iter_errors(value):
+        for error in validator.iter_errors(value):
             if not isinstance(error.kind, _GAVE_UP):
                 yield error
 
@@ -102,13 +123,44 @@ class Schema:
         """Find out which of its schemas check what; raises TooManySchemas."""
         self._workload.graph()
 
-    def part(self, path: Path) -> "Schema | None":
-        """Compile the sub-schema at `path` with its references; None if that is impossible."""
+    def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
+        """Compile the sub-schema at `path` with its references; None if that is impossible.
+
+        It is also impossible if the budget does not cover the time for its patterns.
+        """
         try:
             workload = self._workload.part(path)
-            return _validate_with({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
+            steps = workload.pattern_size() * STEPS_A_UNIT
+            if budget is not None and not budget.covers_steps(steps):
+                return None
+            return Schema({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
         except (ValueError, LookupError):
             return None
+
+    def without_patterns(self) -> "Schema":
+        """Return the schema with all patterns counted as matched; raises UnusableSchema.
+
+        Its problem is that a value was too long for them.
+        """
+        if self._without_patterns is None:
+            schema = json.parse(self._workload.source)
+            try:
+                rest = _compile_root(remove_patterns(schema, self._workload.patterns), {})
+            except ValueError as error:
+                raise UnusableSchema(f"{_TOO_LONG_TO_MATCH}, and {error}") from error
+            rest.problem = _TOO_LONG_TO_MATCH
+            self._without_patterns = rest
+        return self._without_patterns
+
+    def _validator_for(self, work: PatternWork) -> Draft202012Validator:
+        """Return the validator whose patterns may backtrack often enough, but no longer."""
+        tries = work.tries
+        if not tries:
+            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+        if tries not in self._validators:
+            options = self._options[tries]
+            self._validators[tries] = _compile(self._schema, self._registry, options)
+        return self._validators[tries]
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
@@ -131,18 +183,34 @@ def prepare_checks(schema: JsonSchema) -> None:
 
 def _compile_document(document: bytes) -> Schema:
     schema = json.parse(document)
+    choice = choose_patterns(schema) if _PATTERN in document else PatternChoice()
+    problems = [choice.problem]
+    if choice.refused:
+        schema = _without_refused(schema, choice)
     try:
-        return _compile_root(schema, document)
+        compiled = _compile_root(schema, choice.costs)
     except ValueError as error:
         usable = _without_unknown_types(schema)
         if usable == schema:
             raise
-        rest = _compile_root(usable, json.dump(usable))
-        rest.problem = str(error).partition("\n")[0][:_PROBLEM_LIMIT]
-        return rest
+        compiled = _compile_root(usable, choice.costs)
+        problems.append(str(error).partition("\n")[0])
+    compiled.problem = "; ".join(filter(None, problems))[:_PROBLEM_LIMIT]
+    return compiled
 
 
-_compile_cached = DocumentCache(_compile_document, largest=bounds.SCHEMA_BYTES)
+def _without_refused(schema: JsonValue, choice: PatternChoice) -> JsonValue:
+    try:
+        return remove_patterns(schema, choice.refused)
+    except IrremovablePattern as error:
+        raise UnusableSchema(f"{error}, and {choice.problem}") from error
+
+
+_compile_cached = DocumentCache(
+    _compile_document,
+    largest=bounds.SCHEMA_BYTES,
+    further=lambda schema: schema.pattern_size * _BYTES_A_UNIT,
+)
 
 
 def _without_unknown_types(schema: JsonValue) -> JsonValue:
@@ -150,7 +218,7 @@ def _without_unknown_types(schema: JsonValue) -> JsonValue:
     match schema:
         case dict():
             return {
-                keyword: value if keyword in _DATA else _without_unknown_types(value)
+                keyword: value if keyword in DATA else _without_unknown_types(value)
                 for keyword, value in schema.items()
                 if not (keyword == "type" and _names_unknown_type(value))
             }
@@ -167,22 +235,33 @@ def _names_unknown_type(value: JsonValue) -> bool:
     return not (is_known or isinstance(value, dict | bool))
 
 
-def _compile_root(schema: JsonValue, document: bytes) -> Schema:
-    workload = Workload.of(schema, document)
-    return _validate_with(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
-
-
-def _validate_with(schema: JsonValue, registry: Registry, workload: Workload) -> Schema:
+def _compile_root(schema: JsonValue, patterns: Mapping[str, PatternCost]) -> Schema:
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
-    validator = Draft202012Validator(
+    workload = Workload.of(schema, json.dump(schema), patterns)
+    return Schema(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
+
+
+def _pattern_options(workload: Workload) -> Mapping[int, FancyRegexOptions]:
+    """Return the options for patterns by the number of times that they may backtrack."""
+    limit = memory_limit(workload.patterns)
+    can_backtrack = any(cost.backtracks for cost in workload.patterns.values())
+    return {
+        tries: FancyRegexOptions(backtrack_limit=tries, size_limit=limit)
+        for tries in (TRIES if can_backtrack else TRIES[:1])
+    }
+
+
+def _compile(
+    schema: JsonSchema, registry: Registry, patterns: FancyRegexOptions
+) -> Draft202012Validator:
+    return Draft202012Validator(
         schema,
         validate_formats=False,
         retriever=_refuse,
         registry=registry,
-        pattern_options=_PATTERNS,
+        pattern_options=patterns,
     )
-    return Schema(validator, registry, workload)
 
 
 def _refuse(uri: str) -> NoReturn:
@@ -235,7 +314,7 @@ def simplify_for_grammar(schema: JsonObject) -> JsonObject:
 
 def _simplify_object(schema: JsonObject) -> JsonObject:
     return {
-        keyword: _in_schemas(keyword, value, _simplify)
+        keyword: change_schemas(keyword, value, _simplify)
         for keyword, value in schema.items()
         if keyword != "pattern"
         and not (keyword in _LENGTHS and isinstance(value, int) and value > _LONGEST)
@@ -293,22 +372,7 @@ def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
         return place + value[1:] if value == "#" or value.startswith("#/") else value
     if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
         return value
-    return _in_schemas(keyword, value, partial(_move, place=place))
-
-
-def _in_schemas(
-    keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
-) -> JsonValue:
-    """Change the schemas that are the value of a keyword, or in it."""
-    match value:
-        case dict() if keyword in _SCHEMAS_BY_NAME:
-            return {name: change(schema) for name, schema in value.items()}
-        case list() if keyword in _SCHEMA_LISTS:
-            return [change(schema) for schema in value]
-        case dict() | bool() if keyword in _SCHEMAS:
-            return change(value)
-        case _:
-            return value
+    return change_schemas(keyword, value, partial(_move, place=place))
 
 
 def _move(schema: JsonValue, place: str) -> JsonValue:

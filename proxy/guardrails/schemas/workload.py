@@ -10,7 +10,7 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -18,8 +18,12 @@ from itertools import chain
 from typing import TypeAlias
 
 from proxy import bounds
+from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
+from proxy.guardrails.schemas.pattern_removal import patterns_in
+from proxy.guardrails.schemas.pattern_work import MANY_TRIES, NO_WORK, PatternWork
+from proxy.guardrails.schemas.patterns import PatternCost
 
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 
@@ -31,13 +35,15 @@ _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more tha
 # that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
+_LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
 
 
 @dataclass(slots=True, eq=False)
 class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
-    `total` checks can have `errors`. `labels` are those that matter for what is inside.
+    `total` checks can have `errors`. `labels` are those that matter for what is inside. Patterns
+    are matched with text, and with the names of members.
     """
 
     counts: Counts
@@ -46,14 +52,25 @@ class _Checks:
     errors: int
     labels: frozenset[Label]
     names: "_Checks | None" = None
+    text_patterns: PatternWork = NO_WORK
+    name_patterns: PatternWork = NO_WORK
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ListingBudget:
-    """How many copies may still be made of parts of one value, however often errors are listed."""
+    """How many copies may still be made of parts of one value, however often errors are listed.
+
+    So many `steps` may be taken to match patterns, twice for each list.
+    """
 
     left: int = field(default_factory=lambda: bounds.COPIES)
+    steps: int = field(default_factory=lambda: 6 * bounds.PATTERN_STEPS)
+
+    def covers_steps(self, steps: int) -> bool:
+        """Return whether the budget covers so many steps, and charge it."""
+        self.steps -= steps
+        return self.steps >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +78,74 @@ class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
     The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
-    `source`.
+    `source`. It has these `patterns`, and a character of a value is `most_work` for them.
     """
 
     graph: Callable[[], Graph]
     source: bytes
     start: JsonValue
     is_suspicious: bool
+    patterns: Mapping[str, PatternCost] = field(default_factory=dict)
+    most_work: PatternWork = NO_WORK
 
     @classmethod
-    def of(cls, schema: JsonValue, source: bytes) -> "Workload":
+    def of(
+        cls, schema: JsonValue, source: bytes, patterns: Mapping[str, PatternCost] | None = None
+    ) -> "Workload":
         """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
         Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
+        patterns = patterns or {}
         if not any(mark in source for mark in _SUSPICIOUS):
-            return cls(make_graph, source, schema, is_suspicious=False)
+            most = PatternWork.sum(patterns[one] for one in patterns_in(schema) if one in patterns)
+            return cls(
+                make_graph, source, schema, is_suspicious=False, patterns=patterns, most_work=most
+            )
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
-        return cls(make_graph, source, schema, graph.checks[start] > _UNSUSPICIOUS)
+        checks = graph.checks[start]
+        most = PatternWork.largest(patterns.values()) * checks
+        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns, most)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
-        """Return the workload of a sub-schema; raises LookupError if there is none."""
+        """Return the workload of a sub-schema; raises LookupError if there is none.
+
+        Raises ValueError if its patterns are too large to be compiled again.
+        """
         graph = self.graph()
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
-        return replace(self, start=start)
+        part = replace(self, start=start)
+        if part.pattern_size() > _LARGEST_PART:
+            raise ValueError("its patterns are too large to be compiled again")
+        return part
+
+    def pattern_size(self) -> int:
+        """Return the size of its patterns; for a small schema that of all, also in a part."""
+        size = sum(cost.size for cost in self.patterns.values())
+        if size > _LARGEST_PART:
+            graph = self.graph()
+            used = graph.patterns_from(graph.number_of(self.start))
+            size = sum(self.patterns[one].size for one in used if one in self.patterns)
+        return size
+
+    def work_of_patterns(self, value: JsonValue) -> PatternWork:
+        """Return how much work it is to match a value, at most."""
+        if not self.patterns:
+            return NO_WORK
+        most = self.most_work * _size_of_json(value)
+        if most.tries >= MANY_TRIES:
+            return most
+        try:
+            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start)
+        except TooManySchemas:
+            return PatternWork(_ENOUGH)
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
@@ -115,9 +169,12 @@ class Workload:
 
 
 class _Walk:
-    def __init__(self, graph: Graph, left: int) -> None:
+    def __init__(
+        self, graph: Graph, left: int, patterns: Mapping[str, PatternCost] | None = None
+    ) -> None:
         self._graph = graph
         self.left = left
+        self._patterns = patterns or {}
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
@@ -129,6 +186,22 @@ class _Walk:
             if self.left < 0:
                 return False
         return True
+
+    def matches(self, value: JsonValue, start: JsonValue) -> PatternWork:
+        """Return the work of matching all text and all names in a value with their patterns."""
+        work = NO_WORK
+        for item, checks, _ in self._places(value, start):
+            if isinstance(item, str):
+                work += checks.text_patterns * _length(item)
+            elif isinstance(item, dict):
+                names = checks.name_patterns
+                if checks.names is not None:
+                    names += checks.names.text_patterns
+                if names != NO_WORK:
+                    work += names * sum(map(_length, item))
+            if work.steps > bounds.PATTERN_STEPS:
+                break
+        return work
 
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers a copy of each place for each error at and around it."""
@@ -210,7 +283,18 @@ class _Walk:
             sum(node.errors * times for node, times in nodes),
             frozenset(chain.from_iterable(node.labelled for node, _ in nodes)),
             self._checks(names, unions) if names else None,
+            self._sum_up((node.patterns, times) for node, times in nodes),
+            self._sum_up((node.name_patterns, times) for node, times in nodes),
         )
+
+    def _sum_up(self, listed: Iterable[tuple[Sequence[str], int]]) -> PatternWork:
+        """Sum up the work of patterns for a character, each as often as its node checks."""
+        work = NO_WORK
+        for patterns, times in listed:
+            if patterns and self._patterns:
+                costs = (self._patterns[one] for one in patterns if one in self._patterns)
+                work += PatternWork.sum(costs) * times
+        return work
 
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
@@ -220,6 +304,18 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield "item", number, one
+
+
+def _size_of_json(value: JsonValue) -> int:
+    try:
+        return len(json.dump(value))
+    except (ArithmeticError, TypeError, ValueError):  # an integer of more than 64 bits
+        return _ENOUGH
+
+
+def _length(text: str) -> int:
+    """Return the length in UTF-8, with the two quotation marks that JSON adds."""
+    return len(text.encode("utf-8", "surrogatepass")) + 2
 
 
 def _size(value: JsonValue) -> int:
