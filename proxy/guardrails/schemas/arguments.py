@@ -95,7 +95,7 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    if schema.is_valid(read.value):
+    if schema.is_valid(read.value, _most_bytes(read.text)):
         return _valid(read, read.facts)
     try:
         coercion = coerce(schema, read.value)
@@ -108,6 +108,13 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
     return _valid(_ParsedObject(value), facts)
+
+
+def _most_bytes(text: str) -> int | None:
+    """Return an upper bound of the size of a text in UTF-8, at no cost; None if there is none."""
+    if not text:
+        return None
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def object_text(written: JsonValue) -> str | None:

@@ -25,7 +25,7 @@ from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
 from proxy.guardrails.schemas.keywords import DATA, change_schemas
 from proxy.guardrails.schemas.pattern_choice import PatternChoice, choose_patterns, memory_limit
 from proxy.guardrails.schemas.pattern_removal import IrremovablePattern, remove_patterns
-from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES, PatternWork
+from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES
 from proxy.guardrails.schemas.patterns import PatternCost
 from proxy.guardrails.schemas.workload import ListingBudget, Workload
 
@@ -67,27 +67,27 @@ class Schema:
         self._schema = schema
         self._registry = registry
         self._workload = workload
-        self._options = _pattern_options(workload)
-        # by the number of times that a pattern may backtrack
-        self._validators = {TRIES[0]: _compile(schema, registry, self._options[TRIES[0]])}
+        self._validators = {TRIES[0]: self._compile(TRIES[0])}
         self._without_patterns: Schema | None = None
 
     @property
     def pattern_size(self) -> int:
         """The memory for all its patterns, in units of 32 bytes, for each number of tries."""
-        return self._workload.pattern_size() * len(self._options)
+        size = self._workload.pattern_size()
+        return size * len(TRIES) if self._workload.patterns.can_backtrack else size
 
-    def is_valid(self, value: JsonValue) -> bool:
+    def is_valid(self, value: JsonValue, size: int | None = None) -> bool:
         """Return whether a value satisfies the schema; raises UnusableSchema for too much work.
 
-        That is TooLongToMatch if only its patterns are too much work for the value.
+        That is TooLongToMatch if only its patterns are too much work for the value, which was
+        written in at most `size` bytes, if that is known.
         """
-        if not self._workload.is_bearable(value):
+        workload = self._workload
+        if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
-        validator = self._validator_for(self._workload.work_of_patterns(value))
-        if validator.is_valid(value):
+        if self._validator_for(workload.plan_matching(value, size)[0]).is_valid(value):
             return True
-        if not self._workload.patterns:
+        if not self._workload.patterns.costs:
             return False
         try:
             is_valid = not any(self.errors(value))
@@ -107,10 +107,10 @@ class Schema:
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
-        work = self._workload.work_of_patterns(value)
-        if budget is not None and not budget.covers_steps(2 * work.total):
+        tries, steps = self._workload.plan_matching(value)
+        if budget is not None and not budget.covers_steps(2 * steps):
             raise TooLargeToExplain
-        validator = self._validator_for(work)
+        validator = self._validator_for(tries)
         if validator.is_valid(value):
             return
         if not self._workload.is_listable(value, budget):
@@ -145,22 +145,32 @@ class Schema:
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
             try:
-                rest = _compile_root(remove_patterns(schema, self._workload.patterns), {})
+                rest = _compile_root(remove_patterns(schema, self._workload.patterns.costs), {})
             except ValueError as error:
                 raise UnusableSchema(f"{_TOO_LONG_TO_MATCH}, and {error}") from error
             rest.problem = _TOO_LONG_TO_MATCH
             self._without_patterns = rest
         return self._without_patterns
 
-    def _validator_for(self, work: PatternWork) -> Draft202012Validator:
-        """Return the validator whose patterns may backtrack often enough, but no longer."""
-        tries = work.tries
-        if not tries:
-            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
-        if tries not in self._validators:
-            options = self._options[tries]
-            self._validators[tries] = _compile(self._schema, self._registry, options)
-        return self._validators[tries]
+    def _validator_for(self, tries: int) -> Draft202012Validator:
+        """Return the validator whose patterns may backtrack so many times."""
+        validator = self._validators.get(tries)
+        if validator is None:
+            if not tries:
+                raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+            validator = self._validators[tries] = self._compile(tries)
+        return validator
+
+    def _compile(self, tries: int) -> Draft202012Validator:
+        """Compile the schema so that a pattern may backtrack so many times."""
+        limit = memory_limit(self._workload.patterns.costs)
+        return Draft202012Validator(
+            self._schema,
+            validate_formats=False,
+            retriever=_refuse,
+            registry=self._registry,
+            pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
+        )
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
@@ -186,9 +196,9 @@ def _compile_document(document: bytes) -> Schema:
     choice = choose_patterns(schema) if _PATTERN in document else PatternChoice()
     problems = [choice.problem]
     if choice.refused:
-        schema = _without_refused(schema, choice)
+        schema, document = _without_refused(schema, choice), b""
     try:
-        compiled = _compile_root(schema, choice.costs)
+        compiled = _compile_root(schema, choice.costs, document)
     except ValueError as error:
         usable = _without_unknown_types(schema)
         if usable == schema:
@@ -235,33 +245,14 @@ def _names_unknown_type(value: JsonValue) -> bool:
     return not (is_known or isinstance(value, dict | bool))
 
 
-def _compile_root(schema: JsonValue, patterns: Mapping[str, PatternCost]) -> Schema:
+def _compile_root(
+    schema: JsonValue, patterns: Mapping[str, PatternCost], document: bytes = b""
+) -> Schema:
+    """Compile a schema; `document` is how it was written, if that is known."""
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
-    workload = Workload.of(schema, json.dump(schema), patterns)
+    workload = Workload.of(schema, document or json.dump(schema), patterns)
     return Schema(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
-
-
-def _pattern_options(workload: Workload) -> Mapping[int, FancyRegexOptions]:
-    """Return the options for patterns by the number of times that they may backtrack."""
-    limit = memory_limit(workload.patterns)
-    can_backtrack = any(cost.backtracks for cost in workload.patterns.values())
-    return {
-        tries: FancyRegexOptions(backtrack_limit=tries, size_limit=limit)
-        for tries in (TRIES if can_backtrack else TRIES[:1])
-    }
-
-
-def _compile(
-    schema: JsonSchema, registry: Registry, patterns: FancyRegexOptions
-) -> Draft202012Validator:
-    return Draft202012Validator(
-        schema,
-        validate_formats=False,
-        retriever=_refuse,
-        registry=registry,
-        pattern_options=patterns,
-    )
 
 
 def _refuse(uri: str) -> NoReturn:

@@ -10,7 +10,7 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -22,7 +22,15 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
 from proxy.guardrails.schemas.pattern_removal import patterns_in
-from proxy.guardrails.schemas.pattern_work import MANY_TRIES, NO_WORK, PatternWork
+from proxy.guardrails.schemas.pattern_work import (
+    FREE,
+    IMPOSSIBLE,
+    NO_PATTERNS,
+    NO_WORK,
+    Matching,
+    Patterns,
+    PatternWork,
+)
 from proxy.guardrails.schemas.patterns import PatternCost
 
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
@@ -42,8 +50,8 @@ _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a par
 class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
-    `total` checks can have `errors`. `labels` are those that matter for what is inside. Patterns
-    are matched with text, and with the names of members.
+    `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
+    are the work for a character of text and for one of a member's name, if that is known.
     """
 
     counts: Counts
@@ -52,8 +60,7 @@ class _Checks:
     errors: int
     labels: frozenset[Label]
     names: "_Checks | None" = None
-    text_patterns: PatternWork = NO_WORK
-    name_patterns: PatternWork = NO_WORK
+    patterns: tuple[PatternWork, PatternWork] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
 
 
@@ -78,31 +85,30 @@ class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
     The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
-    `source`. It has these `patterns`, and a character of a value is `most_work` for them.
+    `source`.
     """
 
     graph: Callable[[], Graph]
     source: bytes
     start: JsonValue
     is_suspicious: bool
-    patterns: Mapping[str, PatternCost] = field(default_factory=dict)
-    most_work: PatternWork = NO_WORK
+    patterns: Patterns = NO_PATTERNS
 
     @classmethod
     def of(
-        cls, schema: JsonValue, source: bytes, patterns: Mapping[str, PatternCost] | None = None
+        cls, schema: JsonValue, source: bytes, costs: Mapping[str, PatternCost] | None = None
     ) -> "Workload":
         """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
+        Its patterns have these `costs`; one without a cost counts as none.
         Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
-        patterns = patterns or {}
+        patterns = Patterns(costs or {})
         if not any(mark in source for mark in _SUSPICIOUS):
-            most = PatternWork.sum(patterns[one] for one in patterns_in(schema) if one in patterns)
-            return cls(
-                make_graph, source, schema, is_suspicious=False, patterns=patterns, most_work=most
-            )
+            if costs:
+                patterns = Patterns.of(costs, patterns.work_of(patterns_in(schema)))
+            return cls(make_graph, source, schema, is_suspicious=False, patterns=patterns)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
@@ -110,8 +116,9 @@ class Workload:
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
         checks = graph.checks[start]
-        most = PatternWork.largest(patterns.values()) * checks
-        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns, most)
+        if costs:
+            patterns = Patterns.of(costs, PatternWork.largest(costs.values()) * checks)
+        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if there is none.
@@ -128,24 +135,26 @@ class Workload:
 
     def pattern_size(self) -> int:
         """Return the size of its patterns; for a small schema that of all, also in a part."""
-        size = sum(cost.size for cost in self.patterns.values())
-        if size > _LARGEST_PART:
-            graph = self.graph()
-            used = graph.patterns_from(graph.number_of(self.start))
-            size = sum(self.patterns[one].size for one in used if one in self.patterns)
-        return size
+        size = self.patterns.size
+        if size <= _LARGEST_PART:
+            return size
+        graph = self.graph()
+        return self.patterns.size_of(graph.patterns_from(graph.number_of(self.start)))
 
-    def work_of_patterns(self, value: JsonValue) -> PatternWork:
-        """Return how much work it is to match a value, at most."""
-        if not self.patterns:
-            return NO_WORK
-        most = self.most_work * _size_of_json(value)
-        if most.tries >= MANY_TRIES:
-            return most
+    def plan_matching(self, value: JsonValue, size: int | None = None) -> Matching:
+        """Return how to match a value with the patterns.
+
+        Its text has at most `size` bytes, names and quotation marks included, if that is known.
+        """
+        if not self.patterns.costs:
+            return FREE
+        matching = self.patterns.plan(_most_text(value) if size is None else size)
+        if matching is not None:
+            return matching
         try:
-            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start)
+            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start).plan()
         except TooManySchemas:
-            return PatternWork(_ENOUGH)
+            return IMPOSSIBLE
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
@@ -169,12 +178,10 @@ class Workload:
 
 
 class _Walk:
-    def __init__(
-        self, graph: Graph, left: int, patterns: Mapping[str, PatternCost] | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, left: int, patterns: Patterns = NO_PATTERNS) -> None:
         self._graph = graph
         self.left = left
-        self._patterns = patterns or {}
+        self._patterns = patterns
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
@@ -191,14 +198,11 @@ class _Walk:
         """Return the work of matching all text and all names in a value with their patterns."""
         work = NO_WORK
         for item, checks, _ in self._places(value, start):
+            text, names = checks.patterns or self._add_patterns(checks)
             if isinstance(item, str):
-                work += checks.text_patterns * _length(item)
-            elif isinstance(item, dict):
-                names = checks.name_patterns
-                if checks.names is not None:
-                    names += checks.names.text_patterns
-                if names != NO_WORK:
-                    work += names * sum(map(_length, item))
+                work += text * _length(item)
+            elif isinstance(item, dict) and names != NO_WORK:
+                work += names * sum(map(_length, item))
             if work.steps > bounds.PATTERN_STEPS:
                 break
         return work
@@ -283,18 +287,19 @@ class _Walk:
             sum(node.errors * times for node, times in nodes),
             frozenset(chain.from_iterable(node.labelled for node, _ in nodes)),
             self._checks(names, unions) if names else None,
-            self._sum_up((node.patterns, times) for node, times in nodes),
-            self._sum_up((node.name_patterns, times) for node, times in nodes),
         )
 
-    def _sum_up(self, listed: Iterable[tuple[Sequence[str], int]]) -> PatternWork:
-        """Sum up the work of patterns for a character, each as often as its node checks."""
-        work = NO_WORK
-        for patterns, times in listed:
-            if patterns and self._patterns:
-                costs = (self._patterns[one] for one in patterns if one in self._patterns)
-                work += PatternWork.sum(costs) * times
-        return work
+    def _add_patterns(self, checks: _Checks) -> tuple[PatternWork, PatternWork]:
+        """Return the work of patterns for a character of text, and of a member's name."""
+        text = names = NO_WORK
+        for number, times in checks.counts.items():
+            node = self._graph.nodes[number]
+            text += self._patterns.work_of(node.patterns) * times
+            names += self._patterns.work_of(node.name_patterns) * times
+        if checks.names is not None:
+            names += self._add_patterns(checks.names)[0]
+        checks.patterns = text, names
+        return checks.patterns
 
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
@@ -304,6 +309,21 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield "item", number, one
+
+
+def _most_text(value: JsonValue) -> int:
+    """Return an upper bound of the bytes of text in a value, names and quotation marks included."""
+    if isinstance(value, str):
+        return (len(value) if value.isascii() else 4 * len(value)) + 2
+    if isinstance(value, dict):  # not copied, as a member may be a whole file
+        size = sum(map(len, value)) if all(map(str.isascii, value)) else _size_of_json([*value])
+        for member in value.values():
+            if isinstance(member, str):
+                size += (len(member) if member.isascii() else 4 * len(member)) + 4
+            elif isinstance(member, dict | list):
+                size += _size_of_json(member)
+        return size
+    return _size_of_json(value)
 
 
 def _size_of_json(value: JsonValue) -> int:
