@@ -130,7 +130,7 @@ class SchemaNode:
 
     Those in `labelled` check one member or item. Branches are examined this many times, and the
     schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
-    member with `name_patterns`.
+    member with `name_patterns`. An array can only have been meant to consist of `item_options`.
     """
 
     errors: int = 1
@@ -139,6 +139,8 @@ class SchemaNode:
     labelled: dict[Label, int] = field(default_factory=dict)
     patterns: list[str] = field(default_factory=list)
     name_patterns: list[str] = field(default_factory=list)
+    defaults: tuple[JsonValue, ...] = ()  # one, or none
+    item_options: tuple[JsonValue, ...] = ()
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
@@ -217,6 +219,7 @@ class Graph:
                     node.links["value"] = [number_of(target) for target in targets]
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
+                node.item_options = _item_options(schema)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -262,12 +265,22 @@ def _describe(
             node.labelled[label] = number_of(schema)
     elif keyword == "pattern" and isinstance(value, str):
         node.patterns.append(value)
+    elif keyword == "default":
+        node.defaults = (value,)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
         if keyword == "patternProperties" and isinstance(value, dict):
             node.name_patterns.extend(value)
+
+
+def _item_options(schema: JsonObject) -> tuple[JsonValue, ...]:
+    """Return the options of an array that cannot be any of them: its items were meant."""
+    options = schema.get("enum")
+    if schema.get("type") != "array" or not isinstance(options, list):
+        return ()
+    return () if any(isinstance(option, list) for option in options) else tuple(options)
 
 
 def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:

@@ -6,7 +6,7 @@ Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from jsonschema_rs import (
     Draft202012Validator,
@@ -27,9 +27,13 @@ from proxy.guardrails.schemas.pattern_choice import PatternChoice, choose_patter
 from proxy.guardrails.schemas.pattern_removal import IrremovablePattern, remove_patterns
 from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES
 from proxy.guardrails.schemas.patterns import PatternCost
-from proxy.guardrails.schemas.workload import ListingBudget, Workload
-
-Path: TypeAlias = tuple[str | int, ...]
+from proxy.guardrails.schemas.workload import (
+    NO_EXCEPTIONS,
+    Exceptions,
+    ListingBudget,
+    Workload,
+)
+from proxy.guardrails.schemas.workload import Path as Path
 
 _PROBLEM_LIMIT = 200
 _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
@@ -43,6 +47,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
 _PATTERN = b'"pattern'  # or patternProperties
+_DEFAULT, _ENUM, _ARRAY = b'"default"', b'"enum"', b'"array"'
 _BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
@@ -67,6 +72,8 @@ class Schema:
         self._schema = schema
         self._registry = registry
         self._workload = workload
+        source = workload.source
+        self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
         self._validators = {TRIES[0]: self._compile(TRIES[0])}
         self._without_patterns: Schema | None = None
 
@@ -85,23 +92,27 @@ class Schema:
         workload = self._workload
         if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
-        if self._validator_for(workload.plan_matching(value, size)[0]).is_valid(value):
+        validator = self._validator_for(workload.plan_matching(value, size)[0])
+        if validator.is_valid(value):
             return True
-        if not self._workload.patterns.costs:
+        if not (workload.patterns.costs or self._has_exceptions):
             return False
         try:
-            is_valid = not any(self.errors(value))
+            if any(self.errors(value)):
+                return False
         except TooLargeToExplain:
             return False
-        if is_valid:
+        if workload.patterns.costs and any(map(_gave_up, validator.iter_errors(value))):
             raise TooLongToMatch(_TOO_LONG_TO_MATCH)
-        return False
+        return True
 
     def errors(
         self, value: JsonValue, budget: ListingBudget | None = None
     ) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
+        A declared default is valid, even if its type or the options say otherwise, and so is an
+        array if the options of its items are those of the array.
         Raises TooLargeToExplain, though not if the validator finds no fault; and TooLongToMatch.
         Whoever lists the errors of a value several times gives all of them one budget.
         """
@@ -115,8 +126,9 @@ class Schema:
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
+        exceptions = self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
         for error in validator.iter_errors(value):
-            if not isinstance(error.kind, _GAVE_UP):
+            if not (_gave_up(error) or _is_exception(error, exceptions)):
                 yield error
 
     def follow(self) -> None:
@@ -171,6 +183,19 @@ class Schema:
             registry=self._registry,
             pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
         )
+
+
+def _gave_up(error: ValidationError) -> bool:
+    return isinstance(error.kind, _GAVE_UP)
+
+
+def _is_exception(error: ValidationError, exceptions: Exceptions) -> bool:
+    if exceptions is NO_EXCEPTIONS:
+        return False
+    path = tuple(error.instance_path)
+    if isinstance(error.kind, ValidationErrorKind.Enum) and path in exceptions.options:
+        return True
+    return any(path[:length] in exceptions.defaults for length in range(len(path) + 1))
 
 
 def compile_schema(schema: JsonSchema) -> Schema:

@@ -10,12 +10,12 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from proxy import bounds
 from proxy.conversation import json
@@ -33,6 +33,7 @@ from proxy.guardrails.schemas.pattern_work import (
 )
 from proxy.guardrails.schemas.patterns import PatternCost
 
+Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 
 _LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
@@ -51,7 +52,8 @@ class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
     `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
-    are the work for a character of text and for one of a member's name, if that is known.
+    are the work for a character of text and for one of a member's name, `values` the defaults and
+    the options of items, if that is known.
     """
 
     counts: Counts
@@ -61,7 +63,21 @@ class _Checks:
     labels: frozenset[Label]
     names: "_Checks | None" = None
     patterns: tuple[PatternWork, PatternWork] | None = None
+    values: tuple[list[JsonValue], list[JsonValue]] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
+
+
+class Exceptions(NamedTuple):
+    """Places in a value: a declared default, and an array of options that were meant for its items.
+
+    With `{"type": "array", "enum": ["a", "b"]}` no value at all would be valid.
+    """
+
+    defaults: Set[Path]
+    options: Set[Path]
+
+
+NO_EXCEPTIONS = Exceptions(frozenset(), frozenset())
 
 
 @dataclass(slots=True)
@@ -156,6 +172,18 @@ class Workload:
         except TooManySchemas:
             return IMPOSSIBLE
 
+    def exceptions(self, value: JsonValue) -> Exceptions:
+        """Return the places within a value that are valid whatever the validator says.
+
+        The whole is none of them: empty arguments are not the default of those that are required.
+        """
+        try:
+            graph = self.graph()
+        except TooManySchemas:
+            return NO_EXCEPTIONS
+        defaults, options = _Walk(graph, 0).exceptions(value, self.start)
+        return Exceptions(defaults - {()} if self.start is graph.document else defaults, options)
+
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
         return not self.is_suspicious or _Walk(self.graph(), bounds.CHECKS).counts(
@@ -186,7 +214,7 @@ class _Walk:
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers all checks of a value and its content."""
-        for item, checks, _ in self._places(value, start):
+        for item, checks, *_ in self._places(value, start):
             self.left -= checks.total
             if checks.names is not None:
                 self.left -= checks.names.total * _size(item)
@@ -197,7 +225,7 @@ class _Walk:
     def matches(self, value: JsonValue, start: JsonValue) -> PatternWork:
         """Return the work of matching all text and all names in a value with their patterns."""
         work = NO_WORK
-        for item, checks, _ in self._places(value, start):
+        for item, checks, *_ in self._places(value, start):
             text, names = checks.patterns or self._add_patterns(checks)
             if isinstance(item, str):
                 work += text * _length(item)
@@ -207,10 +235,32 @@ class _Walk:
                 break
         return work
 
+    def exceptions(self, value: JsonValue, start: JsonValue) -> Exceptions:
+        defaults_at: set[Path] = set()
+        options_at: set[Path] = set()
+        path: list[Label] = []
+        for item, checks, depth, label in self._places(value, start):
+            path[max(depth - 1, 0) :] = [label] if depth else []
+            defaults, options = checks.values or self._values(checks)
+            if _is_one_of(item, defaults):
+                defaults_at.add(tuple(path))
+            if options and isinstance(item, list) and all(_is_one_of(one, options) for one in item):
+                options_at.add(tuple(path))
+        return Exceptions(defaults_at, options_at)
+
+    def _values(self, checks: _Checks) -> tuple[list[JsonValue], list[JsonValue]]:
+        """Return the defaults of what checks a place, and the options of an array's items."""
+        nodes = [self._graph.nodes[number] for number in checks.counts]
+        checks.values = (
+            [*chain.from_iterable(node.defaults for node in nodes)],
+            [*chain.from_iterable(node.item_options for node in nodes)],
+        )
+        return checks.values
+
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers a copy of each place for each error at and around it."""
         copies = [0]  # of what is at each level around a place
-        for item, checks, depth in self._places(value, start):
+        for item, checks, depth, _ in self._places(value, start):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
@@ -225,10 +275,10 @@ class _Walk:
 
     def _places(
         self, value: JsonValue, start: JsonValue
-    ) -> Iterator[tuple[JsonValue, _Checks, int]]:
-        """Yield lazily each place within a value, what checks it, and its depth."""
+    ) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
+        """Yield lazily each place within a value, what checks it, its depth and its label."""
         top = self._checks({self._graph.number_of(start): 1}, 0)
-        yield value, top, 0
+        yield value, top, 0, 0
         rest = [(top, _parts(value))]
         while rest:
             checks, parts = rest[-1]
@@ -237,7 +287,7 @@ class _Walk:
                 continue
             kind, at, item = part
             inner = self._inner(checks, kind, at)
-            yield item, inner, len(rest)
+            yield item, inner, len(rest), at
             if isinstance(item, dict | list):
                 rest.append((inner, _parts(item)))
 
@@ -309,6 +359,15 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield "item", number, one
+
+
+def _is_same(value: JsonValue, default: JsonValue) -> bool:
+    """Return whether two values are the same in JSON, where `true` is not 1."""
+    return value == default and json.dump(value) == json.dump(default)
+
+
+def _is_one_of(value: JsonValue, options: Iterable[JsonValue]) -> bool:
+    return any(_is_same(value, option) for option in options)
 
 
 def _most_text(value: JsonValue) -> int:
