@@ -27,7 +27,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import close_out_ends, pages, replicas, stalls
+from benchmarks import close_out_ends, gold, pages, replicas, stalls
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     converting.add_argument("output", type=Path)
     converting.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
     converting.set_defaults(command=_bfcl)
+    _add_gold(commands.add_parser("gold", help="review calls that are right, those of BFCL"))
     ends = commands.add_parser("ends", help="count what the close-out check asks about")
     ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
     ends.set_defaults(command=_ends)
@@ -135,6 +136,12 @@ def _add_mock(parser: argparse.ArgumentParser) -> None:
 def _add_stalls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("only", nargs="*", metavar="WORD", help="shapes with one of these words")
     parser.set_defaults(command=lambda chosen: stalls.run(chosen.only))
+
+
+def _add_gold(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, help="default: download that of bfcl-eval")
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="calls that did not pass")
+    parser.set_defaults(command=lambda chosen: gold.run(chosen.data, chosen.show))
 
 
 def _add_replicas(parser: argparse.ArgumentParser) -> None:
