@@ -13,6 +13,7 @@ python -m benchmarks faults           ten minutes of faults: is anything lost, d
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
 python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
+python -m benchmarks gold             BFCL's right calls: does the review let them pass?
 python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
 """

@@ -95,7 +95,7 @@ class Schema:
         validator = self._validator_for(workload.plan_matching(value, size)[0])
         if validator.is_valid(value):
             return True
-        if not (workload.patterns.costs or self._has_exceptions):
+        if not workload.patterns.costs and self._exceptions(value) is NO_EXCEPTIONS:
             return False
         try:
             if any(self.errors(value)):
@@ -126,7 +126,7 @@ class Schema:
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        exceptions = self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
+        exceptions = self._exceptions(value)
         for error in validator.iter_errors(value):
             if not (_gave_up(error) or _is_exception(error, exceptions)):
                 yield error
@@ -163,6 +163,9 @@ class Schema:
             rest.problem = _TOO_LONG_TO_MATCH
             self._without_patterns = rest
         return self._without_patterns
+
+    def _exceptions(self, value: JsonValue) -> Exceptions:
+        return self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
 
     def _validator_for(self, tries: int) -> Draft202012Validator:
         """Return the validator whose patterns may backtrack so many times."""

@@ -182,7 +182,9 @@ class Workload:
         except TooManySchemas:
             return NO_EXCEPTIONS
         defaults, options = _Walk(graph, 0).exceptions(value, self.start)
-        return Exceptions(defaults - {()} if self.start is graph.document else defaults, options)
+        if self.start is graph.document:
+            defaults -= {()}
+        return Exceptions(defaults, options) if defaults or options else NO_EXCEPTIONS
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
@@ -363,7 +365,7 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
 
 def _is_same(value: JsonValue, default: JsonValue) -> bool:
     """Return whether two values are the same in JSON, where `true` is not 1."""
-    return value == default and json.dump(value) == json.dump(default)
+    return value == default and repr(value) == repr(default)
 
 
 def _is_one_of(value: JsonValue, options: Iterable[JsonValue]) -> bool:
@@ -375,21 +377,14 @@ def _most_text(value: JsonValue) -> int:
     if isinstance(value, str):
         return (len(value) if value.isascii() else 4 * len(value)) + 2
     if isinstance(value, dict):  # not copied, as a member may be a whole file
-        size = sum(map(len, value)) if all(map(str.isascii, value)) else _size_of_json([*value])
+        size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
         for member in value.values():
             if isinstance(member, str):
                 size += (len(member) if member.isascii() else 4 * len(member)) + 4
             elif isinstance(member, dict | list):
-                size += _size_of_json(member)
+                size += len(json.dump(member))
         return size
-    return _size_of_json(value)
-
-
-def _size_of_json(value: JsonValue) -> int:
-    try:
-        return len(json.dump(value))
-    except (ArithmeticError, TypeError, ValueError):  # an integer of more than 64 bits
-        return _ENOUGH
+    return len(json.dump(value))
 
 
 def _length(text: str) -> int:
