@@ -36,6 +36,10 @@ READ_IN_VAIN = 1 * KIB  # characters that count as one of them
 SCHEMA_BYTES = 1 * MIB  # a larger one checks nothing
 CHECKS = 2_000_000  # of one value
 COPIES = 200_000  # of parts of a value, for its errors
+PATTERN_CHARACTERS = 4_096  # of one regular expression
+PATTERN_SIZE = 75_000  # of one that is compiled, in units of 32 bytes: `^.{1,1000}$` has 70,000
+PATTERNS_SIZE = 100_000  # of all in one schema: 0.1 s to compile, 5 to 30 MB
+PATTERN_STEPS = 5_000_000  # states that are visited to match one value: 0.1 s
 
 # tool server
 ANSWER_BYTES = 16 * MIB  # of a line, of an event, or of a body; FastMCP writes 5 MB of text twice

@@ -32,11 +32,14 @@ class KeptByDocument(Generic[Made]):
             self._kept.move_to_end(document)
             return found[0]
 
-    def keep(self, document: bytes, made: Made) -> None:
-        """Keep what was made of a document, at the expense of what was used longest ago."""
+    def keep(self, document: bytes, made: Made, further: int = 0) -> None:
+        """Keep what was made of a document, at the expense of what was used longest ago.
+
+        It counts with the size of its document and with so many further bytes.
+        """
         if len(document) > self._largest:
             return
-        size = len(document) + _OVERHEAD
+        size = len(document) + _OVERHEAD + further
         with self._lock:
             if document in self._kept:
                 return
@@ -51,15 +54,21 @@ class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
     """Makes something of documents, or finds it made."""
 
     def __init__(
-        self, make: Callable[[bytes], Made], *, most: int = _MOST_BYTES, largest: int = _LARGEST
+        self,
+        make: Callable[[bytes], Made],
+        *,
+        most: int = _MOST_BYTES,
+        largest: int = _LARGEST,
+        further: Callable[[Made], int] = lambda _: 0,
     ) -> None:
         super().__init__(most=most, largest=largest)
         self._make = make
+        self._further = further  # bytes that count in addition to those of the document
 
     def __call__(self, document: bytes) -> Made:
         """Return what is made of a document; raises what making it raises."""
         found = self.find(document)
         if found is None:
             found = (self._make(document),)
-            self.keep(document, found)
+            self.keep(document, found, self._further(found[0]))
         return found[0]

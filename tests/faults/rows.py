@@ -124,6 +124,13 @@ ROWS = (
             "completed as it began, else `length` or an error event; never half a call to run",
         ),
         (
+            "F101",
+            "schemas whose patterns are small as text: 400 nested repeats, `\\p{L}{1,500}`, 10,000 "
+            "patterns, lookaheads in repeats; a long value for a large pattern",
+            "estimated before they are compiled; one that is too much is not checked, and that is "
+            "reported",
+        ),
+        (
             "F81",
             "floods in text and in arguments: one key 300,000 times, 700,000 wrong items, 400,000 "
             "levels, 20,000 calls, an opening tag with a tool's name over and over",

@@ -28,7 +28,7 @@ from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable, parse_number
 from proxy.guardrails.schemas.arguments import BrokenArguments, check
-from proxy.guardrails.schemas.schema import compile_schema
+from proxy.guardrails.schemas.schema import TooLongToMatch, compile_schema
 from proxy.guardrails.schemas.workload import Workload
 from proxy.mcp.specification import CallLimits
 from proxy.observability.recording import read_recording
@@ -184,6 +184,24 @@ def lists_errors_of(items: int) -> bool:
     return workload({"items": {"type": "integer"}}).is_listable(["x"] * items)
 
 
+def is_checked(*patterns: str) -> bool:
+    """Return whether all these patterns are compiled."""
+    return not compile_schema({"allOf": [{"pattern": one} for one in patterns]}).problem
+
+
+def sized(size: int) -> list[str]:
+    """Return patterns that have this size together, about."""
+    return [f"^[a-z]{{100}}{number}$" for number in range(size // 1_020)]
+
+
+def is_matched(pattern: str, text: str) -> bool:
+    """Return whether a text is short enough for a pattern."""
+    try:
+        return not compile_schema({"pattern": pattern}).is_valid(text)
+    except TooLongToMatch:
+        return False
+
+
 def remembers(folder: Path, size: int) -> bool:
     models = TriedModels(folder)
     models.remember(tried())
@@ -215,6 +233,7 @@ WITHIN: dict[str, Callable[[Path, int], bool]] = {
     "OPENINGS": lambda _, count: calls_behind("<tool_call> x " * (count - 1)),
     "STORED_ITEMS": is_stored,
     "TRIED_BYTES": remembers,
+    "PATTERN_CHARACTERS": lambda _, count: is_checked("a" * count),
     "RESULT_CHARACTERS": lambda _, size: cut("x" * size, CallLimits().result_chars) == "x" * size,
 }
 
@@ -225,6 +244,9 @@ ABOUT: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: calls_behind(f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)),
     "CHECKS": lambda count: workload(PILED).is_bearable([1] * (count >> 11)),
     "COPIES": lambda count: lists_errors_of(count // 12),
+    "PATTERN_SIZE": lambda size: is_checked(f"[^a]{{1,{size // 74}}}"),
+    "PATTERNS_SIZE": lambda size: is_checked(*sized(size)),
+    "PATTERN_STEPS": lambda steps: is_matched("^(?:ab){1,100}$", "a" * (steps // 400)),
 }
 # Bounds of what others serve, and the tests in which others do.
 SERVED = {

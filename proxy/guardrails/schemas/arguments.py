@@ -19,6 +19,7 @@ from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
+    TooLongToMatch,
     UnusableSchema,
     compile_schema,
     pointer,
@@ -72,7 +73,11 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
     if named is not read.value:
         read = _ParsedObject(named, facts=(*read.facts, Coerced(tool.name, "")))
     try:
-        return _check_object(tool, compile_schema(tool.parameters), read)
+        schema = compile_schema(tool.parameters)
+        try:
+            return _check_object(tool, schema, read)
+        except TooLongToMatch:
+            return _check_object(tool, schema.without_patterns(), read)
     except UnusableSchema as error:
         return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
 
@@ -90,7 +95,7 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    if schema.is_valid(read.value):
+    if schema.is_valid(read.value, _most_bytes(read.text)):
         return _valid(read, read.facts)
     try:
         coercion = coerce(schema, read.value)
@@ -103,6 +108,13 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
     return _valid(_ParsedObject(value), facts)
+
+
+def _most_bytes(text: str) -> int | None:
+    """Return an upper bound of the size of a text in UTF-8, at no cost; None if there is none."""
+    if not text:
+        return None
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def object_text(written: JsonValue) -> str | None:
@@ -179,7 +191,11 @@ def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswe
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
         usable = compile_schema(schema)
-        errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+        try:
+            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+        except TooLongToMatch:
+            usable = usable.without_patterns()
+            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:

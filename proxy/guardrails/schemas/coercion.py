@@ -367,7 +367,7 @@ class _Coercer:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
             return None
         self.trials[0] -= 1
-        schema = self.schema.part(branch)
+        schema = self.schema.part(branch, self.budget)
         deeper = self.depth + 1
         if schema is None:
             return None

@@ -129,13 +129,18 @@ class SchemaNode:
     """A schema, and the nodes that check a value and its content along with it.
 
     Those in `labelled` check one member or item. Branches are examined this many times, and the
-    schema can have this many `errors` of its own.
+    schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
+    member with `name_patterns`. An array can only have been meant to consist of `item_options`.
     """
 
     errors: int = 1
     is_union: bool = False
     looks: int = 1
     labelled: dict[Label, int] = field(default_factory=dict)
+    patterns: list[str] = field(default_factory=list)
+    name_patterns: list[str] = field(default_factory=list)
+    defaults: tuple[JsonValue, ...] = ()  # one, or none
+    item_options: tuple[JsonValue, ...] = ()
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
@@ -182,6 +187,18 @@ class Graph:
         """Return the number of the node of a schema; raises LookupError if nothing leads to it."""
         return self._numbers[_key(schema)]
 
+    def patterns_from(self, number: int) -> set[str]:
+        """Return all patterns of a node and of all nodes that it leads to."""
+        patterns: set[str] = set()
+        seen, rest = {number}, [number]
+        while rest:
+            node = self.nodes[rest.pop()]
+            patterns.update(node.patterns, node.name_patterns)
+            further = set(node.followers()) - seen
+            seen |= further
+            rest += further
+        return patterns
+
     def _follow(self, document: JsonValue) -> None:
         rest: list[JsonValue] = []
 
@@ -202,6 +219,7 @@ class Graph:
                     node.links["value"] = [number_of(target) for target in targets]
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
+                node.item_options = _item_options(schema)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -245,10 +263,24 @@ def _describe(
         listed = enumerate(value) if isinstance(value, list) else ()
         for label, schema in value.items() if isinstance(value, dict) else listed:
             node.labelled[label] = number_of(schema)
+    elif keyword == "pattern" and isinstance(value, str):
+        node.patterns.append(value)
+    elif keyword == "default":
+        node.defaults = (value,)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
+        if keyword == "patternProperties" and isinstance(value, dict):
+            node.name_patterns.extend(value)
+
+
+def _item_options(schema: JsonObject) -> tuple[JsonValue, ...]:
+    """Return the options of an array that cannot be any of them: its items were meant."""
+    options = schema.get("enum")
+    if schema.get("type") != "array" or not isinstance(options, list):
+        return ()
+    return () if any(isinstance(option, list) for option in options) else tuple(options)
 
 
 def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:

@@ -3,10 +3,10 @@
 Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from jsonschema_rs import (
     Draft202012Validator,
@@ -22,35 +22,42 @@ from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
-from proxy.guardrails.schemas.workload import ListingBudget, Workload
-
-Path: TypeAlias = tuple[str | int, ...]
+from proxy.guardrails.schemas.keywords import DATA, change_schemas
+from proxy.guardrails.schemas.pattern_choice import PatternChoice, choose_patterns, memory_limit
+from proxy.guardrails.schemas.pattern_removal import IrremovablePattern, remove_patterns
+from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES
+from proxy.guardrails.schemas.patterns import PatternCost
+from proxy.guardrails.schemas.workload import (
+    NO_EXCEPTIONS,
+    Exceptions,
+    ListingBudget,
+    Workload,
+)
+from proxy.guardrails.schemas.workload import Path as Path
 
 _PROBLEM_LIMIT = 200
-_PATTERNS = FancyRegexOptions(backtrack_limit=100_000)
+_TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
-_SCHEMAS_BY_NAME |= {"patternProperties", "dependencies"}
-_SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems", "items"])
-_SCHEMAS = frozenset(["additionalProperties", "contains", "else", "if", "items", "not", "then"])
-_SCHEMAS |= {"additionalItems", "contentSchema", "propertyNames"}
-_SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
 _LONGEST = 200  # a grammar repeats its rule this often
 _ANY_OBJECT: JsonObject = {"type": "object"}
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
-_DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
-
 _PATTERN = b'"pattern'  # or patternProperties
+_DEFAULT, _ENUM, _ARRAY = b'"default"', b'"enum"', b'"array"'
+_BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
     """A schema that the validator cannot compile."""
+
+
+class TooLongToMatch(UnusableSchema):
+    """A value is too long for the patterns of its schema; it can be checked without them."""
 
 
 class TooLargeToExplain(Exception):
@@ -60,55 +67,138 @@ class TooLargeToExplain(Exception):
 class Schema:
     """A compiled schema; `part` compiles one of its sub-schemas."""
 
-    def __init__(
-        self, validator: Draft202012Validator, registry: Registry, workload: Workload
-    ) -> None:
-        self.problem = ""  # says what was left out of it, as no type has that name
-        self._validator = validator
+    def __init__(self, schema: JsonSchema, registry: Registry, workload: Workload) -> None:
+        self.problem = ""  # the reason why a part of it is not checked
+        self._schema = schema
         self._registry = registry
         self._workload = workload
-        self._can_give_up = _PATTERN in workload.source
+        source = workload.source
+        self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
+        self._validators = {TRIES[0]: self._compile(TRIES[0])}
+        self._without_patterns: Schema | None = None
 
-    def is_valid(self, value: JsonValue) -> bool:
-        """Return whether a value satisfies the schema; raises UnusableSchema for too much work."""
-        if not self._workload.is_bearable(value):
+    @property
+    def pattern_size(self) -> int:
+        """The memory for all its patterns, in units of 32 bytes, for each number of tries."""
+        size = self._workload.pattern_size()
+        return size * len(TRIES) if self._workload.patterns.can_backtrack else size
+
+    def is_valid(self, value: JsonValue, size: int | None = None) -> bool:
+        """Return whether a value satisfies the schema; raises UnusableSchema for too much work.
+
+        That is TooLongToMatch if only its patterns are too much work for the value, which was
+        written in at most `size` bytes, if that is known.
+        """
+        workload = self._workload
+        if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
+        validator = self._validator_for(workload.plan_matching(value, size)[0])
+        if validator.is_valid(value):
+            return True
+        if not workload.patterns.costs and self._exceptions(value) is NO_EXCEPTIONS:
+            return False
         try:
-            if self._validator.is_valid(value):
-                return True
-            return self._can_give_up and not any(self.errors(value))
+            if any(self.errors(value)):
+                return False
         except TooLargeToExplain:
             return False
+        if workload.patterns.costs and any(map(_gave_up, validator.iter_errors(value))):
+            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+        return True
 
     def errors(
         self, value: JsonValue, budget: ListingBudget | None = None
     ) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
-        Raises TooLargeToExplain, though not if the validator finds no fault. Whoever lists the
-        errors of a value several times gives all of them one budget.
+        A declared default is valid, even if its type or the options say otherwise, and so is an
+        array if the options of its items are those of the array.
+        Raises TooLargeToExplain, though not if the validator finds no fault; and TooLongToMatch.
+        Whoever lists the errors of a value several times gives all of them one budget.
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
-        if self._validator.is_valid(value):
+        tries, steps = self._workload.plan_matching(value)
+        if budget is not None and not budget.covers_steps(2 * steps):
+            raise TooLargeToExplain
+        validator = self._validator_for(tries)
+        if validator.is_valid(value):
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        for error in self._validator.iter_errors(value):
-            if not isinstance(error.kind, _GAVE_UP):
+        exceptions = self._exceptions(value)
+        for error in validator.iter_errors(value):
+            if not (_gave_up(error) or _is_exception(error, exceptions)):
                 yield error
 
     def follow(self) -> None:
         """Find out which of its schemas check what; raises TooManySchemas."""
         self._workload.graph()
 
-    def part(self, path: Path) -> "Schema | None":
-        """Compile the sub-schema at `path` with its references; None if that is impossible."""
+    def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
+        """Compile the sub-schema at `path` with its references; None if that is impossible.
+
+        It is also impossible if the budget does not cover the time for its patterns.
+        """
         try:
             workload = self._workload.part(path)
-            return _validate_with({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
+            steps = workload.pattern_size() * STEPS_A_UNIT
+            if budget is not None and not budget.covers_steps(steps):
+                return None
+            return Schema({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
         except (ValueError, LookupError):
             return None
+
+    def without_patterns(self) -> "Schema":
+        """Return the schema with all patterns counted as matched; raises UnusableSchema.
+
+        Its problem is that a value was too long for them.
+        """
+        if self._without_patterns is None:
+            schema = json.parse(self._workload.source)
+            try:
+                rest = _compile_root(remove_patterns(schema, self._workload.patterns.costs), {})
+            except ValueError as error:
+                raise UnusableSchema(f"{_TOO_LONG_TO_MATCH}, and {error}") from error
+            rest.problem = _TOO_LONG_TO_MATCH
+            self._without_patterns = rest
+        return self._without_patterns
+
+    def _exceptions(self, value: JsonValue) -> Exceptions:
+        return self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
+
+    def _validator_for(self, tries: int) -> Draft202012Validator:
+        """Return the validator whose patterns may backtrack so many times."""
+        validator = self._validators.get(tries)
+        if validator is None:
+            if not tries:
+                raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+            validator = self._validators[tries] = self._compile(tries)
+        return validator
+
+    def _compile(self, tries: int) -> Draft202012Validator:
+        """Compile the schema so that a pattern may backtrack so many times."""
+        limit = memory_limit(self._workload.patterns.costs)
+        return Draft202012Validator(
+            self._schema,
+            validate_formats=False,
+            retriever=_refuse,
+            registry=self._registry,
+            pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
+        )
+
+
+def _gave_up(error: ValidationError) -> bool:
+    return isinstance(error.kind, _GAVE_UP)
+
+
+def _is_exception(error: ValidationError, exceptions: Exceptions) -> bool:
+    if exceptions is NO_EXCEPTIONS:
+        return False
+    path = tuple(error.instance_path)
+    if isinstance(error.kind, ValidationErrorKind.Enum) and path in exceptions.options:
+        return True
+    return any(path[:length] in exceptions.defaults for length in range(len(path) + 1))
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
@@ -131,18 +221,34 @@ def prepare_checks(schema: JsonSchema) -> None:
 
 def _compile_document(document: bytes) -> Schema:
     schema = json.parse(document)
+    choice = choose_patterns(schema) if _PATTERN in document else PatternChoice()
+    problems = [choice.problem]
+    if choice.refused:
+        schema, document = _without_refused(schema, choice), b""
     try:
-        return _compile_root(schema, document)
+        compiled = _compile_root(schema, choice.costs, document)
     except ValueError as error:
         usable = _without_unknown_types(schema)
         if usable == schema:
             raise
-        rest = _compile_root(usable, json.dump(usable))
-        rest.problem = str(error).partition("\n")[0][:_PROBLEM_LIMIT]
-        return rest
+        compiled = _compile_root(usable, choice.costs)
+        problems.append(str(error).partition("\n")[0])
+    compiled.problem = "; ".join(filter(None, problems))[:_PROBLEM_LIMIT]
+    return compiled
 
 
-_compile_cached = DocumentCache(_compile_document, largest=bounds.SCHEMA_BYTES)
+def _without_refused(schema: JsonValue, choice: PatternChoice) -> JsonValue:
+    try:
+        return remove_patterns(schema, choice.refused)
+    except IrremovablePattern as error:
+        raise UnusableSchema(f"{error}, and {choice.problem}") from error
+
+
+_compile_cached = DocumentCache(
+    _compile_document,
+    largest=bounds.SCHEMA_BYTES,
+    further=lambda schema: schema.pattern_size * _BYTES_A_UNIT,
+)
 
 
 def _without_unknown_types(schema: JsonValue) -> JsonValue:
@@ -150,7 +256,7 @@ def _without_unknown_types(schema: JsonValue) -> JsonValue:
     match schema:
         case dict():
             return {
-                keyword: value if keyword in _DATA else _without_unknown_types(value)
+                keyword: value if keyword in DATA else _without_unknown_types(value)
                 for keyword, value in schema.items()
                 if not (keyword == "type" and _names_unknown_type(value))
             }
@@ -167,22 +273,14 @@ def _names_unknown_type(value: JsonValue) -> bool:
     return not (is_known or isinstance(value, dict | bool))
 
 
-def _compile_root(schema: JsonValue, document: bytes) -> Schema:
-    workload = Workload.of(schema, document)
-    return _validate_with(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
-
-
-def _validate_with(schema: JsonValue, registry: Registry, workload: Workload) -> Schema:
+def _compile_root(
+    schema: JsonValue, patterns: Mapping[str, PatternCost], document: bytes = b""
+) -> Schema:
+    """Compile a schema; `document` is how it was written, if that is known."""
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
-    validator = Draft202012Validator(
-        schema,
-        validate_formats=False,
-        retriever=_refuse,
-        registry=registry,
-        pattern_options=_PATTERNS,
-    )
-    return Schema(validator, registry, workload)
+    workload = Workload.of(schema, document or json.dump(schema), patterns)
+    return Schema(schema, Registry([(ROOT, schema)], retriever=_refuse), workload)
 
 
 def _refuse(uri: str) -> NoReturn:
@@ -235,7 +333,7 @@ def simplify_for_grammar(schema: JsonObject) -> JsonObject:
 
 def _simplify_object(schema: JsonObject) -> JsonObject:
     return {
-        keyword: _in_schemas(keyword, value, _simplify)
+        keyword: change_schemas(keyword, value, _simplify)
         for keyword, value in schema.items()
         if keyword != "pattern"
         and not (keyword in _LENGTHS and isinstance(value, int) and value > _LONGEST)
@@ -293,22 +391,7 @@ def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
         return place + value[1:] if value == "#" or value.startswith("#/") else value
     if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
         return value
-    return _in_schemas(keyword, value, partial(_move, place=place))
-
-
-def _in_schemas(
-    keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
-) -> JsonValue:
-    """Change the schemas that are the value of a keyword, or in it."""
-    match value:
-        case dict() if keyword in _SCHEMAS_BY_NAME:
-            return {name: change(schema) for name, schema in value.items()}
-        case list() if keyword in _SCHEMA_LISTS:
-            return [change(schema) for schema in value]
-        case dict() | bool() if keyword in _SCHEMAS:
-            return change(value)
-        case _:
-            return value
+    return change_schemas(keyword, value, partial(_move, place=place))
 
 
 def _move(schema: JsonValue, place: str) -> JsonValue:

@@ -10,17 +10,30 @@ It knows JSON schema's keywords and no validator, and judges no value.
 # remembers and skips is not counted on.
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from proxy import bounds
+from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
+from proxy.guardrails.schemas.pattern_removal import patterns_in
+from proxy.guardrails.schemas.pattern_work import (
+    FREE,
+    IMPOSSIBLE,
+    NO_PATTERNS,
+    NO_WORK,
+    Matching,
+    Patterns,
+    PatternWork,
+)
+from proxy.guardrails.schemas.patterns import PatternCost
 
+Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 
 _LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
@@ -31,13 +44,16 @@ _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more tha
 # that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
+_LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
 
 
 @dataclass(slots=True, eq=False)
 class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
-    `total` checks can have `errors`. `labels` are those that matter for what is inside.
+    `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
+    are the work for a character of text and for one of a member's name, `values` the defaults and
+    the options of items, if that is known.
     """
 
     counts: Counts
@@ -46,14 +62,38 @@ class _Checks:
     errors: int
     labels: frozenset[Label]
     names: "_Checks | None" = None
+    patterns: tuple[PatternWork, PatternWork] | None = None
+    values: tuple[list[JsonValue], list[JsonValue]] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
+
+
+class Exceptions(NamedTuple):
+    """Places in a value: a declared default, and an array of options that were meant for its items.
+
+    With `{"type": "array", "enum": ["a", "b"]}` no value at all would be valid.
+    """
+
+    defaults: Set[Path]
+    options: Set[Path]
+
+
+NO_EXCEPTIONS = Exceptions(frozenset(), frozenset())
 
 
 @dataclass(slots=True)
 class ListingBudget:
-    """How many copies may still be made of parts of one value, however often errors are listed."""
+    """How many copies may still be made of parts of one value, however often errors are listed.
+
+    So many `steps` may be taken to match patterns, twice for each list.
+    """
 
     left: int = field(default_factory=lambda: bounds.COPIES)
+    steps: int = field(default_factory=lambda: 6 * bounds.PATTERN_STEPS)
+
+    def covers_steps(self, steps: int) -> bool:
+        """Return whether the budget covers so many steps, and charge it."""
+        self.steps -= steps
+        return self.steps >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +108,83 @@ class Workload:
     source: bytes
     start: JsonValue
     is_suspicious: bool
+    patterns: Patterns = NO_PATTERNS
 
     @classmethod
-    def of(cls, schema: JsonValue, source: bytes) -> "Workload":
+    def of(
+        cls, schema: JsonValue, source: bytes, costs: Mapping[str, PatternCost] | None = None
+    ) -> "Workload":
         """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
+        Its patterns have these `costs`; one without a cost counts as none.
         Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
+        patterns = Patterns(costs or {})
         if not any(mark in source for mark in _SUSPICIOUS):
-            return cls(make_graph, source, schema, is_suspicious=False)
+            if costs:
+                patterns = Patterns.of(costs, patterns.work_of(patterns_in(schema)))
+            return cls(make_graph, source, schema, is_suspicious=False, patterns=patterns)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
             raise TooManySchemas(f"more than {_LONGEST_CHAIN} schemas lead from one to the next")
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
-        return cls(make_graph, source, schema, graph.checks[start] > _UNSUSPICIOUS)
+        checks = graph.checks[start]
+        if costs:
+            patterns = Patterns.of(costs, PatternWork.largest(costs.values()) * checks)
+        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
-        """Return the workload of a sub-schema; raises LookupError if there is none."""
+        """Return the workload of a sub-schema; raises LookupError if there is none.
+
+        Raises ValueError if its patterns are too large to be compiled again.
+        """
         graph = self.graph()
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
-        return replace(self, start=start)
+        part = replace(self, start=start)
+        if part.pattern_size() > _LARGEST_PART:
+            raise ValueError("its patterns are too large to be compiled again")
+        return part
+
+    def pattern_size(self) -> int:
+        """Return the size of its patterns; for a small schema that of all, also in a part."""
+        size = self.patterns.size
+        if size <= _LARGEST_PART:
+            return size
+        graph = self.graph()
+        return self.patterns.size_of(graph.patterns_from(graph.number_of(self.start)))
+
+    def plan_matching(self, value: JsonValue, size: int | None = None) -> Matching:
+        """Return how to match a value with the patterns.
+
+        Its text has at most `size` bytes, names and quotation marks included, if that is known.
+        """
+        if not self.patterns.costs:
+            return FREE
+        matching = self.patterns.plan(_most_text(value) if size is None else size)
+        if matching is not None:
+            return matching
+        try:
+            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start).plan()
+        except TooManySchemas:
+            return IMPOSSIBLE
+
+    def exceptions(self, value: JsonValue) -> Exceptions:
+        """Return the places within a value that are valid whatever the validator says.
+
+        The whole is none of them: empty arguments are not the default of those that are required.
+        """
+        try:
+            graph = self.graph()
+        except TooManySchemas:
+            return NO_EXCEPTIONS
+        defaults, options = _Walk(graph, 0).exceptions(value, self.start)
+        if self.start is graph.document:
+            defaults -= {()}
+        return Exceptions(defaults, options) if defaults or options else NO_EXCEPTIONS
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
@@ -115,14 +208,15 @@ class Workload:
 
 
 class _Walk:
-    def __init__(self, graph: Graph, left: int) -> None:
+    def __init__(self, graph: Graph, left: int, patterns: Patterns = NO_PATTERNS) -> None:
         self._graph = graph
         self.left = left
+        self._patterns = patterns
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def counts(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers all checks of a value and its content."""
-        for item, checks, _ in self._places(value, start):
+        for item, checks, *_ in self._places(value, start):
             self.left -= checks.total
             if checks.names is not None:
                 self.left -= checks.names.total * _size(item)
@@ -130,10 +224,45 @@ class _Walk:
                 return False
         return True
 
+    def matches(self, value: JsonValue, start: JsonValue) -> PatternWork:
+        """Return the work of matching all text and all names in a value with their patterns."""
+        work = NO_WORK
+        for item, checks, *_ in self._places(value, start):
+            text, names = checks.patterns or self._add_patterns(checks)
+            if isinstance(item, str):
+                work += text * _length(item)
+            elif isinstance(item, dict) and names != NO_WORK:
+                work += names * sum(map(_length, item))
+            if work.steps > bounds.PATTERN_STEPS:
+                break
+        return work
+
+    def exceptions(self, value: JsonValue, start: JsonValue) -> Exceptions:
+        defaults_at: set[Path] = set()
+        options_at: set[Path] = set()
+        path: list[Label] = []
+        for item, checks, depth, label in self._places(value, start):
+            path[max(depth - 1, 0) :] = [label] if depth else []
+            defaults, options = checks.values or self._values(checks)
+            if _is_one_of(item, defaults):
+                defaults_at.add(tuple(path))
+            if options and isinstance(item, list) and all(_is_one_of(one, options) for one in item):
+                options_at.add(tuple(path))
+        return Exceptions(defaults_at, options_at)
+
+    def _values(self, checks: _Checks) -> tuple[list[JsonValue], list[JsonValue]]:
+        """Return the defaults of what checks a place, and the options of an array's items."""
+        nodes = [self._graph.nodes[number] for number in checks.counts]
+        checks.values = (
+            [*chain.from_iterable(node.defaults for node in nodes)],
+            [*chain.from_iterable(node.item_options for node in nodes)],
+        )
+        return checks.values
+
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers a copy of each place for each error at and around it."""
         copies = [0]  # of what is at each level around a place
-        for item, checks, depth in self._places(value, start):
+        for item, checks, depth, _ in self._places(value, start):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
@@ -148,10 +277,10 @@ class _Walk:
 
     def _places(
         self, value: JsonValue, start: JsonValue
-    ) -> Iterator[tuple[JsonValue, _Checks, int]]:
-        """Yield lazily each place within a value, what checks it, and its depth."""
+    ) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
+        """Yield lazily each place within a value, what checks it, its depth and its label."""
         top = self._checks({self._graph.number_of(start): 1}, 0)
-        yield value, top, 0
+        yield value, top, 0, 0
         rest = [(top, _parts(value))]
         while rest:
             checks, parts = rest[-1]
@@ -160,7 +289,7 @@ class _Walk:
                 continue
             kind, at, item = part
             inner = self._inner(checks, kind, at)
-            yield item, inner, len(rest)
+            yield item, inner, len(rest), at
             if isinstance(item, dict | list):
                 rest.append((inner, _parts(item)))
 
@@ -212,6 +341,18 @@ class _Walk:
             self._checks(names, unions) if names else None,
         )
 
+    def _add_patterns(self, checks: _Checks) -> tuple[PatternWork, PatternWork]:
+        """Return the work of patterns for a character of text, and of a member's name."""
+        text = names = NO_WORK
+        for number, times in checks.counts.items():
+            node = self._graph.nodes[number]
+            text += self._patterns.work_of(node.patterns) * times
+            names += self._patterns.work_of(node.name_patterns) * times
+        if checks.names is not None:
+            names += self._add_patterns(checks.names)[0]
+        checks.patterns = text, names
+        return checks.patterns
+
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     if isinstance(value, dict):
@@ -220,6 +361,35 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield "item", number, one
+
+
+def _is_same(value: JsonValue, default: JsonValue) -> bool:
+    """Return whether two values are the same in JSON, where `true` is not 1."""
+    return value == default and repr(value) == repr(default)
+
+
+def _is_one_of(value: JsonValue, options: Iterable[JsonValue]) -> bool:
+    return any(_is_same(value, option) for option in options)
+
+
+def _most_text(value: JsonValue) -> int:
+    """Return an upper bound of the bytes of text in a value, names and quotation marks included."""
+    if isinstance(value, str):
+        return (len(value) if value.isascii() else 4 * len(value)) + 2
+    if isinstance(value, dict):  # not copied, as a member may be a whole file
+        size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
+        for member in value.values():
+            if isinstance(member, str):
+                size += (len(member) if member.isascii() else 4 * len(member)) + 4
+            elif isinstance(member, dict | list):
+                size += len(json.dump(member))
+        return size
+    return len(json.dump(value))
+
+
+def _length(text: str) -> int:
+    """Return the length in UTF-8, with the two quotation marks that JSON adds."""
+    return len(text.encode("utf-8", "surrogatepass")) + 2
 
 
 def _size(value: JsonValue) -> int:

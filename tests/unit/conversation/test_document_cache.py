@@ -41,6 +41,14 @@ def test_small_documents_take_room_as_well() -> None:
     assert cache(b"89") is not kept[89]
 
 
+def test_what_was_made_takes_room_beyond_its_document() -> None:
+    cache = DocumentCache(made, most=10 * KB, further=lambda _: 8 * KB)
+    first = cache(b"a")
+    assert cache(b"a") is first
+    cache(b"b")
+    assert cache(b"a") is not first
+
+
 def test_what_could_not_be_made_is_tried_again() -> None:
     asked: list[bytes] = []
 

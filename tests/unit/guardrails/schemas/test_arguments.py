@@ -32,6 +32,7 @@ PARAMETERS: JsonObject = {
     "$defs": {"inner": {"type": ["array", "boolean"], "items": {"type": "number"}}},
 }
 WEATHER = Tool("get_weather", PARAMETERS, b"{}")
+DAYS: JsonObject = {"type": "integer"}
 TIME = Tool("get_time", {"type": "object", "properties": {}}, b"{}")
 
 
@@ -51,6 +52,61 @@ def json_object(text: str) -> JsonObject:
     value = json.parse(text)
     assert isinstance(value, dict)
     return value
+
+
+NAMED: JsonObject = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^(a|b){1,100}$"}, "days": DAYS},
+    "required": ["name"],
+}
+LONG = "a" * 50_000
+
+
+def test_a_value_that_is_too_long_for_its_pattern_is_reported_and_the_rest_is_checked() -> None:
+    tool = Tool("t", NAMED, b"{}")
+    text = json.dump_text({"name": LONG, "days": 1})
+    checked = check(tool, text)
+    assert isinstance(checked, ValidArguments)
+    assert checked.text == text
+    (fact,) = checked.facts
+    assert isinstance(fact, Unchecked)
+    assert "too long to match" in fact.problem
+    coerced = check(tool, {"name": LONG, "days": "1"})
+    assert isinstance(coerced, ValidArguments)
+    assert coerced.value["days"] == 1
+    assert [type(one) for one in coerced.facts] == [Unchecked, Coerced]
+    assert isinstance(check(tool, {"name": LONG, "days": "x"}), InvalidArguments)
+    assert isinstance(check(tool, {"name": "c"}), InvalidArguments)
+
+
+def test_a_schema_that_needs_its_patterns_checks_no_long_value() -> None:
+    tool = Tool("t", {"not": NAMED, "type": "object"}, b"{}")
+    checked = check(tool, {"name": LONG})
+    assert isinstance(checked, ValidArguments)
+    assert [type(one) for one in checked.facts] == [Unchecked]
+
+
+def test_an_answer_that_is_too_long_for_a_pattern_is_reported_and_the_rest_is_checked() -> None:
+    checked = check_answer(json.dump_text({"name": LONG, "days": 1}), NAMED)
+    assert isinstance(checked, ValidAnswer)
+    assert [type(one) for one in checked.facts] == [Unchecked]
+    assert isinstance(
+        check_answer(json.dump_text({"name": LONG, "days": "x"}), NAMED), InvalidAnswer
+    )
+    assert isinstance(check_answer('{"name": "c"}', NAMED), InvalidAnswer)
+
+
+def test_a_declared_default_reaches_the_client_as_it_was_written() -> None:
+    unit: JsonObject = {"enum": ["s", "ms"], "default": "N/A"}
+    date: JsonObject = {"type": "string", "default": None}
+    near: JsonObject = {"type": "string"}
+    properties: JsonObject = {"unit": unit, "date": date, "near": near}
+    tool = Tool("t", {"type": "object", "properties": properties}, b"{}")
+    text = '{ "unit": "N/A", "date": null }'
+    assert check(tool, text) == ValidArguments(text, json_object(text))
+    others = check(tool, {"unit": "N/A", "date": None, "near": None})
+    assert isinstance(others, ValidArguments)
+    assert others.value == {"unit": "N/A", "date": None}
 
 
 @pytest.mark.parametrize("written", ["", " \n", None, "null", "{}", {}, '""'])
@@ -152,10 +208,10 @@ def test_what_still_fails_becomes_violations_beside_what_could_be_coerced() -> N
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"type": "any", "pattern": "("},
+        {"type": "any", "pattern": 5},
         {"$ref": "http://127.0.0.1:9/x"},
         {"properties": 5},
-        {"pattern": "("},
+        {"pattern": 5},
     ],
 )
 def test_a_schema_that_cannot_be_compiled_checks_nothing_and_says_so(
@@ -365,10 +421,10 @@ def test_an_answer_in_the_wrong_form_is_told_what_is_wrong(text: str, problem: s
 
 
 def test_a_schema_that_cannot_be_compiled_demands_json_and_says_so() -> None:
-    checked = check_answer("[1]", {"pattern": "("})
+    checked = check_answer("[1]", {"pattern": 5})
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
-    assert isinstance(check_answer("one", {"pattern": "("}), InvalidAnswer)
+    assert isinstance(check_answer("one", {"pattern": 5}), InvalidAnswer)
 
 
 def test_an_unknown_type_is_left_out_of_the_schema_and_said_so() -> None:

@@ -94,7 +94,7 @@ def test_a_null_that_would_be_dropped_is_not_settled() -> None:
 
 
 def test_nothing_is_settled_by_a_schema_that_nobody_can_use() -> None:
-    broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": "("}}}
+    broken: JsonObject = {"properties": {"a": {"type": "string", "pattern": 5}}}
     assert Members(broken).settle("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}
     assert Members(boolean).settle("a", [1]) == Settled([1])

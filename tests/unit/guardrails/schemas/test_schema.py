@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.schema import (
     TooLargeToExplain,
+    TooLongToMatch,
     UnusableSchema,
     call_schema,
     compile_schema,
@@ -16,6 +19,7 @@ from proxy.guardrails.schemas.schema import (
     prepare_checks,
     simplify,
 )
+from proxy.guardrails.schemas.workload import ListingBudget
 from tests.fakes.arrivals import is_linear
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "b", "1", "true"])
@@ -98,7 +102,8 @@ def test_a_schema_is_compiled_once_for_the_same_bytes() -> None:
         {"$id": "http://example.com/a", "$ref": "b"},
         {"$ref": "#/nowhere"},
         {"properties": []},
-        {"pattern": "("},
+        {"pattern": 5},
+        {"not": {"pattern": "("}},  # without it nothing would be valid
         {"required": True},
     ],
 )
@@ -132,8 +137,272 @@ def test_boolean_schemas_and_unknown_keywords_are_understood() -> None:
 
 def test_a_pattern_that_is_too_hard_counts_as_matched() -> None:
     schema = compile_schema({"pattern": r"^(?=a)(a+a+)+\1b$"})
-    assert schema.is_valid("a" * 40)
+    with pytest.raises(TooLongToMatch):
+        schema.is_valid("a" * 40)
+    assert schema.without_patterns().is_valid("a" * 40)
+    assert schema.without_patterns().problem
+    assert schema.without_patterns() is schema.without_patterns()
+    assert not any(schema.errors("a" * 40))
     assert not schema.is_valid("b")
+
+
+LARGE = "^((a{1,50}){1,50}){1,40}xK$"
+TEXT: JsonObject = {"type": "string"}
+
+
+@pytest.mark.parametrize("pattern", [LARGE, "(", r"\p{L}{1,500}", "[a-z]" * 1_000])
+def test_a_pattern_that_is_not_compiled_counts_as_matched_and_the_rest_is_checked(
+    pattern: str,
+) -> None:
+    schema = compile_schema(
+        {
+            "type": "object",
+            "properties": {
+                "a": {**TEXT, "pattern": pattern},
+                "b": {**TEXT, "pattern": "^b$"},
+                "c": {"type": "integer"},
+            },
+            "patternProperties": {pattern: {"type": "integer"}},
+            "additionalProperties": False,
+        }
+    )
+    assert "is not checked" in schema.problem
+    assert schema.is_valid({"a": "x", "b": "b", "c": 1, "d": "x"})
+    assert not schema.is_valid({"a": 1})
+    assert not schema.is_valid({"b": "x"})
+    assert not schema.is_valid({"c": "x"})
+
+
+def test_what_is_not_checked_is_told_with_an_unknown_type() -> None:
+    schema = compile_schema({"type": "float", "pattern": "("})
+    assert "is not checked" in schema.problem
+    assert "float" in schema.problem
+
+
+# fmt: off
+REAL: dict[str, tuple[str, str, str]] = {
+    "e-mail": (r"^[\w.+-]+@[\w-]+\.[\w.-]+$", "a.b+c@example.com", "a.example.com"),
+    "e-mail as in HTML": (
+        r"^[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]+@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+        r"(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$", "a@b.example", "a@b..example"),
+    "date": (r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$", "2024-02-29", "2024-13-01"),
+    "time": (
+        r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(([+-]\d\d:\d\d)|Z)?$",
+        "2024-02-29T12:00:00Z", "yesterday"),
+    "semver": (
+        r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+        r"(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?(?:\+([0-9a-zA-Z-]+"
+        r"(?:\.[0-9a-zA-Z-]+)*))?$", "1.2.3-rc.1+x", "1.2"),
+    "UUID": (r"^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+        "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
+    "URL": (r"^https?://[^\s/$.?#].[^\s]*$", "https://example.com/a?b=c", "example.com"),
+    "URL with lookaheads": (
+        r"^(?:(?:https?|ftp)://)(?:\S+(?::\S*)?@)?(?:(?!(?:10|127)(?:\.\d{1,3}){3})"
+        r"(?:[1-9]\d?|1\d\d|2[01]\d|22[0-3])(?:\.(?:1?\d{1,2}|2[0-4]\d|25[0-5])){3}"
+        r"|(?:[a-z0-9-]+\.)+[a-z]{2,})(?::\d{2,5})?(?:/\S*)?$", "http://example.com/x", "http://10.0.0.1"),
+    "Windows path": (
+        r'^[a-zA-Z]:\\(?:[^\\/:*?"<>|\r\n]+\\)*[^\\/:*?"<>|\r\n]*$', r"C:\a\b.txt", "/a/b"),
+    "identifier": (r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", "my_name", "1name"),
+    "phone": (r"^\+?[1-9]\d{1,14}$", "+491701234567", "call me"),
+    "phone with spaces": (
+        r"^(\+\d{1,3}[- ]?)?\(?\d{3}\)?[- .]?\d{3}[- .]?\d{4}$", "(555) 123-4567", "x"),
+    "IPv4": (r"^((25[0-5]|(2[0-4]|1\d|[1-9]|)\d)\.?\b){4}$", "192.168.0.1", "999.1.1.1"),
+    "password": (
+        r"^(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z\d@$!%*?&]{8,64}$", "Abcdefg1", "abcdefg1"),
+    "not blank": (r"^(?!\s*$).+", "text", "  "),
+    "host": (r"^(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.[a-z]{2,})+$", "my-host.org", "-my.org"),
+    "same separator": (r"^\d{4}([-/])\d\d\1\d\d$", "2024/01/02", "2024/01-02"),
+    "no dots": (r"^(?!.*\.\.).*$", "a.b", "a..b"),
+    "name in any script": (r"^\p{L}[\p{L}\p{M}' -]{0,20}$", "Zoë Müller", "42"),
+    "short text": (r"^.{1,500}$", "text", ""),
+    "printable": (r"^[\u0020-\uD7FF\uE000-\uFFFD\r\n\t]*$", "text", "\x01"),
+    "cron": (r"^(\*|([0-5]?\d)) (\*|([01]?\d|2[0-3])) (\*|[1-9]) (\*|[1-9]) (\*|[0-6])$",
+        "0 12 * * 1", "daily"),
+    "Base64": (r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", "YWJj", "a b"),
+    "color": (r"^#(?:[0-9a-fA-F]{3}){1,2}$", "#a1b2c3", "red"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_patterns_as_people_write_them_are_checked(name: str) -> None:
+    pattern, good, bad = REAL[name]
+    schema = compile_schema({"properties": {"a": {"type": "string", "pattern": pattern}}})
+    assert schema.problem == ""
+    assert schema.is_valid({"a": good})
+    assert not schema.is_valid({"a": bad})
+    assert not any(schema.errors({"a": good}))
+
+
+def test_nearly_all_of_them_fit_into_one_schema() -> None:
+    real = {name: case for name, case in REAL.items() if r"\p{" not in case[0]}
+    properties: JsonObject = {name: {"pattern": pattern} for name, (pattern, _, _) in real.items()}
+    schema = compile_schema({"properties": properties})
+    assert schema.problem == ""
+    assert schema.is_valid({name: good for name, (_, good, _) in real.items()})
+
+
+def test_a_long_text_elsewhere_costs_nothing() -> None:
+    pattern = {"type": "string", "pattern": r"^/[\w/.-]{1,255}$"}
+    schema = compile_schema({"properties": {"path": {**pattern}, "content": {"type": "string"}}})
+    assert schema.is_valid({"path": "/a/b.txt", "content": "x" * 10_000_000})
+    assert not schema.is_valid({"path": "a", "content": "x" * 10_000_000})
+
+
+HALF = bounds.PATTERN_STEPS // 2
+# What takes too long for these patterns: 400 states a character.
+LONG: dict[str, tuple[JsonObject, JsonValue]] = {
+    "text": ({"pattern": "^(a|b){0,100}$"}, "a" * HALF),
+    "texts": ({"items": {"pattern": "^(a|b){0,100}$"}}, ["a" * 100] * (HALF // 100)),
+    "names": ({"patternProperties": {"^(a|b){0,100}$": True}}, {"a" * HALF: 1}),
+    "names that are schemas": ({"propertyNames": {"pattern": "^(a|b){0,100}$"}}, {"a" * HALF: 1}),
+    "references": (
+        {"$defs": {"x": {"pattern": "^(a|b){0,100}$"}}, "items": {"$ref": "#/$defs/x"}},
+        ["a" * HALF],
+    ),
+    "backtracking": ({"pattern": "^(?=x)(a|b){0,100}$"}, "a" * 10_000),
+    "a schema that is not followed": (
+        {"anyOf": [{"minimum": number} for number in range(20_001)], "pattern": "(a|b){0,100}$"},
+        "a" * HALF,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_a_value_that_takes_too_long_to_match_is_checked_without_patterns(kind: str) -> None:
+    schema, value = LONG[kind]
+    compiled = compile_schema(schema)
+    with pytest.raises(TooLongToMatch):
+        compiled.is_valid(value)
+    with pytest.raises(TooLongToMatch):
+        next(compiled.errors(value))
+    assert compiled.without_patterns().is_valid(value)
+
+
+def test_a_schema_that_cannot_do_without_its_patterns_checks_no_long_value() -> None:
+    schema = compile_schema({"not": {"pattern": "^(a|b){0,100}$"}})
+    assert not schema.is_valid("a")
+    with pytest.raises(TooLongToMatch):
+        schema.is_valid("a" * HALF)
+    with pytest.raises(UnusableSchema, match="cannot be left out"):
+        schema.without_patterns()
+
+
+def test_the_longer_a_value_the_less_a_pattern_may_backtrack() -> None:
+    schema = compile_schema({"pattern": "^(?:(?!foo).)*$"})
+    for length in (10, 50, 100):
+        assert schema.is_valid("x" * length)
+        assert not schema.is_valid("x" * (length // 2) + "foo")
+    with pytest.raises(TooLongToMatch):
+        schema.is_valid("x" * 3_000)
+
+
+def test_errors_that_are_listed_again_and_again_have_one_budget() -> None:
+    schema, budget = compile_schema({"pattern": "^(a|b){0,100}$"}), ListingBudget()
+    text = "a" * 2_000 + "c"
+    assert any(schema.errors(text, budget))
+    with pytest.raises(TooLargeToExplain):
+        [*chain.from_iterable(schema.errors(text, budget) for _ in range(20))]
+
+
+def test_large_patterns_are_not_compiled_for_parts_over_and_over() -> None:
+    large: JsonObject = {"pattern": "^.{1,900}$"}
+    branches: list[JsonValue] = [{"type": "integer", "minimum": 3}, large]
+    schema = compile_schema({"properties": {"a": {"anyOf": branches}, "b": {"type": "integer"}}})
+    assert schema.part(("properties", "a")) is None
+    part = schema.part(("properties", "b"))
+    assert part is not None
+    assert part.is_valid(1)
+    small = compile_schema({"anyOf": [{"pattern": "a{1,100}"}, {"pattern": "b"}]})
+    budget = ListingBudget()
+    parts = [small.part(("anyOf", 0), budget) for _ in range(2_000)]
+    assert parts[0] is not None
+    assert parts[-1] is None
+
+
+DEFAULTS: JsonObject = {
+    "type": "object",
+    "default": {},
+    "properties": {
+        "unit": {"enum": ["s", "ms"], "default": "N/A"},
+        "year": {"type": "integer", "default": "dontcare"},
+        "date": {"type": "string", "default": None},
+        "list": {"type": "array", "items": {"type": "integer"}, "default": ["all"]},
+        "one": {"type": "boolean", "default": 1},
+        "ref": {"$ref": "#/$defs/color", "default": "any"},
+        "city": {"type": "string"},
+    },
+    "$defs": {"color": {"enum": ["red", "green"]}},
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_valid"),
+    [
+        ("unit", "N/A", True),
+        ("unit", "N/a", False),
+        ("year", "dontcare", True),
+        ("year", "2019", False),
+        ("date", None, True),
+        ("list", ["all"], True),
+        ("list", ["all", 1], False),
+        ("one", 1, True),
+        ("one", 2, False),
+        ("ref", "any", True),
+        ("ref", "blue", False),
+        ("city", None, False),
+    ],
+)
+def test_a_declared_default_is_valid(*, name: str, value: JsonValue, is_valid: bool) -> None:
+    schema = compile_schema(DEFAULTS)
+    arguments: JsonObject = {"city": "Paris", name: value}
+    assert schema.is_valid(arguments) == is_valid
+    assert any(schema.errors(arguments)) != is_valid
+    part = schema.part(("properties", name))
+    assert part is not None
+    assert part.is_valid(value) == is_valid
+
+
+def test_a_default_of_all_arguments_is_not_what_a_call_may_leave_out() -> None:
+    schema = compile_schema(DEFAULTS)
+    assert not schema.is_valid({})
+    assert not schema.is_valid({"unit": "N/A"})
+    assert not schema.is_valid({"unit": "N/A", "year": "x", "city": "Paris"})
+
+
+def test_a_schema_that_is_too_large_to_follow_has_no_defaults() -> None:
+    branches: JsonObject = {str(number): {"type": "integer"} for number in range(20_001)}
+    schema = compile_schema({"properties": branches | {"a": {"type": "string", "default": 1}}})
+    assert not schema.is_valid({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "is_valid"),
+    [(["a", "b"], True), ([], True), (["a", "c"], False), ("a", False), (["a", 1], False)],
+)
+def test_options_of_an_array_that_are_no_arrays_are_those_of_its_items(
+    *, value: JsonValue, is_valid: bool
+) -> None:
+    items: JsonObject = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b", 1]}
+    assert compile_schema({"properties": {"x": items}}).is_valid({"x": value}) == is_valid
+    assert not compile_schema({**items, "enum": ["a", ["b"]]}).is_valid(["a"])
+
+
+def test_text_beyond_ascii_is_matched_as_well() -> None:
+    schema = compile_schema({"items": {"pattern": "^ä$"}, "properties": {"ä": {"pattern": "^ä$"}}})
+    assert schema.is_valid(["ä", 2**70])
+    assert schema.is_valid({"ä": "ä", "b": [2**70]})
+    assert not schema.is_valid(["b", 2**70])
+
+
+def test_a_default_may_violate_its_own_pattern() -> None:
+    items: JsonObject = {"properties": {"a": {"pattern": "^x$", "default": "none"}}}
+    assert compile_schema(items).is_valid({"a": "none"})
+    assert not compile_schema(items).is_valid({"a": "y"})
+
+
+def test_a_pattern_that_fails_for_many_items_is_found_in_each() -> None:
     items = compile_schema({"items": {"pattern": "^a"}})
     assert items.is_valid(["a"] * 20_000)
     assert not items.is_valid(["b"] * 20_000)

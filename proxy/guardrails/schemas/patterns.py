@@ -1,0 +1,216 @@
+"""The cost of a regular expression, estimated from its text before an engine compiles it.
+
+The estimate is linear in the text and compiles nothing. It reads a pattern as a sequence of atoms,
+groups and repeats: `(a{1,50}){1,40}` has 40 copies of 50 copies of one atom, because an engine
+without backtracking writes a counted repeat out. The text alone therefore says how much memory the
+program takes and how many of its states are active for each character of a value.
+"""
+
+# An estimate may be too high but must not be too low. So a construct that other engines read
+# differently is refused (`(?#`, the flag `x`), and what this scanner does not know counts as
+# a pattern that needs backtracking. The engine gets a limit of its own, derived from the estimate,
+# in case the scanner is wrong (`size_limit` in `schema.py`).
+
+import re
+from dataclasses import dataclass, field
+
+# Sizes are multiples of 32 bytes, the size of one literal; measured with regex-automata 0.4 by
+# searching for the smallest `size_limit` that compiles 10 and 20 copies.
+BYTES_A_UNIT = 32
+# The engine around a program, which even `^a` needs: 16 to 23 KiB. A pattern that backtracks has
+# engines for its atoms as well, of 4 KiB each.
+_ENGINE, _FURTHER_ENGINE = 512, 128
+_RANGE = 1  # an ASCII range or character in a class
+_WIDE = 10  # a character beyond ASCII; `[\u00a1-\uffff]` takes 19 as UTF-8 bytes
+_NEGATED = 70  # `.`, `[^a]` and `\S`: all of Unicode, as UTF-8 bytes
+_PROPERTY = 1_600  # `\p{L}` has 650 ranges
+_CLASSES = {"d": 3, "w": 3, "s": 25, "D": 40, "W": 40, "S": _NEGATED}
+# With lookarounds or backreferences `\d` and `\w` are not translated to ASCII classes.
+_UNTRANSLATED = {"d": 160, "D": 400, "w": _PROPERTY, "W": _PROPERTY}
+_ANY_CASE = 8  # `k` also matches the Kelvin sign
+_REPEAT = 3
+_GROUP = 2
+_BRANCH = 2
+# Each class such as `\d` outside brackets makes jsonschema-rs parse and copy the whole pattern
+# again (0.4 ns for each character of it): 8 kB of `\d` took 12 s. Lengths of the translations:
+_TRANSLATED = {"d": 6, "D": 7, "w": 13, "W": 14, "s": 120, "S": 121}
+_CHARACTERS_A_UNIT = 4
+
+_ENOUGH = 10**9
+_DIGITS = 9  # of the count of a repeat; one with more is beyond every bound
+
+_TOKEN = re.compile(
+    r"""
+      \(\?(?P<bare>[a-zA-Z-]+)\)
+    | (?P<open>\((?:\?(?:P?<(?![=!])[^>]*>|(?P<flags>[a-zA-Z-]*):|(?P<look><?[=!]|>))|(?![?*])))
+    | (?P<close>\))
+    | \\(?P<escape>[pPxuU]\{[^{}]*\}|c[A-Za-z]|.)
+    | (?P<set>\[\^?\]?(?:\\.|[^\\\]])*\])
+    | (?P<repeat>[*+?]|\{\s*(?P<least>[0-9]*)\s*(?P<range>,\s*(?P<most>[0-9]*)\s*)?\})
+      (?P<mode>[?+]?)
+    | (?P<branch>\|)
+    | (?P<other>[^\\\[(])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SET_ITEM = re.compile(r"\\(?P<escape>[pPxuU]\{[^{}]*\}|c[A-Za-z]|.)|(?P<other>.)", re.DOTALL)
+_KNOWN_FLAGS = frozenset("imsuU-")
+_KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
+
+
+class UnreadablePattern(ValueError):
+    """A pattern whose size cannot be estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternCost:
+    """What a pattern costs: `size` is memory in units, `states` are visited for each character.
+
+    One that `backtracks` is tried from several positions, each time with all its states.
+    """
+
+    size: int
+    states: int
+    backtracks: bool = False
+
+    @property
+    def memory_limit(self) -> int:
+        """The memory for the compiled program in bytes, with room for a rough estimate."""
+        return 2 * BYTES_A_UNIT * self.size
+
+
+def estimate(pattern: str) -> PatternCost:
+    """Estimate the cost of a pattern; raises UnreadablePattern."""
+    cost = _Scan().read(pattern)
+    return _Scan(backtracks=True).read(pattern) if cost.backtracks else cost
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The sizes and states of atoms in sequence; `last_` is what a repeat applies to."""
+
+    size: int = 0
+    states: int = 0
+    last_size: int = 0
+    last_states: int = 0
+
+    def add(self, size: int, states: int) -> None:
+        self.size = min(self.size + size, _ENOUGH)
+        self.states = min(self.states + states, _ENOUGH)
+        self.last_size, self.last_states = size, states
+
+    def repeat(self, copies: int) -> None:
+        size = min((self.last_size + _REPEAT) * copies, _ENOUGH)
+        states = min((self.last_states + 1) * copies, _ENOUGH)
+        self.size -= self.last_size
+        self.states -= self.last_states
+        self.add(size, states)
+
+
+@dataclass(slots=True)
+class _Scan:
+    backtracks: bool = False
+    is_any_case: bool = False
+    engines: int = 0
+    classes: int = 0  # outside brackets
+    length: int = 0  # of the translated pattern
+    groups: list[_Sum] = field(default_factory=lambda: [_Sum()])
+
+    def read(self, pattern: str) -> PatternCost:
+        position = 0
+        while position < len(pattern):
+            token = _TOKEN.match(pattern, position)
+            if token is None:
+                raise UnreadablePattern("it is not a regular expression, or has unusual syntax")
+            self._take(token)
+            position = token.end()
+        if len(self.groups) > 1:
+            raise UnreadablePattern("it has an unclosed group")
+        (whole,) = self.groups
+        size = whole.size * (_ANY_CASE if self.is_any_case else 1)
+        if self.backtracks:
+            size += self.engines * _FURTHER_ENGINE
+        else:
+            size += self.classes * (len(pattern) + self.length) // _CHARACTERS_A_UNIT
+        return PatternCost(min(size + _ENGINE, _ENOUGH), max(whole.states, 1), self.backtracks)
+
+    def _take(self, token: re.Match[str]) -> None:
+        match token.lastgroup:
+            case "bare":
+                self._set_flags(token["bare"])
+            case "open":
+                self._open(token)
+            case "close":
+                self._close()
+            case "mode":
+                self._repeat(token)
+            case "branch":
+                self.groups[-1].add(_BRANCH, 1)
+            case _:
+                self._add_atom(token)
+
+    def _open(self, token: re.Match[str]) -> None:
+        self.backtracks |= token["look"] is not None
+        self._set_flags(token["flags"] or "")
+        self.engines += 1
+        self.groups.append(_Sum())
+
+    def _set_flags(self, flags: str) -> None:
+        if not _KNOWN_FLAGS.issuperset(flags):
+            raise UnreadablePattern(f"it has the flags {flags!r}")
+        self.is_any_case |= "i" in flags
+
+    def _close(self) -> None:
+        if len(self.groups) == 1:
+            raise UnreadablePattern("it closes a group that is not open")
+        group = self.groups.pop()
+        self.groups[-1].add(group.size + _GROUP, group.states + 1)
+
+    def _repeat(self, token: re.Match[str]) -> None:
+        least, most = token["least"] or "", token["most"] or ""
+        if token["repeat"].startswith("{") and not (least or most):  # `{}` and `{,}` are text
+            self.groups[-1].add(len(token[0]), len(token[0]))
+            return
+        self.backtracks |= token["mode"] == "+"  # possessive
+        if len(least) > _DIGITS or len(most) > _DIGITS:
+            raise UnreadablePattern("it repeats something too often")
+        is_open = token["range"] is not None and not most
+        self.groups[-1].repeat(max(int(least or 0) + is_open, int(most or 0), 1))
+
+    def _add_atom(self, token: re.Match[str]) -> None:
+        self.engines += 1
+        if (escape := token["escape"]) is not None:
+            name = escape[0]
+            self.backtracks |= name.isalnum() and name not in _KNOWN_ESCAPES
+            self.classes += name in _TRANSLATED or name == "c"
+            self.length += _TRANSLATED.get(name, 0)
+            self.groups[-1].add(self._size_of_escape(escape), 2)
+        elif (written := token["set"]) is not None:
+            self.groups[-1].add(self._size_of_set(written), 2)
+        elif token[0] == ".":
+            self.groups[-1].add(_NEGATED, 2)
+        else:
+            self.groups[-1].add(_size_of(token[0]), 1)
+
+    def _size_of_escape(self, escape: str) -> int:
+        name = escape[0]
+        if self.backtracks and name in _UNTRANSLATED:
+            return _UNTRANSLATED[name]
+        if name in "pP":
+            return _PROPERTY
+        return _CLASSES.get(name) or (_WIDE if name in "xuU" else _size_of(name))
+
+    def _size_of_set(self, written: str) -> int:
+        size = _NEGATED if written.startswith("[^") else _RANGE
+        for item in _SET_ITEM.finditer(written, 1, len(written) - 1):
+            escape = item["escape"]
+            size += self._size_of_escape(escape) if escape else _size_in_set(item["other"])
+        return size
+
+
+def _size_of(character: str) -> int:
+    return 2 * len(character.encode("utf-8", "surrogatepass"))
+
+
+def _size_in_set(character: str) -> int:
+    return _RANGE if character.isascii() else _WIDE
