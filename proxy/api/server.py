@@ -95,7 +95,9 @@ async def open_server(
     """
     listening, *also = sockets
     own = settings.server
-    limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
+    limits = ConnectionLimits(
+        own.header_seconds, own.max_connections, own.stall_seconds, own.body_seconds
+    )
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
         address = address_at(sockets, found.services.name)
