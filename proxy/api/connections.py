@@ -35,6 +35,7 @@ _KIND = "invalid_request_error"
 _HEAD_TOO_LARGE = Problem(
     400, _KIND, f"The head has more than {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines."
 )
+_QUIET_SECONDS = 5.0  # nothing is on its way any more, as nginx has it (lingering_timeout)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -259,6 +260,7 @@ class GuardedConnection(HttpToolsProtocol):
         seconds = self.limits.head_seconds
         problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
         self._refuse(Problem(408, _KIND, problem, "request_timeout"))
+        self.transport.close()  # nothing is on its way, so there is nothing to drain
 
     def _refuse(self, problem: Problem) -> None:
         """End reading, and send an error in place of the response to what was being read."""
@@ -296,7 +298,20 @@ class GuardedConnection(HttpToolsProtocol):
         self.transport.write_eof()
         self.flow.is_held = False
         self.flow.resume_reading()
-        self._deadline = self.loop.call_later(self.limits.drain_seconds, self.transport.abort)
+        self._drain_until(self.loop.time() + self.limits.drain_seconds)
+
+    def _drain_until(self, end: float) -> None:
+        """Drop what comes, and stop when nothing comes any more, or at the `end`."""
+        before = self._dropped
+
+        def check() -> None:
+            if self._dropped == before or self.loop.time() >= end:
+                self.transport.abort()
+            else:
+                self._drain_until(end)
+
+        seconds = min(_QUIET_SECONDS, self.limits.drain_seconds)
+        self._deadline = self.loop.call_later(seconds, check)
 
     def _drop(self, size: int) -> None:
         self._dropped += size

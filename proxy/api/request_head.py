@@ -53,7 +53,7 @@ def _check_coding(headers: Headers, version: str) -> None:
     lists = (value for name, value in headers if name == _CODING)
     codings = [coding.strip().lower() for value in lists for coding in value.split(b",")]
     if version == "1.0":  # RFC 9112, 6.1: such a message is to be treated as wrongly framed
-        raise _refused(400, "HTTP/1.0 has no Transfer-Encoding; send Content-Length instead.")
+        raise _refused(400, "Transfer-Encoding requires HTTP 1.1; send Content-Length instead.")
     if codings == [b"chunked"]:
         return
     if codings[-1] != b"chunked" or codings.count(b"chunked") > 1 or b"" in codings:

@@ -39,7 +39,7 @@ def test_any_other_coding_is_refused(values: list[bytes], status: int) -> None:
 
 
 def test_http_1_0_has_no_codings() -> None:
-    with pytest.raises(RequestRefused, match=r"HTTP/1\.0"):
+    with pytest.raises(RequestRefused, match=r"requires HTTP 1\.1"):
         check_head(b"/", coded(b"chunked"), "1.0")
 
 
