@@ -8,6 +8,9 @@ KIB, MIB = 2**10, 2**20
 # client
 HEAD_BYTES = 64 * KIB  # of a request, line and headers
 HEADERS = 200
+FRAMING_BYTES = 1 * MIB  # of chunk heads, extensions and trailers beyond the size of the body
+PIPELINED = 128  # requests of a connection that wait for the response to the first
+DROPPED_BYTES = 64 * MIB  # of a body that arrives after its response
 BODY_BYTES = 32 * MIB  # unless `server.max_body_bytes` says otherwise
 FIELDS = 1_000  # of a request: each is an object of its own on the way, known or not
 # of a request that is processed in a thread, as others would notice: large with many, or huge

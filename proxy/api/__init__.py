@@ -1,12 +1,13 @@
 """The HTTP server: routes, limits, error bodies and streaming. It knows no conversation rules.
 
 `app` puts everything together and `fronts` is the table of languages and paths. A request comes
-through `connections` (dawdling clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their
+through `connections` (slow clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their
 file), which gives it its `client_connection`, and through `idempotency`, behind which
 `shared_answers` asks other replicas. It is answered in `routes/chat`: `request_reader` reads it,
 with the `documents` in it, `answer_source` gives the events of a turn and `tool_run` those of
 several, where tools of the operator run in between; either is brought to the client by
-`streaming`. `errors` says what a failure is.
+`streaming`. `errors` says what a failure is. `connections` has `request_head` check what the parser
+does not, and `half_closed` find out whether a client that has finished sending still reads.
 
 Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
 process and `workers` in several, `event_loop` says how, `assembly`, `observing` and

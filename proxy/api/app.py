@@ -179,6 +179,15 @@ def _add_pages(
     return frozenset((ROOT_PATH, *UI_PATHS))
 
 
+def _priorities(serving: ServerOptions) -> Mapping[str, Priority]:
+    """Return the highest priorities by owner; on an open server any client can claim any name."""
+    if serving.access.keys:
+        return serving.priorities
+    order = [*Priority].index
+    limits = serving.priorities.items()
+    return {name: max(limit, Priority.NORMAL, key=order) for name, limit in limits}
+
+
 def _endpoints(
     services: Services,
     serving: ServerOptions,
@@ -190,7 +199,7 @@ def _endpoints(
     """Return, by path, what makes the endpoint of a POST on its first request."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
-    preparation = RequestPreparation(services, policy, workflows, serving.priorities)
+    preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 

@@ -77,6 +77,11 @@ class Wire:
             cycle.flow.resume_reading()  # which a long body may have paused
 
     def notice_end(self) -> None:
+        """Note that the connection is lost; uvicorn notes it only for the latest request."""
+        cycle = self._cycle()
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self._on_leave is not None:
             self._on_leave()
 

@@ -1,21 +1,42 @@
-"""Connection limits that uvicorn lacks, against slow clients and too many clients.
+"""Connection limits that uvicorn lacks, and responses that are never mixed up (RFC 9112).
 
-uvicorn waits for a request's head for ever, accepts heads of any length, and keeps an answer that
-nobody reads. This module knows nothing of a request's content.
+uvicorn waits for a request's head for ever, accepts heads of any length, keeps an answer that is
+never read, reads a body that no one wants, and answers an invalid request in the middle of the
+response to the one before. This module knows nothing of a request's content.
+
+A connection is in one of these states:
+
+    head      no response is in progress; from the first byte on, the next head has a deadline
+    body      of the request that is read; its framing is bounded, the application has a deadline
+    response  further requests wait in uvicorn's pipeline, up to a bound
+    refused   input is ignored; the error follows after the responses that are in progress
+    draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
+
+To close instead of draining would reset the connection, and the client could lose the response.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import NoReturn, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from proxy import bounds
 from proxy.api.client_connection import WIRE, Wire
 from proxy.api.errors import error_response
+from proxy.api.half_closed import DepartureCheck
+from proxy.api.request_head import RequestRefused, check_head
 from proxy.dialects.front import Problem
 
 _KIND = "invalid_request_error"
+_HEAD_TOO_LARGE = Problem(
+    400, _KIND, f"The head has more than {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines."
+)
+_QUIET_SECONDS = 5.0  # nothing is on its way any more, as nginx has it (lingering_timeout)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,46 +44,103 @@ class ConnectionLimits:
     """How long clients may take, in seconds, and how many connections there may be.
 
     A head has to arrive within `head_seconds`. A client that reads nothing of a waiting answer for
-    `stall_seconds` is disconnected.
+    `stall_seconds` is disconnected. After the last response of a connection what is still on its
+    way is dropped for at most `drain_seconds`.
     """
 
     head_seconds: float = 10.0
     most: int = 2048
     stall_seconds: float = 60.0
+    drain_seconds: float = 30.0
 
 
 DEFAULT_LIMITS = ConnectionLimits()
-
-
-class HeadTooLarge(ValueError):
-    """A head has too many headers, or too long ones."""
 
 
 class GuardedConnection(HttpToolsProtocol):
     """One client's connection; use `limit_connections` to set its limits."""
 
     limits = DEFAULT_LIMITS
+    flow: "_Flow"
     _deadline: asyncio.TimerHandle | None = None
-    _head_size = 0
     _stall: asyncio.TimerHandle | None = None
+    _departure: DepartureCheck | None = None
     _unsent = 0
     _wires: Sequence[Wire] = ()  # of one request, or of more that were sent at once
+    _latest: RequestResponseCycle | None = None  # whose head was the last to be complete
+    _running: "_Cycle | None" = None  # that is answered now, or was before
+    # bytes since the end of the last head or message; up to one read too few, never too many
+    _received = 0
+    _body_size = 0
+    _head_size = 0
+    _head_lines = 0
+    _is_in_head = False
+    _ignores_input = False
+    _is_draining = False
+    _dropped = 0
+    _refusal: Problem | None = None  # sent after the responses that are in progress
+    _cause: Problem | None = None  # why a callback of the parser failed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a client, or refuse it if there are too many."""
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         if len(self.connections) > self.limits.most:
             problem = "Too many connections are open (server.max_connections): try again soon."
-            self._turn_away(Problem(503, "server_error", problem, headers={"retry-after": "5"}))
+            self._write(Problem(503, "server_error", problem, headers={"retry-after": "5"}))
+            self._ignores_input = True
+            transport.close()  # draining would keep it open
         else:
             self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         _stop(self._deadline, self._stall)
+        if self._departure is not None:
+            self._departure.stop()
+            self._departure = None
         super().connection_lost(exc)
         for wire in self._wires:
             wire.notice_end()
         self._wires = ()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ignores_input:
+            self._drop(len(data))
+            return
+        self._received += len(data)
+        super().data_received(data)
+        if not self._ignores_input:
+            self._check_progress()
+
+    def _check_progress(self) -> None:
+        """Bound what is being read, and give a head that is incomplete a deadline."""
+        if self._latest is not None and self._latest.more_body:
+            # chunk heads, chunk extensions and trailers, of which the application sees nothing
+            if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
+                problem = "The chunks of the body are too small, or their extensions too long."
+                self._refuse(Problem(413, _KIND, problem))
+        elif self._received > bounds.HEAD_BYTES:
+            self._refuse(_HEAD_TOO_LARGE)
+        elif self._deadline is None and not self._is_answering:
+            self._expect_head()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override] # as asyncio has it
+        """Keep the connection for a client that has only ended its side after its requests.
+
+        An HTTP/1.0 client cannot be probed (RFC 9110, 15.2), so it counts as gone.
+        """
+        latest = self._latest
+        if latest is None or latest.more_body or not self._is_answering:
+            return None
+        if latest.scope["http_version"] == "1.0":
+            return None
+        if self._is_in_head:
+            self._refuse(Problem(400, _KIND, "The request is incomplete."))
+        else:
+            latest.keep_alive = False
+        self._departure = DepartureCheck(self.transport, self._probe)
+        self._departure.start()
+        return True
 
     def pause_writing(self) -> None:
         """Start to check that the client reads: its buffer is full."""
@@ -76,39 +154,187 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_size = 0
-        self._expect_head()
+        self._head_size = self._head_lines = 0
+        self._is_in_head = True
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         self._grow(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        self._head_lines += 1
         self._grow(len(name) + len(value))
+        if self._is_in_head:
+            super().on_header(name, value)
+        # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
 
     def on_headers_complete(self) -> None:
         """End the head's deadline: bodies have their own."""
-        _stop(self._deadline)
+        try:
+            check_head(self.url, self.headers, self.parser.get_http_version())
+        except RequestRefused as refused:
+            self._fail(refused.problem)
+        if len(self.pipeline) >= bounds.PIPELINED:
+            problem = f"At most {bounds.PIPELINED} requests may wait on one connection."
+            self._fail(Problem(429, "rate_limit_error", problem))
         super().on_headers_complete()
+        _stop(self._deadline)
+        self._deadline = None
+        self._is_in_head = False
+        self._received = self._body_size = 0
+        if self.pipeline:
+            self.flow.is_held = True
         if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
+            self._latest = self.cycle
             wire = Wire(self.cycle)
             self._wires = [*(one for one in self._wires if not one.is_over), wire]
             self.scope["extensions"] = {WIRE: {"wire": wire}}
 
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._received = 0
+
+    def on_response_complete(self) -> None:
+        """Start the next request, or end the connection if more of it cannot be read.
+
+        The response may still wait in a cork, so nothing is written before the next iteration.
+        """
+        running = self._running
+        if (
+            running is not None and running.is_last
+        ):  # RFC 9112, 9.6: what follows after "close" must not be processed
+            self._ignores_input = True
+            self._refusal = None
+            self.pipeline.clear()
+        if self._refusal is None and len(self.pipeline) <= 1:
+            self.flow.is_held = False
+        super().on_response_complete()
+        if self._running is not running or self.transport.is_closing():
+            return
+        if self._ignores_input:
+            self.loop.call_soon(self._finish)
+        elif self._is_in_head:
+            self._expect_head()
+
+    def shutdown(self) -> None:
+        if self._is_draining:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def send_400_response(self, msg: str) -> None:
         """Refuse invalid HTTP and request smuggling with the usual error body."""
-        most = f"{bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines"
-        self._turn_away(Problem(400, _KIND, f"{msg} Or its head has more than {most}."))
+        self._refuse(self._cause or Problem(400, _KIND, msg))
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        cycle.__class__ = _Cycle  # uvicorn makes it where no subclass can replace it
+        self._running = cast("_Cycle", cycle)
+        super()._start_asgi_task(cycle, app)
 
     def _grow(self, size: int) -> None:
         self._head_size += size
-        if self._head_size > bounds.HEAD_BYTES or len(self.headers) > bounds.HEADERS:
-            raise HeadTooLarge  # which the parser passes on as an invalid request
+        if self._head_size > bounds.HEAD_BYTES or self._head_lines > bounds.HEADERS:
+            self._fail(_HEAD_TOO_LARGE)
+
+    def _fail(self, problem: Problem) -> NoReturn:
+        """Stop the parser; uvicorn then calls `send_400_response`."""
+        self._cause = problem
+        raise RequestRefused(problem)
 
     def _expect_head(self) -> None:
-        _stop(self._deadline)
+        self._unset_keepalive_if_required()
         self._deadline = self.loop.call_later(self.limits.head_seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._running is not None and not self._is_in_head:
+            self.transport.close()  # only line breaks after a response: no request to respond to
+            return
+        seconds = self.limits.head_seconds
+        problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
+        self._refuse(Problem(408, _KIND, problem, "request_timeout"))
+        self.transport.close()  # nothing is on its way, so there is nothing to drain
+
+    def _refuse(self, problem: Problem) -> None:
+        """End reading, and send an error in place of the response to what was being read."""
+        self._ignores_input = True
+        self._refusal = problem
+        _stop(self._deadline)
+        cycle = self._latest
+        if cycle is not None and cycle.more_body and not self._is_in_head:
+            # the body is invalid; its request may be waiting, or be running
+            if cycle is self._running:
+                self._running = None
+                for wire in self._wires:
+                    wire.notice_end()
+            else:
+                self.pipeline.popleft()
+            if cycle.response_started:
+                self._refusal = None
+        if self._is_answering:
+            self.flow.is_held = True
+            self.flow.pause_reading()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Send the error that is due, and drop what is still on its way."""
+        if self.transport.is_closing() or self._is_draining:
+            return
+        if self._refusal is not None:
+            self._write(self._refusal)
+        self._unset_keepalive_if_required()
+        self._is_draining = True
+        if self._departure is not None or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.flow.is_held = False
+        self.flow.resume_reading()
+        self._drain_until(self.loop.time() + self.limits.drain_seconds)
+
+    def _drain_until(self, end: float) -> None:
+        """Drop what comes, and stop when nothing comes any more, or at the `end`."""
+        before = self._dropped
+
+        def check() -> None:
+            if self._dropped == before or self.loop.time() >= end:
+                self.transport.abort()
+            else:
+                self._drain_until(end)
+
+        seconds = min(_QUIET_SECONDS, self.limits.drain_seconds)
+        self._deadline = self.loop.call_later(seconds, check)
+
+    def _drop(self, size: int) -> None:
+        self._dropped += size
+        if self._dropped > bounds.DROPPED_BYTES and self._is_draining:
+            self.transport.abort()
+
+    def _write(self, problem: Problem) -> None:
+        answer = error_response(problem, {})
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(
+            b"HTTP/1.1 %d \r\n%s\r\n%s" % (problem.status, lines, bytes(answer.body))
+        )
+
+    def _probe(self) -> None:
+        """Send what a client that waits for a response ignores."""
+        cycle = self._running
+        if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
+            return  # corked: part of a response is about to be written
+        if not cycle.response_started:
+            self.transport.write(_CONTINUE)  # RFC 9110, 15.2: clients skip interim responses
+        else:
+            cycle.pad_chunk()
 
     def _look_again(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
@@ -121,22 +347,44 @@ class GuardedConnection(HttpToolsProtocol):
         else:
             self.transport.abort()  # closing would wait until it has read the rest
 
-    def _give_up(self) -> None:
-        seconds = self.limits.head_seconds
-        problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
-        self._turn_away(Problem(408, _KIND, problem, "request_timeout"))
 
-    def _turn_away(self, problem: Problem) -> None:
-        _stop(self._deadline)
-        if self.transport.is_closing():
-            return
-        answer = error_response(problem, {})
-        headers = [*answer.raw_headers, (b"connection", b"close")]
-        lines = b"".join(b"%s: %s\r\n" % header for header in headers)
-        self.transport.write(
-            b"HTTP/1.1 %d \r\n%s\r\n%s" % (problem.status, lines, bytes(answer.body))
-        )
-        self.transport.close()
+class _Cycle(RequestResponseCycle):
+    """A request and its response; if its body is not read, it is the last of its connection."""
+
+    is_last = False
+    _is_padded = False
+
+    # not a coroutine function itself, which would cost each part of a stream another coroutine
+    def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
+        if self.more_body and not self.response_started:
+            return self._begin_last(message)
+        return super().send(message)
+
+    def pad_chunk(self) -> None:
+        """Send the first digit of the next chunk's size, a leading zero (RFC 9112, 7.1).
+
+        Only once, because Go reads no more than 16 digits.
+        """
+        if self.chunked_encoding and self.scope["method"] != "HEAD" and not self._is_padded:
+            self._is_padded = True
+            self.transport.write(b"0")
+
+    async def _begin_last(self, message: ASGISendEvent) -> None:
+        """Start a response before the body has arrived, which says that it is the last."""
+        self.is_last = True
+        self.keep_alive = False
+        await super().send(message)
+        self.keep_alive = True  # uvicorn would close at once, and reset what is on its way
+
+
+class _Flow(FlowControl):
+    """Flow control that reads nothing while it `is_held`, even for who waits for a disconnect."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        if not self.is_held:
+            super().resume_reading()
 
 
 def _stop(*timers: asyncio.TimerHandle | None) -> None:

@@ -126,6 +126,8 @@ def _run_low_priority(work: Callable[[], None]) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             work()
+        except OSError as error:  # as when too many files are open; a request tries again
+            logger.warning("Warming up failed (%s); if that is a limit, raise it: ulimit -n", error)
         finally:
             sys.setswitchinterval(before)
 

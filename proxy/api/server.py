@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
@@ -24,7 +25,9 @@ from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
 from proxy.settings.sections import Server as ServerSettings
-from proxy.systems import handle_signals
+from proxy.systems import handle_signals, open_file_limit
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
@@ -32,6 +35,8 @@ _CUT_OFF_SECONDS = 2.0  # for telling clients that the server stops
 # longer than clients keep a connection (httpx 5 s, aiohttp 15 s): one that is closed at
 # the moment in which it is used again is an error that no client can tell from a crash
 KEEP_ALIVE_SECONDS = 75
+OWN_FILES = 32  # open files that are kept for backends, settings and modules
+_FEW_FILES = 256
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -95,7 +100,8 @@ async def open_server(
     """
     listening, *also = sockets
     own = settings.server
-    limits = ConnectionLimits(own.header_seconds, own.max_connections, own.stall_seconds)
+    most = limit_to_files(own.max_connections)
+    limits = ConnectionLimits(own.header_seconds, most, own.stall_seconds, own.body_seconds)
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
     async with opening as found:
         address = address_at(sockets, found.services.name)
@@ -107,9 +113,30 @@ async def open_server(
                 yield server, address
 
 
+def limit_to_files(connections: int) -> int:
+    """Return how many connections leave room for Temper's own files; may be less than one."""
+    files = open_file_limit()
+    return connections if files < 0 else min(connections, files - OWN_FILES)
+
+
+def _check_files(connections: int) -> None:
+    """Warn if few files may be open; raises `InvalidConfiguration` if too few."""
+    files, most = open_file_limit(), limit_to_files(connections)
+    advice = f"ulimit -n {connections + 2 * OWN_FILES}, or LimitNOFILE of systemd"
+    if most < 1:
+        problem = f"only {files} files may be open, and Temper needs more ({advice})"
+        raise InvalidConfiguration("server.max_connections", problem)
+    if most < connections and files < _FEW_FILES:
+        problem = (
+            "Only %d files may be open, so at most %d connections are accepted; allow more: %s"
+        )
+        logger.warning(problem, files, most, advice)
+
+
 @contextmanager
 def open_sockets(own: ServerSettings) -> Generator[list[socket.socket]]:
     """Open the listening sockets, that for Ollama's clients last; raises `InvalidConfiguration`."""
+    _check_files(own.max_connections)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(contextlib.closing(listen(own.host, own.port)))]
         if own.ollama_port:

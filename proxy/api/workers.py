@@ -3,6 +3,10 @@
 Each worker is a complete Temper without the model's server, which belongs to the parent. Workers
 share only their counters. The parent starts them, replaces one that dies, passes signals on, and
 ends when all have ended. A worker ends when its parent is gone.
+
+A worker reports when it serves. One that dies before that failed to start: the server ends only
+when none of its workers can be started. One that dies later is replaced, at once the first time and
+after a growing delay if it goes on dying; the others serve on.
 """
 
 import asyncio
@@ -42,15 +46,18 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# the end of a pipe through which workers are told of the server that they share
-News: TypeAlias = "Connection[ServerStatus, ServerStatus]"
+# The ends of a pipe: the parent sends the state of the server that workers share, and a worker
+# sends one message when it serves.
+ParentLink: TypeAlias = "Connection[ServerStatus, bool]"
+WorkerLink: TypeAlias = "Connection[bool, ServerStatus]"
 
 logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
 _APART = "%d workers serve, each with its own queue, slots and memory of idempotency keys"
-_SOON = 30.0  # seconds; a worker that dies sooner failed to start; importing can take 8 s
-_MOST_FAILURES = 3  # in a row
+MOST_FAILED_STARTS = 3  # in a row
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that goes on dying is replaced
+STEADY_SECONDS = 60.0  # after so long the earlier deaths of a worker no longer count
 _PATIENCE = 5.0  # seconds beyond the grace that a worker gives its own requests
 
 
@@ -89,6 +96,34 @@ async def run_workers(
                 await crew.work()
 
 
+class WorkerRestarts:
+    """When workers that died are started again. Workers are numbered from 1."""
+
+    def __init__(self, count: int) -> None:
+        self._deaths = dict.fromkeys(range(1, count + 1), 0)
+        self._failed_starts = dict.fromkeys(self._deaths, 0)
+
+    def forget(self, number: int) -> None:
+        """Count nothing that happened before: the worker was replaced on purpose."""
+        self._deaths[number] = self._failed_starts[number] = 0
+
+    def delay_after(self, number: int, served: float | None) -> float | None:
+        """Return the delay before the next start, in seconds.
+
+        The worker died after it had `served` for so many seconds, None if it never did. Returns
+        None if all workers have failed to start too often.
+        """
+        if served is not None:
+            self._failed_starts[number] = 0
+        else:
+            self._failed_starts[number] += 1
+            if min(self._failed_starts.values()) >= MOST_FAILED_STARTS:
+                return None
+        is_steady = served is not None and served >= STEADY_SECONDS
+        deaths = self._deaths[number] = 1 if is_steady else self._deaths[number] + 1
+        return min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(deaths - 2, 10)) if deaths > 1 else 0.0
+
+
 @dataclass(slots=True)
 class _Crew:
     """The workers and the task that supervises them; they share counters in a folder."""
@@ -97,15 +132,20 @@ class _Crew:
     sockets: list[socket.socket]
     counts: str
     _wanted: set[SpawnProcess] = field(default_factory=set)
-    _news: set[News] = field(default_factory=set)
+    _ready_since: dict[SpawnProcess, float] = field(default_factory=dict)
+    _links: set[ParentLink] = field(default_factory=set)
+    _restarts: "WorkerRestarts" = field(init=False)
     _status: ServerStatus = field(default_factory=ServerStatus)
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._restarts = WorkerRestarts(self.settings.server.workers)
 
     def tell(self, status: ServerStatus) -> None:
         """Tell all workers the state of the server that they share."""
         self._status = replace(status, log=())
-        for worker in self._news:
-            self._tell_one(worker)
+        for link in self._links:
+            self._send_status(link)
 
     def replace(self, settings: Settings) -> None:
         """Apply new settings: replace every worker after it has finished its requests."""
@@ -126,46 +166,60 @@ class _Crew:
             raise failures.exceptions[0] from None
 
     async def _keep_going(self, place: WorkerPlace) -> None:
-        failures = 0
         while not self._is_over.is_set():
-            begun = asyncio.get_running_loop().time()
             with self._start_worker(place) as worker:
                 self._wanted.add(worker)
                 await self._until_over(worker)
             if self._is_over.is_set():
                 return
-            if worker not in self._wanted:
-                failures = 0
+            ready_since = self._ready_since.pop(worker, None)
+            if worker not in self._wanted:  # it was replaced because the settings changed
+                self._restarts.forget(place.number)
                 continue
             self._wanted.discard(worker)
-            is_early = asyncio.get_running_loop().time() - begun < _SOON
-            failures = failures + 1 if is_early else 1
-            if failures == _MOST_FAILURES:
+            now = asyncio.get_running_loop().time()
+            served = None if ready_since is None else now - ready_since
+            delay = self._restarts.delay_after(place.number, served)
+            if delay is None:
                 self._is_over.set()
-                raise ExitedUnexpectedly(_NAME, f"ended {failures} times, with {worker.exitcode}")
-            logger.warning("%s ended with %s and is replaced", _NAME, worker.exitcode)
+                problem = f"ended {MOST_FAILED_STARTS} times before it served, with"
+                raise ExitedUnexpectedly(_NAME, f"{problem} {worker.exitcode}")
+            logger.warning(
+                "%s exited with %s; starting it again in %g s", _NAME, worker.exitcode, delay
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), delay)
 
     @contextlib.contextmanager
     def _start_worker(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
         """Start a worker, which gets the server's state while the block runs."""
-        context = multiprocessing.get_context("spawn")
-        ends: tuple[News, News] = context.Pipe(duplex=False)
-        hearing, telling = ends
-        arguments = (self.settings, self.sockets, hearing, place)
+        context, loop = multiprocessing.get_context("spawn"), asyncio.get_running_loop()
+        ends: tuple[ParentLink, WorkerLink] = context.Pipe()
+        link, link_of_worker = ends
+        arguments = (self.settings, self.sockets, link_of_worker, place)
         worker = context.Process(target=_work, args=arguments, daemon=True)
-        with telling:
-            with hearing:
+
+        def note_readiness() -> None:
+            loop.remove_reader(link.fileno())
+            with contextlib.suppress(EOFError, OSError):  # it has just died
+                link.recv()
+                self._ready_since[worker] = loop.time()
+
+        with link:
+            with link_of_worker:
                 worker.start()
-            self._tell_one(telling)
-            self._news.add(telling)
+            self._send_status(link)
+            self._links.add(link)
+            loop.add_reader(link.fileno(), note_readiness)
             try:
                 yield worker
             finally:
-                self._news.discard(telling)
+                loop.remove_reader(link.fileno())
+                self._links.discard(link)
 
-    def _tell_one(self, worker: News) -> None:
-        with contextlib.suppress(OSError):  # it has just died
-            worker.send(self._status)
+    def _send_status(self, link: ParentLink) -> None:
+        with contextlib.suppress(OSError):  # the worker has just died
+            link.send(self._status)
 
     async def _until_over(self, worker: SpawnProcess) -> None:
         """Wait for the end of a worker; after the signal only for a limited time."""
@@ -187,17 +241,19 @@ class _Crew:
             forget_process(worker.pid or 0, self.counts)
 
 
-def _work(settings: Settings, sockets: list[socket.socket], news: News, place: WorkerPlace) -> None:
+def _work(
+    settings: Settings, sockets: list[socket.socket], link: WorkerLink, place: WorkerPlace
+) -> None:
     """Run as a worker; the parent handles SIGHUP."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, sockets, news, place))
+        runner.run(_serve_until_orphaned(settings, sockets, link, place))
 
 
 async def _serve_until_orphaned(
-    settings: Settings, sockets: list[socket.socket], news: News, place: WorkerPlace
+    settings: Settings, sockets: list[socket.socket], link: WorkerLink, place: WorkerPlace
 ) -> None:
     loop = asyncio.get_running_loop()
     parent = multiprocessing.parent_process()
@@ -207,11 +263,13 @@ async def _serve_until_orphaned(
 
     def hear() -> None:
         try:
-            remote.note(news.recv())
+            remote.note(link.recv())
         except EOFError:  # the parent is gone, and this worker ends too
-            loop.remove_reader(news.fileno())
+            loop.remove_reader(link.fileno())
 
-    loop.add_reader(news.fileno(), hear)
+    loop.add_reader(link.fileno(), hear)
     async with open_server(sockets, settings, worker=Worker(remote, place)) as (server, _address):
         settle()
+        with contextlib.suppress(OSError):  # the parent is gone, and this worker ends too
+            link.send(True)  # noqa: FBT003 - a message
         await asyncio.shield(server)

@@ -1,13 +1,15 @@
 """Limits concurrent requests to the backend's slots; waiting clients take turns by key.
 
 A backend with more requests than slots serves them in order of arrival, so one client with fifty
-requests would block all others. The queue is bounded, so that late requests fail at once.
+requests would block all others. The queue is bounded, so that late requests fail at once. When it
+is full, a request of a key with few of them displaces the newest of the key with the most, so that
+no key can fill it for the others.
 """
 
 import asyncio
 import math
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,12 +32,16 @@ class Priority(Enum):
 
 
 class SlotRequest(msgspec.Struct, eq=False):
-    """A request in the line, with a `number` of its own; `is_served` says that it is its turn."""
+    """A request in the line, with a `number` of its own.
+
+    `is_served` says that it is its turn, `is_displaced` that another key has taken its place.
+    """
 
     key: str
     priority: Priority = Priority.NORMAL
     number: int = 0
     is_served: bool = False
+    is_displaced: bool = False
 
 
 _Turns: TypeAlias = OrderedDict[str, deque[SlotRequest]]  # by the key of those who wait
@@ -71,18 +77,37 @@ class WaitingLine:
         elif self._waiting_before(priority) >= self._most_waiting:
             return None
         else:
-            self._lines[priority].setdefault(key, deque()).append(place)
+            self._append(place)
         return place
+
+    def displace(
+        self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
+    ) -> tuple[SlotRequest, SlotRequest] | None:
+        """Take a place in a full line; return it, and the request that has to go.
+
+        That is the newest request of the key with the most that wait. None if `key` would then have
+        as many itself. Background work displaces nothing but other background work.
+        """
+        lowest = [*Priority].index(priority)
+        bounded = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
+        counts = Counter[str]()
+        for each in bounded:
+            counts.update({owner: len(line) for owner, line in self._lines[each].items()})
+        heaviest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))
+        if most <= counts[key] + 1:
+            return None
+        lines = (self._lines[each].get(heaviest) for each in reversed(bounded))
+        newest = next(line[-1] for line in lines if line)
+        self._remove(newest)
+        newest.is_displaced = True
+        return self._append(SlotRequest(key, priority, number)), newest
 
     def leave(self, place: SlotRequest) -> list[SlotRequest]:
         """Give a place back, served or not; return the places whose turn it is now."""
         if place.is_served:
             self.served -= 1
-        else:
-            line = self._lines[place.priority][place.key]
-            line.remove(place)
-            if not line:
-                del self._lines[place.priority][place.key]
+        elif not place.is_displaced:
+            self._remove(place)
         return self._advance()
 
     def resize(self, capacity: int | None) -> list[SlotRequest]:
@@ -114,6 +139,16 @@ class WaitingLine:
             called.append(_take_next(self._lines, self._passed_over))
             self._serve(called[-1])
         return called
+
+    def _append(self, place: SlotRequest) -> SlotRequest:
+        self._lines[place.priority].setdefault(place.key, deque()).append(place)
+        return place
+
+    def _remove(self, place: SlotRequest) -> None:
+        line = self._lines[place.priority][place.key]
+        line.remove(place)
+        if not line:
+            del self._lines[place.priority][place.key]
 
     def _waiting_before(self, priority: Priority) -> int:
         """Count those of the same or a higher priority."""
@@ -168,9 +203,11 @@ class Admission:
         """Wait for a slot; raises `QueueFull`."""
         place = self.line.join(key, priority, number)
         if place is None:
-            rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
-            seconds = max(1, math.ceil(rounds * self._usual_seconds))
-            raise QueueFull(self.line.waiting, min(60, seconds))
+            exchange = self.line.displace(key, priority, number)
+            if exchange is None:
+                raise self._full()
+            place, displaced = exchange
+            self._call([displaced])
         if not place.is_served:
             turn = self._turns[place] = asyncio.Event()
             try:
@@ -180,6 +217,8 @@ class Admission:
                 raise
             finally:
                 self._turns.pop(place, None)
+        if place.is_displaced:
+            raise self._full()
         return place
 
     def leave(self, place: SlotRequest, seconds: float | None = None) -> None:
@@ -187,6 +226,11 @@ class Admission:
         if seconds is not None:
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._call(self.line.leave(place))
+
+    def _full(self) -> QueueFull:
+        rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
+        seconds = max(1, math.ceil(rounds * self._usual_seconds))
+        return QueueFull(self.line.waiting, min(60, seconds))
 
     def _call(self, places: list[SlotRequest]) -> None:
         for place in places:

@@ -43,6 +43,8 @@ _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
+# members by which a client would order requests in the engine (vLLM) or choose a slot (llama.cpp)
+_ENGINE_ORDER = frozenset({"priority", "id_slot"})
 
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -85,25 +87,30 @@ class RequestPreparation:
     priorities: Mapping[str, Priority] = field(default_factory=dict)
 
     def priority_of(self, sender: Sender) -> Priority:
-        """Return what a client wishes, but no more than its key may have; raises `InvalidRequest`.
+        """Return the requested priority, but at most that of the key; raises `InvalidRequest`.
 
-        `priorities` are the highest ones by the owners of keys, and what those get who wish none.
+        `priorities` are the highest ones by the owners of keys, and the default of these owners.
+        All others have at most the normal one.
         """
-        highest = self.priorities.get(sender.owner)
-        chosen = _read_choice(sender, Priority, _PRIORITY)
-        if chosen is None or highest is None:
-            return chosen or highest or Priority.NORMAL
+        highest = self.priorities.get(sender.owner, Priority.NORMAL)
+        chosen = _read_choice(sender, Priority, _PRIORITY) or highest
         return max(chosen, highest, key=[*Priority].index)  # the highest stands first
 
     def address(self, decoded: Decoded) -> ParsedRequest:
         """Return a request with its service; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
         request = service.address_to_backend(self.services.rename(decoded.request))
+        if self.priorities and (ordering := _ENGINE_ORDER & request.fields.keys()):
+            request = structs.replace(request, fields=_without_order(request.fields))
+            omitted = (Omitted(name) for name in sorted(ordering))
+            decoded = structs.replace(decoded, facts=(*decoded.facts, *omitted))
         return ParsedRequest(request, service, decoded)
 
     def relay(self, passage: PassthroughRequest) -> tuple[PassthroughRequest, Service]:
         """Return the service of a request that is passed on; raises `UnknownModel`."""
         service = self.services.find(passage.model)
+        if self.priorities:
+            passage = structs.replace(passage, fields=_without_order(passage.fields))
         return service.address_to_backend(self.services.rename(passage)), service
 
     async def prepare(
@@ -282,6 +289,11 @@ class RunTurns:
         turn = await self.preparation.turn(prepared, self.may_retry, is_last=self._is_last)
         self.turns.append(turn)
         return turn
+
+
+def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Drop what would let a client overtake others behind the operator's priorities."""
+    return {name: raw for name, raw in fields.items() if name not in _ENGINE_ORDER}
 
 
 def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.api.app import ServerOptions
+from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.guardrails.offer import Mode
@@ -154,7 +155,9 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
     meter = Metrics()
     scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]
     scripts += [says("Hi.")] * 3
-    serving = ServerOptions(parallel=1, priorities={"batch": Priority.LOW})
+    access = Access({"us": "key", "boss": "urgent"})
+    priorities = {"boss": Priority.HIGH}
+    serving = ServerOptions(parallel=1, access=access, priorities=priorities)
     async with temper(*scripts, serving=serving, observers=Observers((), meter)) as front:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -163,7 +166,8 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
             return line in meter.exposition("")[0].decode()
 
         async def ask_as(name: str, priority: str) -> None:
-            headers = {"x-temper-priority": priority}
+            key = "urgent" if priority == "high" else "key"
+            headers = {"x-temper-priority": priority, "x-api-key": key}
             said: JsonObject = {**body, "user": name}
             await front.client.post(CHAT, json=said, headers=headers)
 
@@ -175,7 +179,8 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
                 await wait_until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
             go.set()
         asked = [one.fields["user"] for one in front.backend.questions]
-        unknown = await front.client.post(CHAT, json=body, headers={"x-temper-priority": "now"})
+        wrong = {"x-temper-priority": "now", "x-api-key": "key"}
+        unknown = await front.client.post(CHAT, json=body, headers=wrong)
     assert asked == ["first", "high", "normal", "low"]
     assert unknown.status_code == 400
     assert "use one of: high, normal, low" in unknown.text

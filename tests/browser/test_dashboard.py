@@ -253,14 +253,14 @@ def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
                 ("low", "Place 1 of 1 in the queue, low priority."),
                 ("low", "Place 2 of 2 in the queue, low priority."),
                 ("normal", "Place 1 of 3 in the queue."),
-                ("high", "Place 1 of 4 in the queue, high priority."),
+                ("high", "Place 2 of 4 in the queue."),  # of its own accord no client is urgent
             ):
                 headers = {"x-temper-priority": priority}
                 answers.append(clients.submit(ask, own, request_for(LEAKED), **headers))
                 rows.first.filter(has_text=told).wait_for()
             assert rows.locator("td.news").all_inner_texts() == [
-                "Place 1 of 4 in the queue, high priority.",
                 "Place 2 of 4 in the queue.",
+                "Place 1 of 4 in the queue.",
                 "Place 4 of 4 in the queue, low priority.",
                 "Place 3 of 4 in the queue, low priority.",
                 "",

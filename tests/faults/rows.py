@@ -68,6 +68,11 @@ ROWS = (
         ("F23", "SIGTERM during streams", "they finish within the grace time; exit 0"),
         ("F24", "bad GGUF, bad flag", "the reason in one sentence, no endless restart"),
         ("F25", "sleeping or unloaded model", "treated as loading"),
+        (
+            "F77",
+            "a worker killed again and again; too few files may be open",
+            "it is started again, the other workers serve on; one sentence",
+        ),
     ),
     *_rows(
         "Clients",
@@ -101,6 +106,22 @@ ROWS = (
             "F83",
             "200 feeds of the dashboard at once, or one that a page of another site reads",
             "as many as are allowed, counted when they are let in; 403",
+        ),
+        (
+            "F74",
+            "a stray byte after an answered request, a body that is never read, endless chunk "
+            "extensions and trailers",
+            "a deadline; the connection ends after its response; others are served",
+        ),
+        (
+            "F75",
+            "an invalid, incomplete or endless request behind one that is being answered",
+            "the response is whole; the error comes after it",
+        ),
+        (
+            "F76",
+            "client that ends its side of the connection after its request",
+            "it gets its response; one that has gone is noticed",
         ),
     ),
     *_rows(

@@ -1,4 +1,4 @@
-"""F29, F30 and F34: clients on raw sockets that read nothing, dawdle, smuggle or come in masses."""
+"""F29, F30, F34, F38, F74 to F76: clients on raw sockets, slow, malformed or in large numbers."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ import pytest
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.connections import DEFAULT_LIMITS, ConnectionLimits
+from proxy.api.edge import Access
 from proxy.api.request_reader import BodyLimits
 from proxy.api.server import listen, serving
 from proxy.backends.llama_server import LlamaServer
@@ -26,6 +27,10 @@ from tests.faults.fronts import TEMPER, before_url
 READER = pytest.mark.fault("F29")
 DAWDLER = pytest.mark.fault("F30")
 SMUGGLER = pytest.mark.fault("F34")
+REBINDING = pytest.mark.fault("F38")
+STRAY = pytest.mark.fault("F74")
+PIPELINED = pytest.mark.fault("F75")
+HALF_CLOSED = pytest.mark.fault("F76")
 
 GOOD = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 POST = f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
@@ -43,6 +48,7 @@ async def open_to_all(
     name: str = TEMPER,
     limits: ConnectionLimits = DEFAULT_LIMITS,
     body: BodyLimits | None = None,
+    access: Access | None = None,
 ) -> AsyncGenerator[tuple[str, int], None]:
     """Run Temper as it is run for good, or a peer, and tell where."""
     if name != TEMPER:
@@ -50,7 +56,7 @@ async def open_to_all(
             yield peer.address
         return
     engine = LlamaServer(BackendClient(backend))
-    serves = ServerOptions(body=body or BodyLimits())
+    serves = ServerOptions(body=body or BodyLimits(), access=access or Access())
     app = create_app(serves.alone(engine), serves)
     try:
         with contextlib.closing(listen("127.0.0.1", 0)) as listening:
@@ -170,6 +176,12 @@ SMUGGLED = {
     "a negative length": POST + b"content-length: -1\r\n\r\n",
     "an odd length": POST + b"content-length: 0x2\r\n\r\n{}",
     "another coding": POST + b"transfer-encoding: identity, x\r\n\r\n{}",
+    "another coding first": POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a coding twice": POST
+    + b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a coding in an old version": POST.replace(b"1.1", b"1.0")
+    + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two hosts": GOOD[:-2] + b"host: evil.example\r\n\r\n",
     "a folded header": POST + b"x-a: 1\r\n  folded\r\ncontent-length: 2\r\n\r\n{}",
     "bare line feeds": POST.replace(b"\r\n", b"\n") + b"content-length: 2\n\n{}",
     "a space before the colon": POST + b"content-length : 2\r\n\r\n{}",
@@ -203,6 +215,172 @@ async def test_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed
             writer.write(raw + GOOD)
             await writer.drain()
         answer = await all_that_comes(reader)
-    assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    refused = b"HTTP/1.1 501" if name == "another coding first" else b"HTTP/1.1 4"
+    assert answer.startswith((refused, b"HTTP/1.0 4"))
     assert answer.count(b"HTTP/1.") == 1
     assert not backend.requests
+
+
+OURS = Access({"us": "key"}, frozenset({"127.0.0.1", "::1"}))
+TARGETS = {
+    "origin": ("/v1/models", 401),
+    "absolute": ("http://127.0.0.1/v1/models", 401),
+    "absolute, with a port": ("http://127.0.0.1:8000/v1/models", 401),
+    "absolute, IPv6": ("http://[::1]:8000/v1/models", 401),
+    "another host": ("http://evil.example/v1/models", 403),
+    "another host, with a port": ("HTTP://evil.example:80/v1/models", 403),
+    "another host, IPv6": ("http://[2001:db8::1]/v1/models", 403),
+    "user information": ("http://127.0.0.1@evil.example/v1/models", 400),
+    "no host": ("http:///v1/models", 400),
+}
+
+
+@REBINDING
+@pytest.mark.parametrize("name", TARGETS)
+async def test_the_host_of_an_absolute_target_is_checked(name: str) -> None:
+    target, status = TARGETS[name]
+    async with (
+        raw_backend() as backend,
+        open_to_all(backend.url, access=OURS) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(GOOD.replace(b"/health", target.encode()))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 %d" % status)
+
+
+@STRAY
+@pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
+async def test_connections_with_a_stray_byte_make_room_for_others(stray: bytes) -> None:
+    limits = ConnectionLimits(head_seconds=0.1, most=3)
+    async with (
+        raw_backend(*[nothing] * 8) as backend,
+        open_to_all(backend.url, limits=limits, access=OURS) as address,
+    ):
+        held = [await asyncio.open_connection(*address) for _ in range(limits.most)]
+        for reader, writer in held:
+            writer.write(GOOD.replace(b"/health", b"/v1/models"))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+            writer.write(stray)
+        for reader, _ in held:
+            await all_that_comes(reader)  # until Temper ends the connection
+        async with connected(address) as (reader, writer):
+            writer.write(GOOD)
+            assert not (await reader.readline()).startswith(b"HTTP/1.1 503 \r\n")
+        for _, writer in held:
+            writer.close()
+
+
+UNREAD = {
+    "tiny chunks": b"1\r\nx\r\n",
+    "chunk extensions": b"1;" + b"e" * 500 + b"\r\nx\r\n",
+    "line breaks": b"\r\n",
+    "requests": GOOD,
+}
+
+
+@STRAY
+@pytest.mark.parametrize("name", UNREAD)
+async def test_a_body_that_goes_on_after_its_response_ends_with_the_connection(name: str) -> None:
+    piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
+    async with (
+        raw_backend() as backend,
+        open_to_all(backend.url, access=OURS) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(POST + b"transfer-encoding: chunked\r\n\r\n")
+        answering = asyncio.create_task(all_that_comes(reader))
+        with contextlib.suppress(ConnectionError):
+            while not answering.done():
+                writer.write(piece)
+                await writer.drain()
+        answer = await answering
+    # some of these are no chunks, and may come before the response
+    assert answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+SECOND = {
+    "no HTTP": b"\x16\x03\x01\r\n\r\n",
+    "half a head": GOOD[:-2],
+    "two hosts": SMUGGLED["two hosts"],
+    "line breaks": b"\r\n" * 100_000,
+    "a long head": SMUGGLED["a long header"],
+}
+
+
+@PIPELINED
+@pytest.mark.parametrize("name", SECOND)
+async def test_an_error_for_a_second_request_comes_after_the_first_response(name: str) -> None:
+    told_to_end = asyncio.Event()
+
+    async def talk(caller: Caller) -> None:
+        if CHAT.encode() not in await caller.request():
+            await caller.send(NOTHING)
+            return
+        await caller.send(STREAM_HEAD)
+        await caller.send_chunk(spoken.START + spoken.text("begun"))
+        await told_to_end.wait()
+        await caller.send_chunk(spoken.text("done") + spoken.end())
+
+    async with (
+        raw_backend(*[talk] * 8) as backend,
+        open_to_all(backend.url, limits=SHORT) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(asked_to_stream() + SECOND[name])
+        stream = await reader.readuntil(b"begun")
+        await asyncio.sleep(3 * SHORT.head_seconds)
+        told_to_end.set()
+        stream += await reader.readuntil(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        rest = await all_that_comes(reader)
+    assert stream.count(b"HTTP/1.1") == 1
+    assert b"done" in stream
+    assert rest.startswith(b"HTTP/1.1 408" if name == "half a head" else b"HTTP/1.1 400")
+    assert rest.count(b"HTTP/1.1") == 1
+
+
+@HALF_CLOSED
+@pytest.mark.parametrize("has_gone", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_ends_its_side_is_answered_unless_it_has_gone(
+    *, stream: bool, has_gone: bool
+) -> None:
+    asked, told_to_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def talk(caller: Caller) -> None:
+        if CHAT.encode() not in await caller.request():
+            await caller.send(NOTHING)
+            return
+        asked.set()
+        await caller.send(STREAM_HEAD)
+        try:
+            if not has_gone:
+                await told_to_end.wait()
+            while has_gone:  # until Temper hangs up
+                await caller.send_chunk(b": still here\n\n")
+                await asyncio.sleep(SLICE_SECONDS)
+        except OSError:
+            ended.set()
+        else:
+            await caller.send_chunk(spoken.START + spoken.text("done") + spoken.end())
+
+    body = json.dump(chats(stream=stream))
+    async with (
+        raw_backend(*[talk] * 8) as backend,
+        open_to_all(backend.url) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
+        await asked.wait()
+        if has_gone:
+            writer.close()
+            await ended.wait()
+            return
+        writer.write_eof()
+        await asyncio.sleep(10 * SLICE_SECONDS)
+        told_to_end.set()
+        answer = await reader.read()
+    assert b"HTTP/1.1 200" in answer
+    assert b"done" in answer
+    assert not ended.is_set()

@@ -21,13 +21,16 @@ from proxy.inference.plan import Policy
 from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.supervisor import Supervisor
+from proxy.serving.admission import Priority
 from tests.fakes import spoken
+from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, in_front_of, temper
 from tests.fakes.scripted_backend import Asked, Script, ScriptedBackend
 from tests.fakes.sockets import listening
 from tests.fakes.spoken import calls, says
 from tests.faults.asked import asks, chats, user
 from tests.faults.fronts import Subject, before
+from tests.patience import until
 
 START = pytest.mark.fault("F52")
 MALFORMED = pytest.mark.fault("F51")
@@ -292,6 +295,58 @@ async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool)
         await asyncio.gather(*asking)
         order = [wish(asked) for asked in front.backend.questions]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
+
+
+@TURNS
+async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    limits = {"boss": Priority.HIGH}
+    keys = {"flood": "kf", "boss": "kb", "alice": "ka"}
+    serving = ServerOptions(access=Access(keys), max_waiting=8, priorities=limits)
+    async with temper(Script((gate, GOOD)), *[GOOD] * 40, serving=serving) as front:
+        with_slots(front, 1)
+        asking = list[asyncio.Task[Answer]]()
+
+        async def ask(owner: str, number: int) -> None:
+            headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
+            wished = asks_for(f"{owner} {number}")
+            asking.append(asyncio.create_task(front.ask(wished, stream=stream, headers=headers)))
+            # the boss has no place to fill up: others of the same priority do not wait
+            inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
+            await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
+            await settled(front, inside)
+
+        for number in range(30):
+            await ask("flood", number)
+        for number in range(3):
+            await ask("alice", number)
+        await ask("boss", 0)
+        gate.set()
+        answers = [await each for each in asking]
+        order = [wish(asked) for asked in front.backend.questions]
+    statuses = [answer.status for answer in answers]
+    assert statuses[30:] == [200] * 4
+    assert statuses.count(429) == 21 + 3
+    assert order[:2] == ["flood 0", "boss 0"]  # of its own accord no key is urgent
+    assert order[2:6] == ["flood 1", "alice 0", "flood 2", "alice 1"]
+
+
+@TURNS
+async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: bool) -> None:
+    gate = asyncio.Event()
+    serving = ServerOptions(priorities={"boss": Priority.HIGH})
+    async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as front:
+        with_slots(front, 1)
+        asking = []
+        for name in ("first", "second", "boss"):
+            headers = {"x-api-key": name, "x-temper-priority": "high"}
+            asked = front.ask(asks_for(name), stream=stream, headers=headers)
+            asking.append(asyncio.create_task(asked))
+            await settled(front, len(asking))
+        gate.set()
+        await asyncio.gather(*asking)
+        order = [wish(asked) for asked in front.backend.questions]
+    assert order == ["first", "second", "boss"]
 
 
 KEY = {"idempotency-key": "one-and-only"}

@@ -1,6 +1,10 @@
-"""F01, F20 and F25 at a server that Temper looks after; `tests/acceptance` shows the real ones."""
+"""F01, F20, F25 at a server that Temper supervises, and F77; `tests/acceptance` has real ones."""
 
 import asyncio
+import os
+import subprocess
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -9,15 +13,18 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.backends.client import Description
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
+from proxy.conversation import json
 from proxy.processes.managed import ManagedBackend
 from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from tests.fakes.front import in_front_of
+from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.scripted_backend import ScriptedBackend
-from tests.fakes.sockets import listening
+from tests.fakes.sockets import connected, listening
 from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN
+from tests.patience import PATIENCE_SECONDS
 
 AT_ONCE = 0.05
 RESTARTING = ServerStatus(RestartState.WAITING, reason="it was killed (SIGKILL)", retry_after=2.5)
@@ -84,3 +91,32 @@ async def test_a_start_that_takes_too_long_is_told_as_loading(*, stream: bool) -
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.error is not None
     assert answer.error["code"] == "model_loading"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
+@pytest.mark.fault("F77")
+async def test_with_few_open_files_fewer_connections_are_accepted(tmp_path: Path) -> None:
+    serve = [*COMMAND, "serve", "--port", "0", "--json", "--backend-url", "http://127.0.0.1:1"]
+    limited = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *serve]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as complaints,
+        Program(limited, stdout=subprocess.PIPE, stderr=complaints) as process,
+    ):
+        assert process.stdout is not None
+        announced = json.parse(process.stdout.readline())
+        assert isinstance(announced, dict)
+        host, _, port = str(announced["url"]).removeprefix("http://").partition(":")
+        statuses = []
+        async with AsyncExitStack() as stack:
+            for _ in range(80):
+                reader, writer = await stack.enter_async_context(connected((host, int(port))))
+                writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+                statuses.append((await reader.readline())[9:12])
+            await asyncio.sleep(1.5)  # warming up begins half a second after the start
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert statuses == [b"200"] * 32 + [b"503"] * 48
+    text = log.read_text(encoding="utf-8")
+    assert "Traceback" not in text
+    assert text.count("Only 64 files may be open") == 1

@@ -1,10 +1,13 @@
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
+import h11
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import bounds
 from proxy.api.app import ServerOptions, create_app
@@ -15,9 +18,11 @@ from proxy.conversation import json
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.sockets import all_that_comes, connected
 from tests.fakes.steady_loop import SLICE_SECONDS
+from tests.patience import patient, until
 
 GOOD = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+SHORT = ConnectionLimits(head_seconds=0.05)
 
 
 @asynccontextmanager
@@ -202,3 +207,504 @@ async def test_nothing_is_written_to_an_answer_that_is_over() -> None:
                 writer.write(GOOD)
                 await reader.readuntil(b"0\r\n\r\n")
             assert [one.is_writable for one in kept] == [False, False]
+
+
+@dataclass
+class Gated:
+    """An application whose responses wait for `gate`; it remembers requests and departures.
+
+    `/read` reads the body first, `/stream` sends two chunks with the gate between them, `/late`
+    starts its response at once and reads the body after that.
+    """
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    paths: list[str] = field(default_factory=list)
+    headers: list[list[tuple[bytes, bytes]]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        self.paths.append(path)
+        if path == "/read" and not await self._read(receive):
+            self.left.append(path)
+            return
+        self.headers.append(list(scope["headers"]))
+        if path in ("/stream", "/late"):
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        if path == "/late":
+            await self._read(receive)
+        if not await self._wait(scope):
+            self.left.append(path)
+            return
+        if path not in ("/stream", "/late"):
+            length = [(b"content-length", b"4")]
+            await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def _read(self, receive: Receive) -> bool:
+        body, is_open = b"", True
+        while is_open:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return False
+            body += message["body"]
+            is_open = message["more_body"]
+        self.bodies.append(body)
+        return True
+
+    async def _wait(self, scope: Scope) -> bool:
+        """Wait for the gate; false if the client is gone before."""
+        gone = asyncio.Event()
+        scope["extensions"][WIRE]["wire"].watch(gone.set)
+        waits = [asyncio.create_task(event.wait()) for event in (self.gate, gone)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return not gone.is_set()
+
+
+@asynccontextmanager
+async def serving_at(
+    app: ASGIApp, limits: ConnectionLimits = SHORT
+) -> AsyncGenerator[tuple[str, int], None]:
+    with contextlib.closing(listen("127.0.0.1", 0)) as listening:
+        async with serving(app, listening, 1, limits):
+            yield "127.0.0.1", int(listening.getsockname()[1])
+
+
+def requested(path: str, headers: bytes = b"") -> bytes:
+    return b"GET %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (path.encode(), headers)
+
+
+def responses(received: bytes) -> list[tuple[int, bytes]]:
+    """Parse all that came as h11 does, with their status and body; raises for anything else."""
+    client, found = h11.Connection(h11.CLIENT), list[tuple[int, bytes]]()
+    while received:
+        client = h11.Connection(h11.CLIENT)
+        client.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
+        client.send(h11.EndOfMessage())
+        client.receive_data(received)
+        status, body = 0, b""
+        while not isinstance(event := client.next_event(), h11.EndOfMessage):
+            assert not isinstance(event, type(h11.NEED_DATA)), received
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += event.data
+        found.append((status, body))
+        received = client.trailing_data[0]
+    return found
+
+
+STRAY = {
+    "a line break": b"\r\n",
+    "a line feed": b"\n",
+    "a carriage return": b"\r",
+    "one letter": b"G",
+    "half a head": GOOD[:-2],
+    "a tab": b"\t",
+    "a NUL": b"\0",
+}
+
+
+@pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
+@patient
+async def test_a_stray_byte_after_a_response_does_not_keep_a_connection_open(stray: bytes) -> None:
+    async with (
+        server(ConnectionLimits(head_seconds=0.05)) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(GOOD)
+        await reader.readuntil(b'"ok"}')
+        writer.write(stray)
+        answer = await all_that_comes(reader)  # until the server ends it
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400"))
+    assert (answer == b"") == (stray in (b"\r\n", b"\n", b"\r"))
+
+
+@patient
+async def test_bytes_that_go_on_coming_do_not_move_the_deadline_of_a_head() -> None:
+    async with (
+        server(ConnectionLimits(head_seconds=0.1)) as address,
+        connected(address) as (reader, writer),
+    ):
+        writer.write(GOOD)
+        await reader.readuntil(b'"ok"}')
+        ending = asyncio.create_task(all_that_comes(reader))
+        while not ending.done():
+            writer.write(b"\r\n")
+            await asyncio.sleep(SLICE_SECONDS)
+
+
+@pytest.mark.parametrize("flood", [b"\r\n", b"\n"])
+@patient
+async def test_line_breaks_before_a_head_are_bounded(flood: bytes) -> None:
+    async with server(ConnectionLimits()) as address:
+        answer = await told(address, GOOD + flood * bounds.HEAD_BYTES * 8)
+    assert [status for status, _ in responses(answer)] == [200, 400]
+    assert b"HTTP/1.1 400" in answer
+
+
+@patient
+async def test_a_header_that_does_not_end_is_bounded_before_it_is_complete() -> None:
+    async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
+        writer.write(GOOD[:-2] + b"x: ")
+        answering = asyncio.create_task(all_that_comes(reader))
+        while not answering.done():
+            writer.write(b"y" * 10_000)
+            await asyncio.sleep(0)
+    assert answering.result().startswith(b"HTTP/1.1 400")
+
+
+BODIES = {
+    "chunked": b"transfer-encoding: chunked\r\n\r\n",
+    "of a length": b"content-length: 1000000000\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@patient
+async def test_a_body_that_is_not_read_ends_the_connection(body: bytes, method: bytes) -> None:
+    head = method + b" /v1/unknown HTTP/1.1\r\nhost: x\r\n"
+    async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
+        writer.write(head + body)
+        answer = await all_that_comes(reader)  # and the client sees the end before it sends more
+        assert answer.startswith(b"HTTP/1.1 404")
+        assert b"\r\nconnection: close\r\n" in answer
+        assert answer.count(b"HTTP/1.1") == 1
+
+
+@patient
+async def test_a_client_that_sends_all_of_a_refused_body_reads_the_response() -> None:
+    size = 8_000_000
+    head = b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size
+    async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
+        writer.write(head)
+        await asyncio.sleep(2 * SLICE_SECONDS)  # the response is sent by then
+        writer.write(b"x" * size + GOOD)
+        await writer.drain()
+        answer = await reader.read()  # raises if the connection was reset
+    assert answer.startswith(b"HTTP/1.1 404")
+    assert answer.count(b"HTTP/1.1") == 1  # what follows is not a request
+
+
+async def send_on(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    """Send the same piece until the connection breaks."""
+    while True:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(SLICE_SECONDS)
+
+
+@pytest.mark.parametrize("is_endless", [True, False])
+@patient
+async def test_what_follows_the_last_response_is_dropped_for_a_limited_time_and_size(
+    monkeypatch: pytest.MonkeyPatch, *, is_endless: bool
+) -> None:
+    if is_endless:
+        monkeypatch.setattr(bounds, "DROPPED_BYTES", 100_000)
+    limits = ConnectionLimits(drain_seconds=60 if is_endless else 0.05)
+    async with server(limits) as address, connected(address) as (reader, writer):
+        writer.write(b"POST /v1/unknown HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        with pytest.raises(ConnectionError):
+            await send_on(writer, b"1\r\nx\r\n" * 1000 if is_endless else b"1")
+
+
+FRAMING = {
+    "extensions": b"1;a=" + b"b" * 1000 + b"\r\nx\r\n",
+    "quoted extensions": b'1;a="' + b"b" * 1000 + b'"\r\nx\r\n',
+    "zeros": b"0" * 15 + b"1\r\nx\r\n",
+    "tiny chunks": b"1\r\nx\r\n",
+}
+
+
+@pytest.mark.parametrize("name", FRAMING)
+@patient
+async def test_the_framing_of_a_body_is_bounded(name: str) -> None:
+    pieces = FRAMING[name] * (100_000 // len(FRAMING[name]))
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
+        answering = asyncio.create_task(all_that_comes(reader))
+        with contextlib.suppress(ConnectionError):
+            while not answering.done():
+                writer.write(pieces)
+                await writer.drain()
+        assert responses(await answering)[0][0] == 413
+    assert (app.bodies, app.left) == ([], ["/read"])
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["a chunk's head", "a trailer"])
+@patient
+async def test_chunk_heads_and_trailers_that_do_not_end_are_bounded(end: bytes) -> None:
+    async with serving_at(Gated()) as address, connected(address) as (reader, writer):
+        begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
+        writer.write(begin + (b"0\r\nx: " if end else b"1;"))
+        answering = asyncio.create_task(all_that_comes(reader))
+        with contextlib.suppress(ConnectionError):
+            while not answering.done():
+                writer.write(b"a" * 50_000)
+                await writer.drain()
+        assert responses(await answering)[0][0] in (400, 413)
+
+
+@patient
+async def test_trailers_count_as_lines_of_a_head_and_never_become_headers() -> None:
+    app = Gated()
+    app.gate.set()
+    begin = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"] + b"2\r\n{}\r\n0\r\n"
+    async with serving_at(app) as address:
+        async with connected(address) as (reader, writer):
+            writer.write(begin + b"host: evil\r\nauthorization: Bearer x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        answer = await told(address, begin + b"x: y\r\n" * bounds.HEADERS + b"\r\n")
+    assert dict(app.headers[0]) == {b"host": b"x", b"transfer-encoding": b"chunked"}
+    assert responses(answer)[0][0] == 400
+
+
+@pytest.mark.parametrize("size", [1, 2, 16, 4096])
+@patient
+async def test_a_body_in_small_chunks_is_read(size: int) -> None:
+    app = Gated()
+    app.gate.set()
+    body = b"x" * (50_000 if size == 1 else 300_000)
+    cut = (body[at : at + size] for at in range(0, len(body), size))
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in cut)
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        head = b"POST /read HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"]
+        writer.write(head + chunks + b"0\r\n\r\n" + requested("/next"))
+        await reader.readuntil(b"done")
+        await reader.readuntil(b"done")  # the connection goes on
+    assert app.bodies == [body]
+
+
+BROKEN = {
+    "no HTTP": b"GARBAGE\r\n\r\n",
+    "a NUL": b"\0",
+    "two lengths": b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+    "two hosts": requested("/", b"host: y\r\n"),
+    "a wrong chunk": b"POST /read HTTP/1.1\r\n" + BODIES["chunked"] + b"x\r\n",
+    "half a head": b"GET / HTTP/1.1\r\nhost:",
+    "a long header": requested("/", b"x: " + b"y" * 70_000 + b"\r\n"),
+    "line breaks": b"\r\n" * 300_000,
+}
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("path", ["/whole", "/stream"])
+@pytest.mark.parametrize("name", BROKEN)
+@patient
+async def test_an_error_waits_for_the_responses_in_progress(
+    *, name: str, path: str, before: int
+) -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(requested(path) * before + BROKEN[name])
+        await until(lambda: bool(app.paths))
+        await asyncio.sleep(3 * SHORT.head_seconds)  # no deadline runs while a response does
+        app.gate.set()
+        answer = await all_that_comes(reader)
+    body = b"begundone" if path == "/stream" else b"done"
+    *good, (status, _) = responses(answer)
+    assert good == [(200, body)] * before
+    assert status == (408 if name == "half a head" else 400)
+
+
+@patient
+async def test_a_request_that_is_completed_during_a_response_is_answered_after_it() -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        second = requested("/second")
+        writer.write(requested("/stream") + second[:9])
+        await until(lambda: bool(app.paths))
+        await asyncio.sleep(2 * SHORT.head_seconds)
+        writer.write(second[9:] + requested("/third"))
+        app.gate.set()
+        for _ in range(3):
+            await reader.readuntil(b"done")
+    assert app.paths == ["/stream", "/second", "/third"]
+
+
+@patient
+async def test_a_body_that_breaks_after_its_response_has_begun_is_not_answered_twice() -> None:
+    app = Gated()
+    app.gate.set()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
+        await reader.readuntil(b"begun")
+        writer.write(b"what\r\n")
+        assert b"HTTP/1.1" not in await all_that_comes(reader)
+
+
+@patient
+async def test_a_response_may_begin_before_the_body_has_come() -> None:
+    app = Gated()
+    app.gate.set()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(b"POST /late HTTP/1.1\r\nhost: x\r\n" + BODIES["chunked"])
+        head = await reader.readuntil(b"begun")
+        writer.write(b"2\r\n{}\r\n0\r\n\r\n" + requested("/next"))
+        rest = await all_that_comes(reader)
+    assert b"connection: close" in head
+    assert responses(head + rest) == [(200, b"begundone")]
+    assert app.bodies == [b"{}"]
+    assert app.paths == ["/late"]  # after "close" nothing is processed
+
+
+@patient
+async def test_only_so_many_requests_wait_on_one_connection() -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(requested("/") * 2000)
+        await until(lambda: bool(app.paths))
+        app.gate.set()
+        *good, last = responses(await all_that_comes(reader))
+    assert good == [(200, b"done")] * (bounds.PIPELINED + 1)
+    assert last[0] == 429
+
+
+@patient
+async def test_nothing_more_is_read_while_requests_wait() -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(requested("/") * 2)
+        await until(lambda: bool(app.paths))
+        for _ in range(50):
+            await asyncio.sleep(SLICE_SECONDS / 10)
+            writer.write(requested("/") * 100)
+        assert app.paths == ["/"]
+        writer.transport.abort()
+        gc.collect()
+        del reader
+
+
+@pytest.mark.parametrize("path", ["/whole", "/stream", "/read"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+@patient
+async def test_a_client_that_has_only_finished_sending_gets_its_responses(
+    path: str, count: int
+) -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(requested(path) * count)
+        writer.write_eof()
+        await until(lambda: bool(app.paths))
+        await asyncio.sleep(10 * SLICE_SECONDS)
+        app.gate.set()
+        answer = await reader.read()
+    body = b"begundone" if path == "/stream" else b"done"
+    assert responses(answer) == [(200, body)] * count
+    assert not app.left
+
+
+@pytest.mark.parametrize(
+    ("rest", "statuses"),
+    [(b"GET / HT", [400]), (POST + b"content-length: 2\r\n\r\n{", [])],
+    ids=["head", "body"],
+)
+@patient
+async def test_a_whole_request_before_half_a_one_is_answered(
+    rest: bytes, statuses: list[int]
+) -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(requested("/stream") + rest)
+        writer.write_eof()
+        await until(lambda: bool(app.paths))
+        await asyncio.sleep(5 * SLICE_SECONDS)
+        app.gate.set()
+        answer = await reader.read()
+    first, *others = responses(answer)
+    assert first == (200, b"begundone")
+    assert [status for status, _ in others] == statuses
+
+
+@pytest.mark.parametrize("rest", [b"", b"GET / HT", POST + b"content-length: 2\r\n\r\n{"])
+@patient
+async def test_a_client_that_ends_without_a_complete_request_is_closed(rest: bytes) -> None:
+    async with serving_at(Gated()) as address, connected(address) as (reader, writer):
+        writer.write(rest)
+        writer.write_eof()
+        await reader.read()
+
+
+@pytest.mark.parametrize("path", ["/whole", "/stream"])
+@pytest.mark.parametrize("count", [1, 2])
+@patient
+async def test_a_client_that_has_gone_is_noticed_at_once(path: str, count: int) -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (_, writer):
+        writer.write(requested(path) * count)
+        await until(lambda: bool(app.paths))
+        await asyncio.sleep(0)
+        if count == 1:
+            writer.close()
+        else:  # while requests wait nothing is read, so only a write shows it
+            writer.transport.abort()
+            app.gate.set()
+        await until(lambda: bool(app.left) or count == 2)
+
+
+@patient
+async def test_an_http_1_0_client_that_ends_its_side_counts_as_gone() -> None:
+    app = Gated()
+    async with serving_at(app) as address, connected(address) as (reader, writer):
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        await until(lambda: bool(app.paths))
+        writer.write_eof()
+        assert await reader.read() == b""
+    assert app.left == ["/"]
+
+
+@patient
+async def test_a_corked_response_comes_before_an_error_and_the_end() -> None:
+    async with server(ConnectionLimits()) as address:
+        for rest, count in ((b"GARBAGE\r\n\r\n", 2), (b"", 1)):
+            body = b"" if rest else BODIES["of a length"]
+            answer = await told(address, (requested("/v1/x")[:-2] + (body or b"\r\n")) + rest)
+            assert [status for status, _ in responses(answer)] == [404, 400][:count]
+
+
+@patient
+async def test_a_server_that_stops_does_not_wait_for_a_draining_client() -> None:
+    async with server(ConnectionLimits(drain_seconds=1000)) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"\0")
+        await reader.read()
+    assert await reader.read() == b""
+    writer.close()
+
+
+@patient
+async def test_an_upgrade_leaves_the_connection_usable() -> None:
+    upgrade = GOOD[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n"
+    async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
+        for raw in (upgrade, GOOD, upgrade, GOOD):
+            writer.write(raw)
+            await reader.readuntil(b'"ok"}')
+
+
+@patient
+async def test_a_probe_waits_for_a_corked_response() -> None:
+    """The head may be in the cork: a byte of a chunk would come before it."""
+
+    async def corks(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        wire = scope["extensions"][WIRE]["wire"]
+        wire.cork()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(5 * SLICE_SECONDS)
+        await send({"type": "http.response.body", "body": b"done"})
+        wire.uncork()
+
+    async with serving_at(corks) as address, connected(address) as (reader, writer):
+        writer.write(requested("/"))
+        writer.write_eof()
+        assert responses(await reader.read()) == [(200, b"done")]

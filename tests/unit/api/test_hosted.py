@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -303,6 +304,20 @@ def test_who_is_warmed_up_while_another_is_leaves_everything_as_it_was() -> None
             first.join()
             second.join()
     assert usual() == before
+
+
+def test_a_warm_up_that_cannot_read_files_says_so_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def work() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "announcements")
+
+    with warm_up(work, delay=0) as thread:
+        thread.join()
+    (record,) = caplog.records
+    assert "Too many open files" in record.getMessage()
+    assert "ulimit -n" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_what_has_not_begun_at_the_end_never_does() -> None:

@@ -9,9 +9,20 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from proxy.api import server as server_module
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.api.server import KEEP_ALIVE_SECONDS, give_up_lost_clients, listen, run, serving, url_of
+from proxy.api.server import (
+    KEEP_ALIVE_SECONDS,
+    OWN_FILES,
+    give_up_lost_clients,
+    limit_to_files,
+    listen,
+    open_sockets,
+    run,
+    serving,
+    url_of,
+)
 from proxy.errors import InvalidConfiguration, LaunchFailed
 from proxy.settings import Settings, load_settings
 from tests.fakes.backend import ScriptedBackend
@@ -35,6 +46,29 @@ def make_app() -> Edge:
 def test_a_free_port_is_taken_and_named() -> None:
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:
         assert url_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("files", "most"), [(-1, 2048), (100_000, 2048), (1024, 1024 - OWN_FILES), (64, 64 - OWN_FILES)]
+)
+def test_connections_leave_room_for_other_files(
+    files: int, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "open_file_limit", lambda: files)
+    assert limit_to_files(2048) == most
+    with open_sockets(settings_of(server={"port": 0}).server):
+        pass
+    warnings = [record.getMessage() for record in caplog.records]
+    advice = "allow more: ulimit -n 2112, or LimitNOFILE of systemd"
+    few = f"Only 64 files may be open, so at most 32 connections are accepted; {advice}"
+    assert warnings == ([few] if files == 64 else [])
+
+
+def test_a_limit_without_room_for_a_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "open_file_limit", lambda: OWN_FILES)
+    sockets = open_sockets(settings_of(server={"port": 0}).server)
+    with pytest.raises(InvalidConfiguration, match="only 32 files may be open"), sockets:
+        pass
 
 
 def test_an_address_of_the_newer_kind_is_written_in_brackets() -> None:

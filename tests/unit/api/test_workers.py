@@ -11,11 +11,20 @@ import pytest
 
 from proxy.api import workers as workers_module
 from proxy.api.server import PublicAddress
-from proxy.api.workers import run_workers
+from proxy.api.workers import (
+    FIRST_DELAY,
+    LONGEST_DELAY,
+    MOST_FAILED_STARTS,
+    STEADY_SECONDS,
+    WorkerRestarts,
+    run_workers,
+)
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.settings import Settings, load_settings
 from tests.fakes.exposition import Exposition
 from tests.patience import PATIENCE_SECONDS
+
+FAULT = pytest.mark.fault("F77")
 
 NOWHERE = {"url": "http://127.0.0.1:1"}
 
@@ -53,6 +62,14 @@ async def replaced(victim: int) -> None:
         await asyncio.sleep(0.01)
 
 
+async def killed(victim: int) -> int:
+    """Kill a worker, and return the one that is started in its place."""
+    others = workers()
+    await replaced(victim)
+    (newcomer,) = workers() - others
+    return newcomer
+
+
 async def answered(url: str) -> None:
     """Wait until a worker answers."""
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
@@ -83,6 +100,51 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
         assert workers() == set()
 
     run(scene)
+
+
+@FAULT
+def test_a_worker_that_is_killed_again_and_again_ends_neither_the_server_nor_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.01)
+
+    async def scene() -> None:
+        address, serving = await started()
+        await answered(address.url)
+        victim, healthy = workers()
+        for _ in range(5):  # most of them before they could start
+            victim = await killed(victim)
+        assert healthy in workers()
+        assert not serving.done()
+        await answered(address.url)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    run(scene)
+    assert caplog.text.count("starting it again in 0 s") == 1
+    assert "starting it again in 0.08 s" in caplog.text
+
+
+@FAULT
+def test_only_a_worker_that_dies_before_it_serves_has_failed_to_start() -> None:
+    restarts = WorkerRestarts(2)
+    for served in (5.0, None, None, 0.0, None, None, None, None):
+        assert restarts.delay_after(1, served) is not None
+    for _ in range(MOST_FAILED_STARTS - 1):  # as long as any worker may start
+        assert restarts.delay_after(2, None) is not None
+    assert restarts.delay_after(2, None) is None
+
+
+def test_a_worker_that_goes_on_dying_is_started_after_a_growing_delay() -> None:
+    restarts = WorkerRestarts(2)
+    delays = [restarts.delay_after(1, 5.0) for _ in range(5)]
+    assert delays == [0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY, 8 * FIRST_DELAY]
+    assert [restarts.delay_after(1, 5.0) for _ in range(2000)][-1] == LONGEST_DELAY
+    assert restarts.delay_after(2, 5.0) == 0  # each worker has its own
+    assert restarts.delay_after(1, STEADY_SECONDS) == 0
+    assert restarts.delay_after(1, 5.0) == FIRST_DELAY
+    restarts.forget(1)
+    assert restarts.delay_after(1, 5.0) == 0
 
 
 async def seen_by(url: str) -> Exposition:
@@ -199,7 +261,7 @@ def test_the_dashboard_of_every_worker_counts_what_all_of_them_did() -> None:
 def test_workers_that_never_live_end_it_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_module, "_SOON", PATIENCE_SECONDS)  # a start may take its time
+    monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.0)
     folder = tmp_path / "profiles"
     folder.mkdir()
 

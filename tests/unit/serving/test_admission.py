@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -215,6 +216,108 @@ def test_background_work_takes_no_place_in_the_line_from_people() -> None:
     assert [line.join("c", NORMAL) is None for _ in range(3)] == [False, False, True]
     assert line.join("b", LOW) is None
     assert line.waiting == 4
+
+
+def displaced(
+    line: WaitingLine, key: str, priority: Priority = NORMAL
+) -> tuple[SlotRequest, SlotRequest]:
+    """Have a key join a full line; return its place, and the request that had to go."""
+    assert line.join(key, priority) is None
+    exchange = line.displace(key, priority)
+    assert exchange is not None
+    return exchange
+
+
+def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most() -> None:
+    line = WaitingLine(most_waiting=4, capacity=1)
+    first, *flood = joined(line, *["flood"] * 5)
+    other, gone = displaced(line, "other")
+    assert gone is flood[-1]
+    assert gone.is_displaced
+    assert line.leave(gone) == []  # it holds nothing any more
+    assert displaced(line, "other")[1] is flood[-2]
+    assert line.displace("other") is None  # two of each: a third would be more than its share
+    assert line.displace("flood") is None
+    third, gone = displaced(line, "third")
+    assert gone is flood[-3]  # of equals, the one that came first
+    assert line.waiting == 4
+    order = drained(line, first)
+    assert order.index(other) < order.index(third)
+
+
+def test_a_key_is_displaced_where_it_has_the_least_urgent_requests() -> None:
+    line = WaitingLine(most_waiting=2, capacity=1)
+    joined(line, "a")
+    usual = [line.join("boss", NORMAL) for _ in range(2)]
+    urgent = [line.join("boss", HIGH) for _ in range(2)]
+    assert displaced(line, "other", NORMAL)[1] is usual[-1]
+    assert displaced(line, "other", HIGH)[1] is urgent[-1]
+    assert line.waiting == 4
+
+
+def test_background_work_displaces_only_background_work() -> None:
+    line = WaitingLine(most_waiting=4, capacity=1)
+    joined(line, *"aaa")
+    low = [line.join("batch", LOW) for _ in range(2)]
+    assert displaced(line, "nightly", LOW)[1] is low[-1]
+    assert line.displace("other", LOW) is None
+
+
+def test_nothing_is_displaced_in_an_empty_line() -> None:
+    assert WaitingLine(most_waiting=0).displace("a") is None
+
+
+async def test_whoever_is_displaced_is_told_that_the_queue_is_full() -> None:
+    admission = Admission(WaitingLine(most_waiting=2, capacity=1))
+    async with admission.slot("flood"):
+        entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(admission.enter("other"))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await admission.enter("other")
+        with pytest.raises(QueueFull):
+            await entering[1]
+        assert admission.line.waiting == 2
+    admission.leave(await entering[0])
+    admission.leave(await other)
+    assert (admission.line.served, admission.line.waiting) == (0, 0)
+
+
+async def test_a_displaced_request_that_is_canceled_at_once_gives_nothing_back() -> None:
+    admission = Admission(WaitingLine(most_waiting=2, capacity=1))
+    async with admission.slot("flood"):
+        entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
+        await asyncio.sleep(0)
+        other = asyncio.create_task(admission.enter("other"))
+        await asyncio.sleep(0)
+        entering[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering[1]
+        assert admission.line.waiting == 2
+    for waiting in (entering[0], other):
+        admission.leave(await waiting)
+    assert (admission.line.served, admission.line.waiting) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
+def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]]) -> None:
+    line = WaitingLine(most_waiting=6, capacity=0)
+    waiting = list[SlotRequest]()
+    for key, priority in came:
+        place = line.join(key, priority)
+        if place is None and (exchange := line.displace(key, priority)) is not None:
+            place, gone = exchange
+            waiting.remove(gone)
+            assert gone.key != key
+            assert priority is not LOW or gone.priority is LOW
+        if place is not None:
+            waiting.append(place)
+        elif priority is not LOW:
+            of_keys = Counter(one.key for one in waiting if one.priority is not LOW)
+            if priority is NORMAL:
+                assert max(of_keys.values()) <= of_keys[key] + 1
+    assert line.waiting == len(waiting)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority)), max_size=60))

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import CHAT, STAMP
-from proxy.backends.client import Description
+from proxy.backends.client import Description, PassthroughRequest
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -389,8 +389,10 @@ async def test_a_prompt_of_which_nothing_can_go_stays() -> None:
     ("owner", "wished", "given"),
     [
         ("ann", "", "normal"),
-        ("ann", "high", "high"),
+        ("ann", "high", "normal"),
         ("ann", " LOW ", "low"),
+        ("", "high", "normal"),
+        ("boss", "high", "high"),
         ("batch", "", "low"),
         ("batch", "high", "low"),
         ("boss", "", "high"),
@@ -407,6 +409,26 @@ def test_a_client_has_the_priority_it_wishes_up_to_that_of_its_key(
     assert preparing.priority_of(Sender(owner=owner, headers=headers)).value == given
     with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
         preparing.priority_of(Sender(headers={"x-temper-priority": "now"}))
+
+
+ORDERED = b'{"model":"m","prompt":"Hi","id_slot":0,"pri\\u006frity":-9,"seed":1}'
+
+
+@pytest.mark.parametrize("has_priorities", [True, False])
+def test_a_body_orders_nothing_in_an_engine_behind_priorities(*, has_priorities: bool) -> None:
+    limits = {"batch": Priority.LOW} if has_priorities else {}
+    services = ServiceOptions().alone(ScriptedBackend())
+    preparing = RequestPreparation(services, Policy(), priorities=limits)
+    fields = json.split_object(ORDERED)
+    decoded = CHAT.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', Sender())
+    request = structs.replace(decoded.request, model="m", fields=fields)
+    decoded = structs.replace(decoded, request=request)
+    parsed = preparing.address(decoded)
+    passage, _ = preparing.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
+    kept = {"model", "prompt", "seed"} if has_priorities else set(fields)
+    assert parsed.request.fields.keys() == passage.fields.keys() == kept
+    omitted = (Omitted("id_slot"), Omitted("priority")) if has_priorities else ()
+    assert parsed.decoded.facts == omitted
 
 
 @pytest.mark.parametrize(

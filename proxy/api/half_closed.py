@@ -1,0 +1,52 @@
+"""Distinguishes a client that has only finished sending from one that has gone.
+
+Both send the same packet, a FIN. A client that half-closes (`shutdown(SHUT_WR)`, RFC 9112, 9.6)
+still reads its response; for one that has gone, generation should end at once. The difference shows
+when something is sent to them: the kernel of a closed socket responds with a reset.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+_FIRST_SECONDS = 0.01
+_LONGEST_SECONDS = 5.0
+_AGAIN_SECONDS = 1.0  # from this delay on each check probes again: the client may go later
+
+
+class DepartureCheck:
+    """Probes a half-closed connection until it is reset, and aborts it then.
+
+    `probe` sends a few bytes that a waiting client ignores. The delays between checks double from
+    10 ms to 5 s.
+    """
+
+    def __init__(self, transport: asyncio.Transport, probe: Callable[[], None]) -> None:
+        self._transport = transport
+        self._probe = probe
+        self._delay = _FIRST_SECONDS
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._probe()
+        self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._delay, self._check)
+        self._delay = min(2 * self._delay, _LONGEST_SECONDS)
+
+    def _check(self) -> None:
+        if self._transport.is_closing():
+            return
+        # event loops no longer watch a socket after its end of file, so they miss the reset
+        connection = self._transport.get_extra_info("socket")
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+            return
+        if self._delay > _AGAIN_SECONDS:
+            self._probe()
+        self._schedule()
