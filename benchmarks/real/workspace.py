@@ -1,6 +1,6 @@
 """A small workspace of files and notes."""
 
-from benchmarks.real.bed import TEXT, Need, Task, Tool, ToolSet, World, some, text_in
+from benchmarks.real.bed import TEXT, Need, Task, Tool, ToolSet, World, WrongInput, some, text_in
 from proxy.conversation.json import JsonObject, JsonValue
 
 _FILES: tuple[JsonObject, ...] = (
@@ -31,7 +31,7 @@ def _list_files(world: World, arguments: JsonObject) -> JsonValue:
     paths = [str(row.get("new_path", row["path"])) for row in world.rows("files")]
     files = [path for path in paths if path.rpartition("/")[0].lower() == _folder(folder)]
     if not files:
-        return {"error": f"No folder {folder!r}. Folders: docs, inbox, reports."}
+        raise WrongInput(f"No folder {folder!r}. Folders: docs, inbox, reports.")
     return {"files": [*files]}
 
 
