@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,14 +67,11 @@ def run(chosen: argparse.Namespace) -> int:
     try:
         asyncio.run(_measure(chosen, reports))
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted: the table has the arms that were completed.\n")
+        sys.stderr.write("Interrupted: the table has the tasks that were completed.\n")
     except TemperError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"\n{markdown(reports)}")
-    if chosen.json is not None:
-        documents: list[JsonValue] = [report.document() for report in reports]
-        chosen.json.write_bytes(json.dump(documents))
     return 0
 
 
@@ -86,10 +83,22 @@ async def _measure(chosen: argparse.Namespace, reports: list[ArmReport]) -> None
                 sys.stderr.write(f"{arm}: skipped: {reason}\n")
                 continue
             async with workplace.open(arm, model) as opened:
-                reports.append(await _run_arm(chosen, arm, opened))
+                reports.append(ArmReport(model.stem, arm))
+                async for report in _run_arm(chosen, arm, opened):
+                    reports[-1] = report
+                    _save(chosen.json, reports)
 
 
-async def _run_arm(chosen: argparse.Namespace, arm: str, opened: OpenArm) -> ArmReport:
+def _save(path: Path | None, reports: Sequence[ArmReport]) -> None:
+    documents: list[JsonValue] = [report.document() for report in reports]
+    if path is not None:
+        path.write_bytes(json.dump(documents))
+
+
+async def _run_arm(
+    chosen: argparse.Namespace, arm: str, opened: OpenArm
+) -> AsyncGenerator[ArmReport, None]:
+    """Yield the report after each task: a run takes minutes to hours, and may be interrupted."""
     from benchmarks.real.loop import Sampling
 
     before = await opened.tokens()
@@ -99,15 +108,15 @@ async def _run_arm(chosen: argparse.Namespace, arm: str, opened: OpenArm) -> Arm
             task_run = await _run_task(number, opened, Sampling(chosen.temperature, seed))
             judged.append(task_run)
             sys.stderr.write(_line(arm, task_run))
-    return ArmReport(
-        opened.target.model,
-        arm,
-        judged,
-        [TASKS[run.run.number][1].kind for run in judged],
-        await opened.tokens() - before,
-        _generations(arm, judged),
-        _identical(arm, opened, judged),
-    )
+            yield ArmReport(
+                opened.target.model,
+                arm,
+                tuple(judged),
+                tuple(TASKS[run.run.number][1].kind for run in judged),
+                await opened.tokens() - before,
+                _generations(arm, judged),
+                _identical(arm, opened, judged),
+            )
 
 
 async def _run_task(number: int, opened: OpenArm, sampling: "Sampling") -> JudgedRun:

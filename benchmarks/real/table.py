@@ -20,8 +20,8 @@ class ArmReport:
 
     model: str
     arm: str
-    runs: Sequence[JudgedRun]
-    kinds: Sequence[str]
+    runs: Sequence[JudgedRun] = ()
+    kinds: Sequence[str] = ()
     tokens: TokenCounts = field(default_factory=TokenCounts)
     generations: int | None = None
     identical: int | None = None

@@ -58,12 +58,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A request of a user and the steps that were done for it; `remaining` are tools still due."""
+    """A request of a user and the steps that were done for it.
+
+    `seen` is what the 0.5B model wrote next.
+    """
 
     id: str
     user: str
     steps: Sequence[Step]
-    remaining: frozenset[str] = frozenset()
+    seen: str
 
     def messages(self) -> list[JsonValue]:
         messages: list[JsonValue] = [
@@ -89,6 +92,9 @@ def _weather(city: str, weather: str) -> Step:
     return Step("get_weather", {"city": city}, {"city": city, "weather": weather})
 
 
+ECHO = "nothing but the result"
+REPEATED = "the same call again"
+RUNAWAY = "the same calls again, until max_tokens"
 _DONE: JsonObject = {"ok": True}
 _INBOX = Step(
     "list_files", {"folder": "inbox"}, {"files": ["inbox/bill-may.pdf", "inbox/photo.jpg"]}
@@ -104,63 +110,99 @@ CONVERSATIONS = (
                 _DONE,
             )
         ],
+        ECHO,
     ),
     Conversation(
         "light off",
         "Switch the kitchen lights off.",
         [Step("set_light", {"room": "kitchen", "on": False}, _DONE)],
+        ECHO,
     ),
     Conversation(
         "two lights, one switched",
         "Switch on the lights in the hall and in the garage.",
         [Step("set_light", {"room": "hall", "on": True}, _DONE)],
-        frozenset({"set_light"}),
+        ECHO,
     ),
     Conversation(
         "weather known",
         "What is the weather in Paris right now?",
         [_weather("Paris", "rain, 12 degrees")],
+        RUNAWAY,
     ),
     Conversation(
         "two cities, one known",
         "Tell me the weather in Rome and in Lima.",
         [_weather("Rome", "sun, 24 degrees")],
-        frozenset({"get_weather"}),
+        REPEATED,
     ),
     Conversation(
         "two cities, both known",
         "Tell me the weather in Rome and in Lima.",
         [_weather("Rome", "sun, 24 degrees"), _weather("Lima", "fog, 17 degrees")],
+        RUNAWAY,
     ),
-    Conversation("folder listed", "Which files are in the folder inbox?", [_INBOX]),
+    Conversation("folder listed", "Which files are in the folder inbox?", [_INBOX], REPEATED),
     Conversation(
         "folder listed, file to be moved",
         "Look into the folder inbox and move the bill that is there into the folder bills.",
         [_INBOX],
-        frozenset({"move_file"}),
+        "the new call, further invented calls, and their copies until max_tokens",
     ),
     Conversation(
         "file moved",
         "Move the file docs/plan.txt into the folder archive.",
         [Step("move_file", {"path": "docs/plan.txt", "folder": "archive"}, _DONE)],
+        ECHO,
     ),
     Conversation(
         "file moved, mail to be sent",
         "Move inbox/photo.jpg into the folder pictures and tell eve@example.com about it by "
         "e-mail, subject Photo.",
         [Step("move_file", {"path": "inbox/photo.jpg", "folder": "pictures"}, _DONE)],
-        frozenset({"send_mail"}),
+        ECHO,
     ),
     Conversation(
         "event added",
         "Put 'Dentist' into my calendar for Tuesday at 9.",
         [Step("add_event", {"title": "Dentist", "day": "tue", "hour": 9}, _DONE)],
+        ECHO,
     ),
     Conversation(
         "weather known, mail to be sent",
         "Get the weather in Oslo, then mail it to carl@example.com with the subject Weather.",
         [_weather("Oslo", "snow, -3 degrees")],
-        frozenset({"send_mail"}),
+        "TBD",
     ),
-    Conversation("thanks", "Thank you, that was all for today!", []),
+    Conversation("thanks", "Thank you, that was all for today!", [], "TBD"),
+    Conversation(
+        "folder to be listed",
+        "Look into the folder inbox and move the bill that is there into the folder bills.",
+        [],
+        "TBD",
+    ),
+    Conversation(
+        "event added, with an id",
+        "Put 'Dentist' into my calendar for Tuesday at 9.",
+        [
+            Step(
+                "add_event",
+                {"title": "Dentist", "day": "tue", "hour": 9},
+                {"event_id": "e-7", "title": "Dentist"},
+            )
+        ],
+        "TBD",
+    ),
+    Conversation(
+        "file unknown",
+        "Move the bill from the folder inbox into the folder bills.",
+        [
+            Step(
+                "move_file",
+                {"path": "inbox/bill.pdf", "folder": "bills"},
+                {"error": "Unknown file inbox/bill.pdf. Use list_files."},
+            )
+        ],
+        "TBD",
+    ),
 )
