@@ -122,6 +122,8 @@ def temper(
     environment = {
         "TEMPER_BACKEND__API_KEY": server.api_key,
         "TEMPER_RECORDING__PATH": str(recording),
+        # on a busy machine a token may take minutes, which says nothing about Temper
+        "TEMPER_BACKEND__IDLE_SECONDS": str(GENERATION_SECONDS),
     }
     with (
         running_temper("--backend-url", server.base_url, environment=environment) as url,

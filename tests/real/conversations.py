@@ -95,6 +95,7 @@ def _weather(city: str, weather: str) -> Step:
 ECHO = "nothing but the result"
 REPEATED = "the same call again"
 RUNAWAY = "the same calls again, until max_tokens"
+COPY = "the same call again, and its result"
 _DONE: JsonObject = {"ok": True}
 _INBOX = Step(
     "list_files", {"folder": "inbox"}, {"files": ["inbox/bill-may.pdf", "inbox/photo.jpg"]}
@@ -172,14 +173,14 @@ CONVERSATIONS = (
         "weather known, mail to be sent",
         "Get the weather in Oslo, then mail it to carl@example.com with the subject Weather.",
         [_weather("Oslo", "snow, -3 degrees")],
-        "TBD",
+        REPEATED,
     ),
-    Conversation("thanks", "Thank you, that was all for today!", [], "TBD"),
+    Conversation("thanks", "Thank you, that was all for today!", [], "words"),
     Conversation(
         "folder to be listed",
         "Look into the folder inbox and move the bill that is there into the folder bills.",
         [],
-        "TBD",
+        "a new call",
     ),
     Conversation(
         "event added, with an id",
@@ -191,7 +192,7 @@ CONVERSATIONS = (
                 {"event_id": "e-7", "title": "Dentist"},
             )
         ],
-        "TBD",
+        COPY,
     ),
     Conversation(
         "file unknown",
@@ -203,6 +204,6 @@ CONVERSATIONS = (
                 {"error": "Unknown file inbox/bill.pdf. Use list_files."},
             )
         ],
-        "TBD",
+        "a new call and its invented result",
     ),
 )
