@@ -21,6 +21,7 @@ from temper_evals.temper_server import temper_in_front
 
 ARMS = ("direct", "temper", "forge")
 WINDOW = 8192
+REQUEST_SECONDS = 1800.0  # limit for a request; processors of small machines are slow
 _SLOTS, _THREADS = 1, 2
 _COUNTER = re.compile(r"^llamacpp:(\w+) (\S+)$", re.MULTILINE)
 _COUNTED = {
@@ -110,6 +111,8 @@ class Workplace:
                     "TEMPER_BACKEND__API_KEY": server.api_key,
                     "TEMPER_RECORDING__PATH": str(recording),
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
+                    # no stricter than the client, which the direct arm has alone
+                    "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }
                 async with self._opening(arm, engine, settings) as target:

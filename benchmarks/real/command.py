@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.load import peers
-from benchmarks.real.arms import ARMS, OpenArm, Workplace, recorded_generations
+from benchmarks.real.arms import ARMS, REQUEST_SECONDS, OpenArm, Workplace, recorded_generations
 from benchmarks.real.bed import Task, ToolSet
 from benchmarks.real.judging import JudgedRun, identical_calls, judge_run
 from benchmarks.real.shop import SHOP
@@ -29,7 +29,6 @@ TASKS: dict[int, tuple[ToolSet, Task]] = dict(
 )
 _NAMES = frozenset(name for tools in TOOL_SETS for name in tools.names)
 _DEFAULT_ARMS = ("direct", "temper")
-_REQUEST_SECONDS = 1800.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +128,7 @@ async def _run_task(number: int, opened: OpenArm, sampling: "Sampling") -> Judge
     async with AsyncOpenAI(
         base_url=f"{opened.target.url}/v1",
         api_key=opened.api_key,
-        timeout=_REQUEST_SECONDS,
+        timeout=REQUEST_SECONDS,
         max_retries=0,
     ) as client:
         run = await Loop(client, opened.target.model, sampling).run_task(number, task, tools)
