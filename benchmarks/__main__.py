@@ -16,6 +16,7 @@ python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such 
 python -m benchmarks gold             BFCL's right calls: does the review let them pass?
 python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
+python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
 """
 
 import argparse
@@ -39,6 +40,7 @@ from benchmarks.load import backend, peers, profiling, results, runs, table
 from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
+from benchmarks.real import command as real
 from benchmarks.scaling import measuring
 from benchmarks.tiny import live
 from benchmarks.tiny import page as tiny_page
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
     ends.set_defaults(command=_ends)
     _add_stalls(commands.add_parser("stalls", help="measure what hostile shapes do to others"))
+    real.add_arguments(commands.add_parser("real", help="measure real models in a closed loop"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
 

@@ -66,10 +66,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min((os.cpu_count() or 1) + WAITING_PROCESSES, MOST_PROCESSES)
 
 
-# real engines, hosts of their own and an image: what they need takes minutes to install or to make,
-# or root
+# real engines and models, hosts of their own and an image: what they need takes minutes to install
+# or to make, or root
 _BY_NAME = tuple(
-    Path(__file__).parent / name for name in ("engines", "hosts", "release/test_image.py")
+    Path(__file__).parent / name for name in ("engines", "hosts", "real", "release/test_image.py")
 )
 
 

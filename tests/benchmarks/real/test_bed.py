@@ -1,0 +1,226 @@
+"""The bed: every task can be solved, and a chain needs a value that only a result has."""
+
+from itertools import pairwise
+
+import jsonschema
+import pytest
+
+from benchmarks.real.bed import Need, Task, Tool, ToolSet, World
+from benchmarks.real.command import TASKS, TOOL_SETS
+from benchmarks.real.judging import MadeCall, judge
+from benchmarks.real.loop import MOST_REQUESTS
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+
+# the calls of a client that does everything right
+SOLUTIONS: dict[int, list[tuple[str, JsonObject]]] = {
+    1: [("find_order", {"customer": "Nina Weber"}), ("cancel_order", {"order_id": "R-2071"})],
+    2: [("get_order", {"order_id": "r-2044"})],
+    3: [
+        ("check_stock", {"product": "desk lamp"}),
+        ("place_order", {"sku": "DL-14", "quantity": 2, "customer": "Omar Haddad"}),
+    ],
+    4: [
+        ("find_order", {"customer": "Petra Novak"}),
+        ("get_order", {"order_id": "R-2058"}),
+        (
+            "message_customer",
+            {"customer": "Petra Novak", "text": "Your tracking number is TR881204."},
+        ),
+    ],
+    5: [
+        ("message_customer", {"customer": "Paul Martin", "text": "Your backpack is on its way."}),
+    ],
+    6: [
+        ("check_stock", {"product": "Coffee grinder"}),
+        ("place_order", {"sku": "CG-02", "quantity": 1, "customer": "Lena Fischer"}),
+        ("message_customer", {"customer": "Lena Fischer", "text": "Your order is R-3101."}),
+    ],
+    7: [
+        ("check_stock", {"product": "blue kettle"}),
+        ("check_stock", {"product": "red kettle"}),
+        ("place_order", {"sku": "KT-R9", "quantity": 1, "customer": "Jonas Meyer"}),
+    ],
+    8: [],
+    9: [
+        ("list_files", {"folder": "/inbox"}),
+        ("move_file", {"path": "inbox/invoice-0423.pdf", "folder": "finance"}),
+    ],
+    10: [
+        ("read_file", {"path": "docs/meeting.txt"}),
+        ("write_note", {"title": "Deadline", "text": "March 14"}),
+    ],
+    11: [],
+    12: [("search_notes", {"query": "Garden"}), ("delete_note", {"note_id": "n-31"})],
+    13: [("read_file", {"path": "docs/wifi.txt"})],
+    14: [
+        ("list_files", {"folder": "reports"}),
+        ("read_file", {"path": "reports/q3.txt"}),
+        ("write_note", {"title": "Revenue", "text": "The revenue is 84,300 euros."}),
+    ],
+    15: [
+        ("read_file", {"path": "todo.txt"}),
+        ("move_file", {"path": "docs/plan-2019.txt", "folder": "archive"}),
+    ],
+    16: [],
+    17: [("get_weather", {"city": "Lisbon"}), ("get_weather", {"city": "Oslo, Norway"})],
+    18: [
+        ("search_flights", {"origin": "Zurich", "destination": "Lisbon", "day": "friday"}),
+        ("book_flight", {"flight_id": "LX-318", "passenger": "Ida Brandt"}),
+    ],
+    19: [
+        ("find_hotel", {"city": "Vienna"}),
+        ("book_hotel", {"hotel_id": "H-71", "nights": 2, "guest": "Tom Okafor"}),
+    ],
+    20: [("set_reminder", {"text": "Renew passport", "day": "tuesday"})],
+    21: [
+        ("get_weather", {"city": "Bergen"}),
+        ("set_reminder", {"text": "Bergen: 9 degrees", "day": "saturday"}),
+    ],
+    22: [
+        ("search_flights", {"origin": "Berlin", "destination": "Rome", "day": "monday"}),
+        ("book_flight", {"flight_id": "AZ-405", "passenger": "Eva Lund"}),
+        ("set_reminder", {"text": "Booking BK-5511", "day": "sunday"}),
+    ],
+    23: [
+        ("get_weather", {"city": "Madrid"}),
+        ("get_weather", {"city": "Dublin"}),
+        ("find_hotel", {"city": "Madrid"}),
+        ("book_hotel", {"hotel_id": "H-22", "nights": 3, "guest": "Mia Keller"}),
+    ],
+    24: [],
+}
+
+
+def made(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[MadeCall]:
+    world = World(tools.tables)
+    return [MadeCall(name, given, *tools.run(world, name, given)) for name, given in calls]
+
+
+@pytest.mark.parametrize("number", TASKS)
+def test_every_task_can_be_solved_in_the_requests_that_it_has(number: int) -> None:
+    tools, task = TASKS[number]
+    calls = made(tools, SOLUTIONS[number])
+    assert [call.result for call in calls if not call.succeeded] == []
+    assert judge(task, calls, tools.effects).right
+    assert len(calls) < MOST_REQUESTS
+
+
+@pytest.mark.parametrize("number", TASKS)
+def test_the_calls_of_a_solution_satisfy_the_schemas_of_their_tools(number: int) -> None:
+    tools, _ = TASKS[number]
+    by_name = {tool.name: tool for tool in tools.tools}
+    for name, arguments in SOLUTIONS[number]:
+        description = by_name[name].describe()["function"]
+        assert isinstance(description, dict)
+        schema = description["parameters"]
+        assert isinstance(schema, dict)
+        jsonschema.validate(arguments, schema)
+
+
+def chains() -> list[int]:
+    return [number for number, (_, task) in TASKS.items() if task.kind == "chain"]
+
+
+@pytest.mark.parametrize("number", chains())
+def test_a_chain_needs_a_value_that_only_a_result_has(number: int) -> None:
+    tools, task = TASKS[number]
+    calls = made(tools, SOLUTIONS[number])
+    values = [
+        value
+        for need in task.needs
+        for expected in need.arguments.values()
+        for value in (expected if isinstance(expected, tuple) else (expected,))
+        if str(value).lower() not in task.text.lower()
+    ]
+    results = [call.result.lower() for call in calls]
+    assert any(str(value).lower() in result for value in values for result in results)
+
+
+def test_each_set_has_eight_tasks_of_three_kinds_and_at_most_six_tools() -> None:
+    for tools in TOOL_SETS:
+        kinds = [task.kind for task in tools.tasks]
+        assert len(kinds) == 8
+        assert kinds.count("chain") == 5
+        assert 1 <= kinds.count("single") <= 2
+        assert 1 <= kinds.count("none") <= 2
+        assert 4 <= len(tools.tools) <= 6
+
+
+def test_tasks_of_a_set_follow_each_other_so_that_the_prompt_stays_cached() -> None:
+    changes = [one.name != other.name for (one, _), (other, _) in pairwise(TASKS.values())]
+    assert sum(changes) == len(TOOL_SETS) - 1
+
+
+def test_each_set_has_a_tool_that_returns_plain_text_and_one_that_refuses_wrong_input() -> None:
+    solved = [(tools, made(tools, SOLUTIONS[number])) for number, (tools, _) in TASKS.items()]
+    for tools in TOOL_SETS:
+        results = [call.result for one, calls in solved if one is tools for call in calls]
+        assert any(not result.startswith("{") for result in results)
+        for tool in tools.tools:
+            result, succeeded = tools.run(World(tools.tables), tool.name, {})
+            assert not succeeded
+            assert "error" in str(json.parse(result))
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "arguments", "hint"),
+    [
+        (1, "cancel_order", {"order_id": "12345"}, "find_order"),
+        (1, "find_order", {"customer": "Nobody"}, "full name"),
+        (3, "place_order", {"sku": "desk lamp", "quantity": 2, "customer": "A"}, "check_stock"),
+        (3, "place_order", {"sku": "DL-14", "quantity": 20, "customer": "A"}, "1 to 12"),
+        (3, "place_order", {"sku": "DL-14", "quantity": "2", "customer": "A"}, "integer"),
+        (9, "list_files", {"folder": "attic"}, "inbox"),
+        (12, "delete_note", {"note_id": "garden"}, "search_notes"),
+        (18, "search_flights", {"origin": "A", "destination": "B", "day": "friday"}, "No flight"),
+        (20, "set_reminder", {"text": "a", "day": "someday"}, "monday"),
+        (20, "set_alarm", {}, "Unknown tool"),
+        (20, "set_reminder", None, "JSON object"),
+    ],
+)
+def test_wrong_input_is_refused_with_a_hint(
+    number: int, name: str, arguments: JsonObject | None, hint: str
+) -> None:
+    tools, _ = TASKS[number]
+    result, succeeded = tools.run(World(tools.tables), name, arguments)
+    assert not succeeded
+    assert hint in result
+
+
+def test_a_world_is_changed_for_its_own_task_only() -> None:
+    tools, _ = TASKS[1]
+    world = World(tools.tables)
+    tools.run(world, "cancel_order", {"order_id": "R-2071"})
+    assert "canceled" in tools.run(world, "get_order", {"order_id": "R-2071"})[0]
+    assert "open" in tools.run(World(tools.tables), "get_order", {"order_id": "R-2071"})[0]
+
+
+def test_what_was_moved_or_deleted_is_seen_and_can_be_done_again() -> None:
+    tools, _ = TASKS[9]
+    world = World(tools.tables)
+    moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}
+    assert [tools.run(world, "move_file", moving)[1] for _ in range(2)] == [True, True]
+    assert "photo" not in tools.run(world, "list_files", {"folder": "inbox"})[0]
+    assert [tools.run(world, "delete_note", {"note_id": "n-31"})[1] for _ in range(2)] == [True] * 2
+    assert not tools.run(world, "search_notes", {"query": "garden"})[1]
+
+
+def test_a_need_is_tolerant_of_case_and_accepts_one_of_several_texts() -> None:
+    need = Need("book", {"city": "rome", "nights": 2, "text": ("14 march", "march 14")})
+    assert need.matches("book", {"city": "Rome, Italy", "nights": 2, "text": "On March 14."})
+    assert need.matches("book", {"city": "ROME", "nights": "2", "text": "14 March"})
+    assert not need.matches("book", {"city": "Rome", "nights": 12, "text": "14 March"})
+    assert not need.matches("book", {"city": "Rome", "text": "14 March"})
+    assert not need.matches("cancel", {"city": "Rome", "nights": 2, "text": "14 March"})
+
+
+def test_a_tool_has_an_effect_only_where_it_says_so() -> None:
+    tools = ToolSet(
+        "made up",
+        "",
+        (Tool("look", "", {}, lambda _, __: {}), Tool("act", "", {}, lambda _, __: "", True)),
+        {},
+        (Task("Do it.", "single"),),
+    )
+    assert tools.effects == {"act"}

@@ -1,0 +1,17 @@
+"""Whether there is a model to test; where there is none, this is all that runs in this folder."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.real.models import NEEDING_A_MODEL, chosen, missing
+
+
+def test_there_is_a_model() -> None:
+    if not chosen():
+        pytest.skip(missing())
+
+
+def test_every_other_file_needs_a_model() -> None:
+    files = {file.stem.removeprefix("test_") for file in Path(__file__).parent.glob("test_*.py")}
+    assert files == {"models", *NEEDING_A_MODEL}
