@@ -120,10 +120,12 @@ def examine_servers(
 ) -> Work:
     """Print each finding as it is made; reports whether none is a failure.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too.
+    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. A
+    terminal also shows which check is running.
     """
     from rich.console import Console
 
+    from proxy.cli.status_line import open_status_line
     from proxy.doctor import report
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
@@ -136,21 +138,24 @@ def examine_servers(
         tried.remember(report.build_tried_model(target, found, version()))
 
     async def work() -> bool:
-        examined_settings = with_backend(settings, await find_backend(settings, places, "doctor"))
         console = Console(highlight=False)
         examined: list[CheckResult] = []
-        examining = examine(examined_settings, client=CLIENTS.get(client or ""), keep=keep)
-        async with contextlib.aclosing(examining) as findings:
-            async for one in findings:
-                if not as_json:
-                    console.print(report.line(one, examined), soft_wrap=True)
-                examined.append(one)
+        with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
+            status.begin("looking for a server")
+            named = with_backend(settings, await find_backend(settings, places, "doctor"))
+            examining = examine(named, CLIENTS.get(client or ""), keep, status.begin)
+            async with contextlib.aclosing(examining) as findings:
+                async for one in findings:
+                    status.clear()
+                    if not as_json:
+                        console.print(report.line(one, examined), soft_wrap=True)
+                    examined.append(one)
         if as_json:
             print_json(report.document(examined))
         else:
             console.print(f"\n{report.summary(examined)}")
         if bundle is not None:
-            report.write_bundle(bundle, examined_settings, examined)
+            report.write_bundle(bundle, named, examined)
             click.echo(f"Written: {bundle} (look into it before you send it).", err=True)
         return report.is_well(examined)
 
