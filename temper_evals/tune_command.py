@@ -17,6 +17,7 @@ import click
 from pydantic import TypeAdapter
 from rich.console import Console
 
+from proxy.backends.detection import FoundServer
 from proxy.cli.commands import print_json
 from proxy.cli.running import Flags, load, run
 from proxy.cli.status_line import StatusLine, format_seconds, open_status_line
@@ -267,7 +268,7 @@ async def _find(
     """Return the server that is tuned, started where the settings name a file, and its kind."""
     source = shipped.MODEL_FILE if choice.tiny else settings.model.source
     if source is None:
-        named = with_backend(settings, await find_backend(settings, (), "tune"))
+        named = with_backend(settings, await _find_server(settings, choice))
         urls = server_urls(named)
         if not urls:
             problem = "several models share this Temper: name a server with --backend-url"
@@ -284,6 +285,18 @@ async def _find(
         own = settings.model
         launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
     return await stack.enter_async_context(start_model(launch, on_step)), "auto"
+
+
+async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | None:
+    """Look for a running server if none is named; raises InvalidConfiguration."""
+    try:
+        return await find_backend(settings, (), "tune")
+    except InvalidConfiguration as error:
+        if not choice.model:
+            raise
+        problem = f"there is no file {choice.model}, and no server runs that has such a model: "
+        remedy = "name a GGUF file, or the server with --backend-url"
+        raise InvalidConfiguration("--model", problem + remedy) from error
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:

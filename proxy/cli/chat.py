@@ -142,7 +142,9 @@ class ChatWriter:
             if is_begin:  # the line stays the same while the retry is generated
                 self.status.begin(f"retrying: {reason}")
         elif progress.share is not None:
-            self.status.update(f"reading the prompt {100 * progress.share:.0f} %")
+            # many engines report after 2,048 tokens for the first time: 0 % would look like a halt
+            percent = f" {100 * progress.share:.0f} %" if progress.share else ""
+            self.status.update(f"reading the prompt{percent}")
         else:
             self.status.begin("reading the prompt" if is_begin else "generating")
 

@@ -1,8 +1,8 @@
 """A line at the end of a terminal's output that says what a command waits for, and for how long.
 
 The running event loop redraws it, so no lock is needed: `clear` it before anything else is printed.
-It returns after a quiet moment. Whatever was drawn is erased by moving left, never by a stored
-position: a terminal that scrolls or is resized moves those.
+It returns after a quiet moment. It is erased from the column where it begins, as a terminal may
+have echoed keys behind it, such as ^C.
 """
 
 import asyncio
@@ -118,10 +118,8 @@ class StatusLine:
         return text
 
     def _erase(self) -> None:
-        from rich.cells import cell_len
-
         if self._drawn and self._stream is not None:
-            self._stream.write(f"\x1b[{cell_len(self._drawn)}D\x1b[K")
+            self._stream.write(f"\x1b[{self._column + 1}G\x1b[K")
         self._drawn = ""
 
     @property

@@ -125,6 +125,7 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
 
 
 _CHECK_SECONDS = 120.0
+_LONG_CHECK_SECONDS = 600.0  # for a dozen requests: on a processor each takes 10 s and more
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
 Keep: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
@@ -133,11 +134,12 @@ OnStep: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at; the checks ends where a vital one fails."""
+    """One thing to look at, for so many `seconds`; the checks end where a vital one fails."""
 
     title: str
     look: Look
     is_vital: bool = False
+    seconds: float = _CHECK_SECONDS
 
 
 MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
@@ -157,7 +159,7 @@ CHECKS: tuple[Check, ...] = (
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
-    Check("honours", exchanges.honours),
+    Check("honours", exchanges.honours, seconds=_LONG_CHECK_SECONDS),
     Check("refusals", exchanges.refusals),
     Check("open doors", server.open_doors),
     Check("way to the server", server.key),
@@ -258,10 +260,10 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
 async def _run_check(check: Check, target: Target) -> Finding:
     """Make a check; whatever goes wrong with it is a finding too."""
     try:
-        async with asyncio.timeout(_CHECK_SECONDS):
+        async with asyncio.timeout(check.seconds):
             return await check.look(target)
     except TimeoutError:
-        said = f"no answer within {_CHECK_SECONDS:g} seconds"
+        said = f"no answer within {check.seconds:g} seconds"
         return fail(said, "is the server busy, or very slow?")
     except httpx.HTTPError as error:
         return fail(
