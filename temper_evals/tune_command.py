@@ -207,7 +207,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
             teller.status.begin("stopping")
     teller.end(base)
     if any(one.lacks_time for one in verdicts) and not teller.is_stopped:
-        teller.say(_advise_minutes(choice.minutes, missing_seconds))
+        teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
     path = write_earned(folder / f"{subject.bed.name}.toml", subject.keys, earned_by(verdicts))
@@ -215,7 +215,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
     return path
 
 
-def _advise_minutes(minutes: float, missing_seconds: float | None) -> str:
+def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
     """Say that the time was too short, and what to pass."""
     if missing_seconds is None:
         enough = max(1, math.ceil(_MORE_TIME * minutes))

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from temper_evals.runs import (
     ArmProgress,
     CaseRunner,
     EvaluationPlan,
+    RunsInProgress,
     make_client,
     make_runs,
     usage_from_replies,
@@ -83,6 +85,27 @@ async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool
     wrong = [one for one in runs if not one.right]
     assert wrong
     assert len(kept) == len(runs if keeps_all else wrong)
+
+
+def test_the_oldest_run_in_progress_is_described() -> None:
+    now = [10.0]
+    runs = RunsInProgress(clock=lambda: now[0])
+    assert runs.describe() == ""
+    with runs.follow("single-1") as first, runs.follow("single-1"), runs.follow("chain-2"):
+        now[0] += 42
+        assert runs.describe() == "single-1 and 2 more (42 s)"
+        first.requests, first.usages, first.chunks = 3, [{"completion_tokens": 100}, {}], 30
+        assert runs.describe() == "single-1 and 2 more, request 3, about 130 tokens (42 s)"
+    assert runs.describe() == ""
+
+
+async def test_a_run_is_in_progress_while_its_reply_arrives(tmp_path: Path) -> None:
+    seen: list[str] = []
+    plan = plan_of("healthy")
+    runs = replace(plan, on_progress=lambda _: seen.append(plan.in_progress.describe()))
+    await make(tmp_path, runs)
+    assert any(re.fullmatch(r"\w+-\d+( and 1 more)?.*\(\d+ s\)", one) for one in seen)
+    assert plan.in_progress.describe() == ""
 
 
 async def test_progress_is_told(tmp_path: Path) -> None:
