@@ -14,7 +14,7 @@ import httpx
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.replies import ReadMessage, ReplyFailed, events_in, problem_of
+from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
 from temper_evals.scenarios.scenario import PlannedCall, Scenario, ToolFailed, World
 from temper_evals.scenarios.task import calls_of, read_call
 from temper_evals.scenarios.worlds import error_text
@@ -155,7 +155,7 @@ class AgentLoop:
                 if line.startswith(": x-temper "):
                     _note_report(dict(_REPORT.findall(line)), run)
                 for event in events_in((line,)):
-                    run.chunks += 1
+                    run.chunks += has_content(event)
                     had = reply.has_text, bool(reply.calls)
                     reply.take(event)
                     _clock(reply, had, time.monotonic() - begun, run)

@@ -64,12 +64,13 @@ class RunsInProgress:
             return ""
         scenario, run, began = self._running[0]
         others = len(self._running) - 1
-        parts = [scenario + (f" and {others} more" if others else "")]
+        name = f"{scenario} and {others} more" if others else scenario
+        parts = [f"{name} ({format_seconds(self.clock() - began)})"]
         if run.requests > 1:
             parts.append(f"request {run.requests}")
         if tokens := run.tokens:
             parts.append(f"about {tokens} tokens")
-        return f"{', '.join(parts)} ({format_seconds(self.clock() - began)})"
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

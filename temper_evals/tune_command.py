@@ -210,7 +210,11 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
         teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
-    path = write_earned(folder / f"{subject.bed.name}.toml", subject.keys, earned_by(verdicts))
+    path = folder / f"{subject.bed.name}.toml"
+    if path.exists() and not any(one.test.pairs for one in verdicts):
+        teller.say(f"Left as it was: {path}")
+        return None
+    write_earned(path, subject.keys, earned_by(verdicts))
     teller.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
     return path
 

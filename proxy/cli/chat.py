@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +25,7 @@ from proxy.agents.model import Model
 from proxy.agents.results import AskedAgain, Progress, RunEvent, Text, Thought
 from proxy.agents.stream import Hooks, RunStream
 from proxy.cli.running import Flags
-from proxy.cli.signals import ending_signals
+from proxy.cli.signals import INTERRUPTED, end_process, ending_signals
 from proxy.cli.status_line import StatusLine, open_status_line
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -117,6 +118,7 @@ class ChatWriter:
     line_is_open: bool = False
     tells_thoughts: bool = False
     status: StatusLine = field(default_factory=StatusLine)
+    running_tools: int = 0  # also of an answer that was stopped: no thread can be ended
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -126,8 +128,10 @@ class ChatWriter:
                 self._write(text, dim=True)
             case ToolStarted(call, _):
                 self.note(f"{call.name}({brief_arguments(call)})")
+                self.running_tools += 1
                 self.status.begin(f"running {call.name}")
             case ToolFinished(outcome):
+                self.running_tools -= 1
                 self.note(f"{outcome.call.name}: {cut(outcome.text.strip(), _SHOWN)}")
             case AskedAgain():
                 self.end_line()
@@ -204,6 +208,11 @@ class Chat:
         self._asked: tuple[int, str] | None = None  # where the last question stands, and what it is
         self._stream: RunStream[str] | None = None
         self._is_interrupted = False  # by Ctrl-C, with no line entered since
+
+    @property
+    def has_abandoned_tools(self) -> bool:
+        """Whether a tool was running when its answer was stopped; its thread may still run."""
+        return self._stream is None and self._writer.running_tools > 0
 
     async def talk(self, agent: Agent) -> None:
         """Answer questions until the person ends the chat."""
@@ -386,6 +395,7 @@ async def open_chat(
     async with AsyncExitStack() as stack:
         status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
         talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts, status=status)
+        stack.push(partial(_leave_tools, talk, options))
         status.begin("starting tool servers" if settings.mcp else "starting")
         served = await _open_servers(settings, talk, stack)
         model = Model(config=config, name=options.name, settings=flags)
@@ -397,6 +407,14 @@ async def open_chat(
             return await talk.answer(options.question, agent)
         await talk.talk(agent)
     return True
+
+
+def _leave_tools(
+    talk: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
+) -> None:
+    """End the process at once where Python would wait for the thread of an abandoned tool."""
+    if talk.has_abandoned_tools and raised in (None, asyncio.CancelledError):
+        end_process(INTERRUPTED if raised or options.question else 0)
 
 
 async def _open_servers(

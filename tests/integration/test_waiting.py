@@ -30,6 +30,14 @@ async def get_weather(city: str) -> str:
     await asyncio.Event().wait()
     return "never"
 '''
+STUCK = '''
+import time
+
+def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    time.sleep(10_000)
+    return "never"
+'''
 READS: JsonObject = {"total": 1100, "cache": 100, "processed": 500, "time_ms": 9000}
 READING = Script((START, part([], prompt_progress=READS), Ending.NEVER))
 GENERATING = Script((START, text("It is "), text("sunny"), Ending.NEVER))
@@ -105,6 +113,23 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         assert activity not in command.visible
 
 
+def test_chat_ends_although_a_tool_that_was_given_up_still_runs() -> None:
+    Path("tools.py").write_text(STUCK, encoding="utf-8")
+    backend = ScriptedBackend(calls("get_weather", '{"city": "Paris"}'))
+    with (
+        listening_in_thread(backend) as url,
+        on_terminal(80, "chat", "--backend-url", url, "--tools", "tools.py") as command,
+    ):
+        command.read_until(r"Ctrl-D ends\.\s+>")
+        command.type("How is Paris?\r")
+        command.read_until(r"running get_weather")
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(r"stopped\s+>")
+        command.type("\x04")
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+
+
 def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
     with (
         listening_in_thread(ScriptedBackend()) as url,
@@ -112,7 +137,7 @@ def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
     ):
         command.read_until(r"Ctrl-D ends\.\s+>")
         command.type("a line given up\x03")
-        command.read_until("Ctrl-C once more ends the chat")
+        command.read_until(r"Ctrl-C once more ends the chat\s+>")
         command.type("\x03")
         command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0

@@ -95,7 +95,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
         now[0] += 42
         assert runs.describe() == "single-1 and 2 more (42 s)"
         first.requests, first.usages, first.chunks = 3, [{"completion_tokens": 100}, {}], 30
-        assert runs.describe() == "single-1 and 2 more, request 3, about 130 tokens (42 s)"
+        assert runs.describe() == "single-1 and 2 more (42 s), request 3, about 130 tokens"
     assert runs.describe() == ""
 
 
@@ -104,7 +104,7 @@ async def test_a_run_is_in_progress_while_its_reply_arrives(tmp_path: Path) -> N
     plan = plan_of("healthy")
     runs = replace(plan, on_progress=lambda _: seen.append(plan.in_progress.describe()))
     await make(tmp_path, runs)
-    assert any(re.fullmatch(r"\w+-\d+( and 1 more)?.*\(\d+ s\)", one) for one in seen)
+    assert any(re.fullmatch(r"\w+-\d+( and 1 more)? \(\d+ s\).*", one) for one in seen)
     assert plan.in_progress.describe() == ""
 
 

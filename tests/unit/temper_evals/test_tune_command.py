@@ -72,6 +72,17 @@ def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_o
     assert (written["guardrails"], written["profile"]) == ({}, {})
 
 
+def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
+    with simulated() as url:
+        assert temper("tune", "--backend-url", url, "--minutes", "0").exit_code == 0
+        (path,) = Path("cache/temper/tuned").glob("*.toml")
+        earned = path.read_text(encoding="utf-8").replace("[guardrails]", "[guardrails]\na = 1")
+        path.write_text(earned, encoding="utf-8")
+        done = temper("tune", "--backend-url", url, "--minutes", "0")
+    assert "Left as it was: " in done.stdout
+    assert path.read_text(encoding="utf-8") == earned
+
+
 def test_a_dry_run_writes_nothing() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
