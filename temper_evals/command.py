@@ -346,12 +346,13 @@ class _ArmTeller:
     def _text(self) -> str:
         arm = self._arm
         assert arm is not None  # noqa: S101 - it is shown from the first arm on
-        counts = f"{arm.bed} {arm.arm}: {arm.done} of {arm.of}, {arm.right} right"
+        counts = f"{arm.arm} {arm.done} of {arm.of}"
         made = arm.done - self._done_before
         if made and arm.done < arm.of:
             seconds = (time.monotonic() - self._began) / made * (arm.of - arm.done)
-            counts += f", about {format_seconds(seconds)} left"
-        return f"{counts}; {self._describe() or 'starting'}"
+            counts += f", {arm.right} right, about {format_seconds(seconds)} left"
+        # the end may be cut off
+        return f"{counts}: {self._describe() or 'starting'}; {arm.bed}"
 
 
 def _show(

@@ -69,7 +69,7 @@ class RunsInProgress:
         if run.requests > 1:
             parts.append(f"request {run.requests}")
         if tokens := run.tokens:
-            parts.append(f"about {tokens} tokens")
+            parts.append(f"{tokens} tokens")
         return ", ".join(parts)
 
 

@@ -210,11 +210,17 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
         teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
-    path = folder / f"{subject.bed.name}.toml"
-    if path.exists() and not any(one.test.pairs for one in verdicts):
+    return _write(folder / f"{subject.bed.name}.toml", subject.keys, teller)
+
+
+def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | None:
+    """Write what was earned; what was earned before stays where nothing was measured."""
+    is_measured = any(one.test.pairs for one in teller.verdicts)
+    if not is_measured and path.exists():
         teller.say(f"Left as it was: {path}")
+    if not is_measured and (teller.is_stopped or path.exists()):
         return None
-    write_earned(path, subject.keys, earned_by(verdicts))
+    write_earned(path, keys, earned_by(teller.verdicts))
     teller.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
     return path
 

@@ -162,7 +162,7 @@ class Verdict:
         if not self.was_tried:
             return f"{name}: not tried: off"
         if not test.pairs:
-            return f"{name}: no case was finished in its share of the time: off"
+            return f"{name}: no case was finished: off"
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
         match self.decision:
             case Decision.ON:

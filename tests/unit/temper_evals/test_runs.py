@@ -95,7 +95,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
         now[0] += 42
         assert runs.describe() == "single-1 and 2 more (42 s)"
         first.requests, first.usages, first.chunks = 3, [{"completion_tokens": 100}, {}], 30
-        assert runs.describe() == "single-1 and 2 more (42 s), request 3, about 130 tokens"
+        assert runs.describe() == "single-1 and 2 more (42 s), request 3, 130 tokens"
     assert runs.describe() == ""
 
 

@@ -187,7 +187,7 @@ async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
     (only,) = tuning.verdicts
-    assert only.sentence() == "helps: no case was finished in its share of the time: off"
+    assert only.sentence() == "helps: no case was finished: off"
     assert tuning.estimate_missing_seconds() is None
 
 
