@@ -1,9 +1,11 @@
 """`temper eval`: flags in, a table out; what is run and counted is the business of `evals`."""
 
 import asyncio
+import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +13,10 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from proxy.cli.commands import print_json
-from proxy.cli.running import FAILED
-from proxy.cli.signals import INTERRUPTED
+from proxy.cli.running import FAILED, run
+from proxy.cli.status_line import StatusLine, format_seconds, open_status_line
 from proxy.cli.usage import Group
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
@@ -265,18 +266,45 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Make the runs, with a bar for each arm."""
-    from temper_evals.evaluation import evaluate
+    """Make the runs; a terminal shows the current one, and a line stays for each arm.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[share]}"))
-    bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=is_quiet)
-    try:
-        with bars:
-            records = asyncio.run(evaluate(choice, folder, _Bars(bars).show))
-    except KeyboardInterrupt:
-        click.echo(f"Stopped; what is missing is made by: temper eval --resume {folder}", err=True)
-        sys.exit(INTERRUPTED)
-    return records.runs
+    Ctrl-C ends the process, with the command that goes on.
+    """
+    from temper_evals.evaluation import evaluate
+    from temper_evals.records import read_runs
+    from temper_evals.runs import RunsInProgress
+
+    in_progress = RunsInProgress()
+
+    async def work() -> bool:
+        with open_status_line(is_wanted=not is_quiet) as status:
+            teller = _ArmTeller(status, in_progress.describe, is_quiet=is_quiet)
+            status.begin("starting")
+            try:
+                await evaluate(
+                    choice, folder, teller.show, on_step=status.begin, in_progress=in_progress
+                )
+            except asyncio.CancelledError:
+                status.end()
+                _tell_stopped(choice, folder)
+                return False
+            return True
+
+    run(work())
+    return [*read_runs(folder)]
+
+
+def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
+    """Say how an evaluation that was stopped goes on; its protocol is written before any run."""
+    from temper_evals.evaluation import count_planned_runs
+    from temper_evals.records import PROTOCOL, read_runs
+
+    if not (folder / PROTOCOL).exists():
+        click.echo("Stopped before the first run.", err=True)
+        return
+    runs = f"{len([*read_runs(folder)])} of {count_planned_runs(choice)} runs"
+    command = f"temper eval --resume {shlex.quote(str(folder))}"
+    click.echo(f"Stopped after {runs}. Continue with: {command}", err=True)
 
 
 def _count_replies(
@@ -290,21 +318,41 @@ def _count_replies(
     return count_replies(runs, load_replies(choice.replies, choice.most)) if choice.replies else {}
 
 
-class _Bars:
-    """A bar for each arm of each bed, with the share of right runs so far."""
+class _ArmTeller:
+    """Shows the current runs of an arm in the status line; a finished arm gets a line that stays.
 
-    def __init__(self, bars: Progress) -> None:
-        self._bars = bars
-        self._tasks: dict[tuple[str, str], TaskID] = {}
+    `describe` describes the current runs.
+    """
 
-    def show(self, done: "ArmProgress") -> None:
-        """Show how far an arm is."""
-        key = done.bed, done.arm
-        if key not in self._tasks:
-            title = f"{done.bed} {done.arm}"
-            self._tasks[key] = self._bars.add_task(title, total=done.of, share="")
-        share = f"{done.right}/{done.done} right"
-        self._bars.update(self._tasks[key], completed=done.done, share=share)
+    def __init__(self, status: StatusLine, describe: Callable[[], str], *, is_quiet: bool) -> None:
+        self._status, self._describe, self._is_quiet = status, describe, is_quiet
+        self._arm: ArmProgress | None = None
+        self._done_before = 0  # by an evaluation that this one resumes
+        self._began = time.monotonic()
+
+    def show(self, arm: "ArmProgress") -> None:
+        """Take how far an arm is: once when it begins, and after each of its runs."""
+        before = self._arm
+        if before is None or (before.bed, before.arm) != (arm.bed, arm.arm):
+            self._began, self._done_before = time.monotonic(), arm.done
+            self._status.begin(self._text)
+        self._arm = arm
+        if arm.done == arm.of and not self._is_quiet:
+            self._status.clear()
+            took = format_seconds(time.monotonic() - self._began)
+            told = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
+            click.echo(told, err=True)
+
+    def _text(self) -> str:
+        arm = self._arm
+        assert arm is not None  # noqa: S101 - it is shown from the first arm on
+        counts = f"{arm.arm} {arm.done} of {arm.of}"
+        made = arm.done - self._done_before
+        if made and arm.done < arm.of:
+            seconds = (time.monotonic() - self._began) / made * (arm.of - arm.done)
+            counts += f", {arm.right} right, about {format_seconds(seconds)} left"
+        # the end may be cut off
+        return f"{counts}: {self._describe() or 'starting'}; {arm.bed}"
 
 
 def _show(

@@ -17,8 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from proxy.backends.detection import ollama_url
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from proxy.processes.launch import LaunchPlan, find_program
-from proxy.processes.llama_server import start_llama_server
+from proxy.processes.launch import LaunchPlan
 from proxy.serving.tuned import guardrails_digest
 from temper_evals.arms import (
     CEILING,
@@ -33,11 +32,19 @@ from temper_evals.arms import (
 from temper_evals.bfcl import installed_data, load_bfcl
 from temper_evals.endpoints import find_target
 from temper_evals.forge_checkout import load_forge
-from temper_evals.loop import ModelTarget
-from temper_evals.model_setups import ModelSetup, ServedSetup, SimulatedSetup, simulated_setup
+from temper_evals.model_setups import (
+    ModelSetup,
+    OnStep,
+    ServedSetup,
+    SimulatedSetup,
+    plan_launch,
+    plan_tiny_launch,
+    simulated_setup,
+    start_model,
+)
 from temper_evals.records import Records, RunRecord, protocol_hash, read_protocol, read_runs
 from temper_evals.reply_bed import load_replies
-from temper_evals.runs import ArmProgress, EvaluationPlan, make_runs
+from temper_evals.runs import ArmProgress, EvaluationPlan, RunsInProgress, make_runs
 from temper_evals.scenarios.files import load_scenarios
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
@@ -47,7 +54,6 @@ from temper_evals.tiny_model import chat_template, shipped
 from temper_evals.tiny_suite import tiny_suite
 from temper_evals.tuning import halves
 
-_WINDOW, _SLOTS = 8192, 4
 DEFAULT_PROFILE = "n-8b"
 _BFCL = "bfcl:"
 _LIBRARIES = ("jinja2", "matplotlib", "scipy")
@@ -156,34 +162,36 @@ async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     return beds
 
 
-async def _start_setups(choice: EvaluationChoice) -> AsyncGenerator[ModelSetup, None]:
+async def _start_setups(
+    choice: EvaluationChoice, on_step: OnStep
+) -> AsyncGenerator[ModelSetup, None]:
     """Yield a server for each model file, which lives as long as it is used."""
     for name, launch in _launches(choice).items():
-        async with start_llama_server(launch) as running:
-            headers = {"authorization": f"Bearer {running.api_key}"}
-            yield ServedSetup(name, ModelTarget(running.base_url, name, headers))
+        async with start_model(launch, on_step) as target:
+            yield ServedSetup(name, target)
 
 
 def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
     """Return how model files are served; those like the tiny one with two templates each."""
     if not choice.tiny:
-        return {
-            model.stem: LaunchPlan(find_program(), model, _WINDOW, slots=_SLOTS, alias=model.stem)
-            for model in choice.models
-        }
+        return {model.stem: plan_launch(model, model.stem) for model in choice.models}
     return {
-        (name := model.stem + suffix): LaunchPlan(
-            find_program(),
-            model,
-            shipped.WINDOW,
-            slots=_SLOTS,
-            alias=name,
-            gpu_layers=0,
-            extra=(*shipped.FLAGS, *flags),
-        )
+        (name := model.stem + suffix): plan_tiny_launch(model, name, flags)
         for model in choice.models or (shipped.MODEL_FILE,)
         for suffix, flags in _TEMPLATES.items()
     }
+
+
+def count_planned_runs(choice: EvaluationChoice) -> int:
+    """Return how many runs an evaluation has, those that were made before included."""
+    arms = len(arms_of(choice))
+    if choice.replies is not None:
+        setups = load_replies(choice.replies, choice.most)
+        return arms * sum(len(with_tags(one.scenarios, choice.tags)) for one in setups)
+    count = len(choice.backend_urls) + len(choice.ollama) + len(_launches(choice))
+    if choice.is_simulated:
+        count = len(simulated_setups(choice))
+    return arms * count * len(scenarios_of(choice)) * choice.seeds
 
 
 def protocol_of(choice: EvaluationChoice) -> JsonObject:
@@ -282,14 +290,23 @@ def _version(package: str) -> str:
 
 
 async def evaluate(
-    choice: EvaluationChoice, folder: Path, on_progress: Callable[[ArmProgress], None]
+    choice: EvaluationChoice,
+    folder: Path,
+    on_progress: Callable[[ArmProgress], None],
+    *,
+    on_step: OnStep = lambda _step: None,
+    in_progress: RunsInProgress | None = None,
 ) -> Records:
-    """Make all runs that the folder lacks; returns its records, closed."""
+    """Make all runs that the folder lacks; returns its records, closed.
+
+    `on_step` gets what is started before the runs of a model; `in_progress` shows the current runs.
+    """
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)
+    watched = in_progress or RunsInProgress()
 
     def plan(*beds: ModelSetup) -> EvaluationPlan:
-        return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress)
+        return EvaluationPlan(beds, arms, scenarios, seeds, choice.keeps_all, on_progress, watched)
 
     known = simulated_setups(choice) if choice.is_simulated else await _find_running_setups(choice)
     recorded = load_replies(choice.replies, choice.most) if choice.replies else []
@@ -299,7 +316,7 @@ async def evaluate(
             chosen = with_tags(one.scenarios, choice.tags)
             await make_runs(replace(plan(one), scenarios=chosen, seeds=range(1)), records)
         await make_runs(plan(*known), records)
-        async with aclosing(_start_setups(choice)) as beds:
+        async with aclosing(_start_setups(choice, on_step)) as beds:
             async for bed in beds:
                 await make_runs(plan(bed), records)
     return records

@@ -14,7 +14,7 @@ import httpx
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from temper_evals.replies import ReadMessage, ReplyFailed, events_in, problem_of
+from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
 from temper_evals.scenarios.scenario import PlannedCall, Scenario, ToolFailed, World
 from temper_evals.scenarios.task import calls_of, read_call
 from temper_evals.scenarios.worlds import error_text
@@ -67,6 +67,13 @@ class ScenarioRun:
     outcomes: list[str] = field(default_factory=list)
     attempts: int = 0
     usages: list[JsonObject] = field(default_factory=list)
+    chunks: int = 0  # of the current reply, so far
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens were generated: most servers send one in each chunk."""
+        counts = [one.get("completion_tokens") for one in self.usages]
+        return self.chunks + sum(one for one in counts if isinstance(one, int))
 
     @property
     def digest(self) -> str:
@@ -83,9 +90,14 @@ class AgentLoop:
     target: ModelTarget
     habits: Habits = Habits()
 
-    async def run(self, scenario: Scenario, seed: int, world: World) -> ScenarioRun:
-        """Run a scenario to its end: an answer, its limit, or a failure."""
-        run, begun = ScenarioRun(), time.monotonic()
+    async def run(
+        self, scenario: Scenario, seed: int, world: World, run: ScenarioRun | None = None
+    ) -> ScenarioRun:
+        """Run a scenario to its end: an answer, its limit, or a failure.
+
+        `run`, if given, is filled in while it goes on.
+        """
+        run, begun = run or ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
         first = body["messages"]
         history: list[JsonValue] = [*first] if isinstance(first, list) else []
@@ -113,6 +125,7 @@ class AgentLoop:
     async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
         """Ask for one reply; None if the run ends here."""
         run.requests += 1
+        run.chunks = 0
         asked = {**body, "model": self.target.model, "stream": self.habits.streams}
         reply = ReadMessage()
         try:
@@ -123,6 +136,7 @@ class AgentLoop:
             return None
         if reply.usage:
             run.usages.append(reply.usage)
+            run.chunks = 0
         if reply.reason not in _GOOD_ENDS:
             run.ending, run.problem = Ending.CUT_OFF, reply.reason
         return reply.message()
@@ -141,6 +155,7 @@ class AgentLoop:
                 if line.startswith(": x-temper "):
                     _note_report(dict(_REPORT.findall(line)), run)
                 for event in events_in((line,)):
+                    run.chunks += has_content(event)
                     had = reply.has_text, bool(reply.calls)
                     reply.take(event)
                     _clock(reply, had, time.monotonic() - begun, run)

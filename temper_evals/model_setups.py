@@ -1,18 +1,56 @@
 """What is under the arms: a simulated model, or a server that runs somewhere."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
+from proxy.processes.launch import LaunchPlan, find_program
+from proxy.processes.llama_server import start_llama_server
+from proxy.processes.start_progress import StartProgress
 from temper_evals.loop import ModelTarget
 from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
+from temper_evals.tiny_model import shipped
 
 _LARGE_WINDOW = 65_536
+_WINDOW, _SLOTS = 8192, 4
+
+# Gets the name of a step that may take long, before it begins.
+OnStep = Callable[[str], object]
+
+
+def plan_launch(
+    model: Path | str, name: str, *, server: Path | None = None, window: int | None = None
+) -> LaunchPlan:
+    """Plan a llama-server for a model that is measured; raises `LaunchFailed` without a program."""
+    return LaunchPlan(find_program(server), model, window or _WINDOW, slots=_SLOTS, alias=name)
+
+
+def plan_tiny_launch(model: Path, name: str, flags: Sequence[str] = ()) -> LaunchPlan:
+    """Plan a llama-server for a tiny model, which is faster without a GPU."""
+    extra = (*shipped.FLAGS, *flags)
+    program = find_program()
+    return LaunchPlan(program, model, shipped.WINDOW, _SLOTS, name, gpu_layers=0, extra=extra)
+
+
+@asynccontextmanager
+async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[ModelTarget, None]:
+    """Start a llama-server and yield its model when it is ready; it ends with the block.
+
+    Raises `ProcessFailed` kinds of errors.
+    """
+
+    def on_stage(progress: StartProgress) -> None:
+        on_step(f"{progress.stage} {progress.name}")
+
+    async with start_llama_server(launch, on_stage=on_stage) as running:
+        headers = {"authorization": f"Bearer {running.api_key}"}
+        yield ModelTarget(running.base_url, launch.alias or "", headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,5 +95,12 @@ def problem_of(body: JsonObject) -> str:
     return str(error)[:300]
 
 
+def has_content(event: JsonObject) -> bool:
+    """Return whether an event brings anything that the model wrote, thoughts and calls included."""
+    deltas = [choice.get("delta") for choice in _objects(event.get("choices"))]
+    names = ("content", "reasoning_content", "reasoning", "tool_calls")
+    return any(isinstance(one, dict) and any(map(one.get, names)) for one in deltas)
+
+
 def _objects(value: JsonValue) -> list[JsonObject]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,11 +1,14 @@
 """Makes the runs that are missing: bed by bed, arm by arm, a few at a time, each one recorded."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import httpx
 
+from proxy.cli.status_line import format_seconds
 from proxy.conversation import json
 from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject, JsonValue
@@ -20,6 +23,9 @@ from temper_evals.simulated.server import CaseUsage
 # as many as may ask again at once whatever comes, so that no luck of timing decides (0021)
 AT_ONCE = 3
 _SECONDS = 120.0
+# Until the next byte: a slow machine reads a prompt of 8,000 tokens in four minutes, and a server
+# whose slots are busy lets a request wait for as long as others take.
+_READ_SECONDS = 900.0
 # some servers end a connection without a word after an answer, which is not what is measured
 _ONE_USE = httpx.Limits(max_keepalive_connections=0)
 
@@ -35,6 +41,38 @@ class ArmProgress:
     right: int
 
 
+@dataclass(slots=True)
+class RunsInProgress:
+    """The runs that are being made now, the oldest one first."""
+
+    clock: Callable[[], float] = time.monotonic
+    _running: list[tuple[str, ScenarioRun, float]] = field(default_factory=list)
+
+    @contextmanager
+    def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
+        """Show a run while the block makes it; yields what is to be filled in."""
+        entry = scenario, ScenarioRun(), self.clock()
+        self._running.append(entry)
+        try:
+            yield entry[1]
+        finally:
+            self._running = [one for one in self._running if one is not entry]
+
+    def describe(self) -> str:
+        """Describe the oldest run, for a status line; "" if there is none."""
+        if not self._running:
+            return ""
+        scenario, run, began = self._running[0]
+        others = len(self._running) - 1
+        name = f"{scenario} and {others} more" if others else scenario
+        parts = [f"{name} ({format_seconds(self.clock() - began)})"]
+        if run.requests > 1:
+            parts.append(f"request {run.requests}")
+        if tokens := run.tokens:
+            parts.append(f"{tokens} tokens")
+        return ", ".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
     """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
@@ -45,6 +83,7 @@ class EvaluationPlan:
     seeds: Sequence[int]
     keeps_all: bool = False
     on_progress: Callable[[ArmProgress], None] = field(default=lambda _progress: None)
+    in_progress: RunsInProgress = field(default_factory=RunsInProgress)
 
     def pairs(self) -> Iterator[tuple[Scenario, int]]:
         """Yield every scenario with every seed."""
@@ -74,12 +113,14 @@ class CaseRunner:
     arm: str
     loop: AgentLoop
     keeps_all: bool = False
+    in_progress: RunsInProgress = field(default_factory=RunsInProgress)
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         world, case = scenario.world(), f"{scenario.name}/{seed}"
         known = self.bed.usage_of(case) or CaseUsage()
         before = replace(known, flaws=[*known.flaws])
-        run = await self.loop.run(self.bed.adapt(scenario), seed, world)
+        with self.in_progress.follow(scenario.name) as run:
+            await self.loop.run(self.bed.adapt(scenario), seed, world, run)
         judged = scenario.judge(world, run.said)
         spent = self.bed.usage_of(case)
         usage = usage_from_replies(run) if spent is None else usage_since(before, spent)
@@ -142,6 +183,7 @@ class _ArmRuns:
         if not waiting:
             return
         jobs = iter(waiting)
+        self._tell()
         async with (
             self.bed.open(is_ceiling=self.arm.is_ceiling) as backend,
             self.arm.opening(backend) as target,
@@ -150,7 +192,8 @@ class _ArmRuns:
         ):
             loop = AgentLoop(client, target, self.arm.habits)
             name, keeps_all = self.arm.name, self.plan.keeps_all
-            runner = CaseRunner(self.records, self.bed, name, loop, keeps_all)
+            in_progress = self.plan.in_progress
+            runner = CaseRunner(self.records, self.bed, name, loop, keeps_all, in_progress)
             for _ in range(AT_ONCE):
                 group.create_task(self._work(jobs, runner))
 
@@ -168,7 +211,8 @@ class _ArmRuns:
 
 def make_client() -> httpx.AsyncClient:
     """Make the client of a loop, which keeps no connection."""
-    return httpx.AsyncClient(timeout=_SECONDS, trust_env=False, limits=_ONE_USE)
+    timeout = httpx.Timeout(_SECONDS, read=_READ_SECONDS)
+    return httpx.AsyncClient(timeout=timeout, trust_env=False, limits=_ONE_USE)
 
 
 def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:

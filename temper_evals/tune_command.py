@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import hashlib
+import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,15 +17,14 @@ import click
 from pydantic import TypeAdapter
 from rich.console import Console
 
+from proxy.backends.detection import FoundServer
 from proxy.cli.commands import print_json
-from proxy.cli.running import load
-from proxy.cli.signals import INTERRUPTED
+from proxy.cli.running import Flags, load, run
+from proxy.cli.status_line import StatusLine, format_seconds, open_status_line
 from proxy.cli.usage import Command
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
-from proxy.processes.launch import LaunchPlan, find_program
-from proxy.processes.llama_server import start_llama_server
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.assembly import service_options_of
 from proxy.serving.opening import find_backend, open_services, server_urls, with_backend
@@ -33,8 +34,17 @@ from proxy.state.tried_models import cache_folder
 from temper_evals.endpoints import find_target
 from temper_evals.evaluation import check_extra
 from temper_evals.loop import ModelTarget
-from temper_evals.model_setups import ModelSetup, ServedSetup, simulated_setup
+from temper_evals.model_setups import (
+    ModelSetup,
+    OnStep,
+    ServedSetup,
+    plan_launch,
+    plan_tiny_launch,
+    simulated_setup,
+    start_model,
+)
 from temper_evals.records import Records, protocol_hash
+from temper_evals.runs import RunsInProgress
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.tiny_model import shipped
@@ -54,7 +64,7 @@ from temper_evals.tuning import (
 )
 
 _FLAG = "temper tune"
-_WINDOW, _SLOTS = 8192, 4
+_MORE_TIME = 4  # times the minutes, where not even one case was finished in them
 _NAME = re.compile(r"[^\w.-]+")
 
 
@@ -75,19 +85,53 @@ class _Choice:
 
     model: str = ""
     backend_url: str | None = None
+    backend_model: str = ""
+    ollama: str | None = None
     tiny: bool = False
     profile: str | None = None
     minutes: float = 10.0
     dry_run: bool = False
     resume: bool = False
 
+    @property
+    def model_file(self) -> Path | None:
+        """The GGUF file to start a server for; other values of --model name a server's model."""
+        is_file = self.model.lower().endswith(".gguf") or Path(self.model).is_file()
+        return Path(self.model) if is_file else None
+
+    @property
+    def served_model(self) -> str:
+        """Which of a server's models is meant, "" if it has only one."""
+        return self.ollama or self.backend_model or self.model
+
+    def settings(self) -> Flags:
+        """Return the settings that the flags stand for."""
+        return {
+            "backend": {"url": self.backend_url, "kind": "ollama" if self.ollama else None},
+            "ollama": {"model": self.ollama},
+            "model": {"path": self.model_file},
+        }
+
 
 @click.command("tune", cls=Command, short_help="Find out which settings help your model.")
-@click.option("--model", default="", help="Which of the server's models, if it has more.")
+@click.option(
+    "--model",
+    default="",
+    metavar="FILE",
+    help="A GGUF file to start a server for; or the same as --backend-model.",
+)
 @click.option("--backend-url", help="A server that runs; default: that of temper.toml, or found.")
+@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
+@click.option("--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says.")
 @click.option("--tiny", is_flag=True, help="The tiny model that comes with Temper.")
 @click.option("--profile", help="A simulated model, to see how it is decided; nothing is written.")
-@click.option("--minutes", type=click.FloatRange(min=0), default=10.0, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="How long to measure; what is generated then is canceled.",
+)
 @click.option("--dry-run", is_flag=True, help="Write no settings.")
 @click.option("--resume", is_flag=True, help="Go on with the runs of the last time.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings; default: temper.toml.")
@@ -102,50 +146,98 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
     """
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
-    url = choice.backend_url
-    settings = load(config, {"backend": {"url": url}} if url else None, level="warning")
-    verdicts: list[Verdict] = []
-    is_done, path = asyncio.run(_tune(settings, choice, verdicts, _Teller(is_quiet=as_json)))
-    if as_json:
-        listed: list[JsonValue] = [one.document() for one in verdicts]
-        print_json({"verdicts": listed, "written": None if path is None else str(path)})
-    if not is_done:
-        click.echo("Stopped; go on with: temper tune --resume", err=True)
-        sys.exit(INTERRUPTED)
+    if choice.model_file is not None and (choice.backend_url or choice.ollama):
+        other = "--backend-url" if choice.backend_url else "--ollama"
+        raise InvalidConfiguration("--model", f"starts a server for a file: leave out {other}")
+    settings = load(config, choice.settings(), level="warning")
+
+    async def work() -> bool:
+        with open_status_line(is_wanted=not as_json) as status:
+            teller = _Teller(status, 60 * choice.minutes, is_quiet=as_json)
+            try:
+                path = await _tune(settings, choice, teller)
+            except asyncio.CancelledError:  # before there was anything to measure
+                path, teller.is_stopped = None, True
+        if as_json:
+            listed: list[JsonValue] = [one.document() for one in teller.verdicts]
+            print_json({"verdicts": listed, "written": None if path is None else str(path)})
+        if teller.is_stopped:
+            cases = sum(one.test.pairs for one in teller.verdicts)
+            sentence = f"Stopped after {cases} cases."
+            if cases:
+                sentence += " To continue, add --resume to the same command."
+            click.echo(sentence, err=True)
+        return not teller.is_stopped
+
+    run(work())
 
 
-async def _tune(
-    settings: Settings, choice: _Choice, verdicts: list[Verdict], told: "_Teller"
-) -> tuple[bool, Path | None]:
-    """Try everything; returns whether it came to its end, and what was written."""
+async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path | None:
+    """Try everything, until the time is over or Ctrl-C; returns what was written.
+
+    Raises `CancelledError` for a Ctrl-C before the first comparison only.
+    """
+    missing_seconds: float | None = None
     folder = cache_folder(kind="tuned")
     if folder is None:
         raise InvalidConfiguration(_FLAG, "there is no home folder: set XDG_CACHE_HOME")
-    is_done, base = True, _base_of(settings)
-    async with _open(settings, choice) as subject:
+    base, verdicts = _base_of(settings), teller.verdicts
+    teller.status.begin("starting")
+    async with _open(settings, choice, teller.status.begin) as subject:
         records = _records(folder, subject, base, resumes=choice.resume)
-        with contextlib.closing(records), told:
+        with contextlib.closing(records):
             try:
                 async with subject.bed.open(is_ceiling=False) as target:
                     tuning = Tuning(
-                        TemperRunners(target, subject.bed, records).open,
+                        TemperRunners(target, subject.bed, records, teller.in_progress).open,
                         subject.scenarios,
                         60 * choice.minutes,
                         base,
                         subject.most_seeds,
                         subject.candidates,
-                        on_progress=told.show,
+                        on_progress=teller.show,
+                        on_step=teller.begin,
                         verdicts=verdicts,
                     )
+                    teller.start()
                     await tuning.run()
+                    missing_seconds = tuning.estimate_missing_seconds()
             except asyncio.CancelledError:
-                is_done = False
-    told.end(verdicts, base)
+                teller.is_stopped = True
+            teller.status.begin("stopping")
+    teller.end(base)
+    if any(one.lacks_time for one in verdicts) and not teller.is_stopped:
+        teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
-        return is_done, None
-    path = write_earned(folder / f"{subject.bed.name}.toml", subject.keys, earned_by(verdicts))
-    told.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
-    return is_done, path
+        return None
+    return _write(folder / f"{subject.bed.name}.toml", subject.keys, teller)
+
+
+def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | None:
+    """Write what was earned; what was earned before stays where nothing was measured."""
+    is_measured = any(one.test.pairs for one in teller.verdicts)
+    if not is_measured and path.exists():
+        teller.say(f"Left as it was: {path}")
+    if not is_measured and (teller.is_stopped or path.exists()):
+        return None
+    write_earned(path, keys, earned_by(teller.verdicts))
+    teller.say(f"Written: {path}; 'temper serve' takes it as long as nothing changes.")
+    return path
+
+
+def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
+    """Say that the time was too short, and what to pass."""
+    if missing_seconds is None:
+        enough = max(1, math.ceil(_MORE_TIME * minutes))
+        return (
+            f"The time was too short: not one case was finished with a setting and without it. "
+            f"Pass --minutes {enough}."
+        )
+    more = max(1, math.ceil(missing_seconds / 60))
+    return (
+        f"The time was too short to decide everything; what is undecided is off. "
+        f"To continue, pass --resume --minutes {more}."
+    )
 
 
 def _base_of(settings: Settings) -> Values:
@@ -161,14 +253,17 @@ def _base_of(settings: Settings) -> Values:
 
 
 @asynccontextmanager
-async def _open(settings: Settings, choice: _Choice) -> AsyncGenerator[_Subject, None]:
+async def _open(
+    settings: Settings, choice: _Choice, on_step: OnStep
+) -> AsyncGenerator[_Subject, None]:
     """Open what is to be tuned; raises InvalidConfiguration."""
     cases, _ = halves(suite("full", [one for one in FAMILIES if one != "long"]))
     if choice.profile is not None:
         yield _Subject(simulated_setup(choice.profile), cases, {})
         return
     async with AsyncExitStack() as stack:
-        target, kind = await _find(settings, choice, stack)
+        target, kind = await _find(settings, choice, stack, on_step)
+        on_step("looking at the model")
         known = await look_up(settings, target, kind)
         bed = ServedSetup(_NAME.sub("_", known.identity), target)
         if choice.tiny:  # it answers the same whatever the seed
@@ -178,31 +273,40 @@ async def _open(settings: Settings, choice: _Choice) -> AsyncGenerator[_Subject,
 
 
 async def _find(
-    settings: Settings, choice: _Choice, stack: AsyncExitStack
+    settings: Settings, choice: _Choice, stack: AsyncExitStack, on_step: OnStep
 ) -> tuple[ModelTarget, str]:
     """Return the server that is tuned, started where the settings name a file, and its kind."""
     source = shipped.MODEL_FILE if choice.tiny else settings.model.source
     if source is None:
-        named = with_backend(settings, await find_backend(settings, (), "tune"))
+        named = with_backend(settings, await _find_server(settings, choice))
         urls = server_urls(named)
         if not urls:
             problem = "several models share this Temper: name a server with --backend-url"
             raise InvalidConfiguration(_FLAG, problem)
         key = named.backend.api_key
-        target = await find_target("--backend-url", urls[0], choice.model)
+        flag = "--ollama" if choice.ollama else "--backend-url"
+        target = await find_target(flag, urls[0], choice.served_model)
         headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
         return ModelTarget(target.url, target.model, headers), named.backend.kind
     name = settings.model.alias or (source.stem if isinstance(source, Path) else source)
-    window = settings.model.context_tokens or _WINDOW
-    launch = LaunchPlan(find_program(settings.model.server), source, window, _SLOTS, alias=name)
     if choice.tiny:
-        extra = shipped.FLAGS
-        launch = LaunchPlan(
-            find_program(), source, shipped.WINDOW, _SLOTS, name, gpu_layers=0, extra=extra
-        )
-    running = await stack.enter_async_context(start_llama_server(launch))
-    headers = {"authorization": f"Bearer {running.api_key}"}
-    return ModelTarget(running.base_url, name, headers), "auto"
+        launch = plan_tiny_launch(shipped.MODEL_FILE, name)
+    else:
+        own = settings.model
+        launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
+    return await stack.enter_async_context(start_model(launch, on_step)), "auto"
+
+
+async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | None:
+    """Look for a running server if none is named; raises InvalidConfiguration."""
+    try:
+        return await find_backend(settings, (), "tune")
+    except InvalidConfiguration as error:
+        if not choice.model:
+            raise
+        problem = f"there is no file {choice.model}, and no server runs that has such a model: "
+        remedy = "name a GGUF file, or the server with --backend-url"
+        raise InvalidConfiguration("--model", problem + remedy) from error
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
@@ -250,32 +354,32 @@ def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
 
 
 class _Teller:
-    """Tells how far a comparison is in one line, and every verdict in a line that stays."""
+    """Shows the current run in the status line; a verdict gets a line that stays."""
 
-    def __init__(self, *, is_quiet: bool) -> None:
-        self._console = Console(stderr=True, highlight=False, quiet=is_quiet)
+    def __init__(self, status: StatusLine, seconds: float, *, is_quiet: bool) -> None:
+        self.status, self.in_progress = status, RunsInProgress()
+        self.verdicts: list[Verdict] = []
+        self.is_stopped = False
         # lines of a file are not broken
         self._out = Console(highlight=False, quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
-        self._is_live = False
-        self._status = self._console.status("Starting ...")
+        self._seconds, self._end, self._step = seconds, 0.0, ""
 
-    def __enter__(self) -> None:
-        self._is_live = True
-        self._status.start()
+    def start(self) -> None:
+        """Begin to count the time that is left."""
+        self._end = time.monotonic() + self._seconds
+        self.status.begin(self._text)
 
-    def __exit__(self, *_: object) -> None:
-        self._is_live = False
-        self._status.stop()
+    def begin(self, step: str) -> None:
+        self._step = step
 
     def show(self, verdict: Verdict) -> None:
         if verdict.is_over:
+            self._step = ""
             self.say(verdict.sentence())
-        test = verdict.test
-        counted = f"{test.pairs} cases, {test.helped} helped, {test.harmed} harmed"
-        self._status.update(f"{verdict.candidate.name}: {counted}")
 
-    def end(self, verdicts: list[Verdict], base: Values) -> None:
-        for one in verdicts:
+    def end(self, base: Values) -> None:
+        self.status.end()
+        for one in self.verdicts:
             if not one.is_over:  # it was stopped
                 self.say(one.sentence())
         own = ", ".join(f"{name} = {one}" for each in base.values() for name, one in each.items())
@@ -283,7 +387,14 @@ class _Teller:
             self.say(f"Left as your settings have it: {own}")
 
     def say(self, line: str) -> None:
-        self._status.stop()
+        self.status.clear()
         self._out.print(line)
-        if self._is_live:
-            self._status.start()
+
+    def _text(self) -> str:
+        left = format_seconds(self._end - time.monotonic())
+        current = self.in_progress.describe() or "starting"
+        counts = ""
+        if self.verdicts and self.verdicts[-1].test.pairs:
+            test = self.verdicts[-1].test
+            counts = f"; {test.pairs} cases, {test.helped} helped, {test.harmed} harmed"
+        return f"{left} left: {self._step and self._step + ', '}{current}{counts}"

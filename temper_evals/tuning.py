@@ -24,7 +24,7 @@ from proxy.profiles.known_model import KnownModel
 from temper_evals.loop import AgentLoop, Ending, ModelTarget
 from temper_evals.model_setups import ModelSetup
 from temper_evals.records import Records, RunRecord
-from temper_evals.runs import AT_ONCE, CaseRunner, make_client
+from temper_evals.runs import AT_ONCE, CaseRunner, RunsInProgress, make_client
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.sequential import Decision, SequentialTest
 from temper_evals.temper_server import temper_in_front
@@ -110,13 +110,15 @@ class Price:
 class Verdict:
     """What a comparison has come to; `was_tried` is False where there was no time or no reason.
 
-    Once it `is_over` nothing is added to it.
+    It `lacks_time` where more minutes would have led to more cases. Once it `is_over` nothing is
+    added to it.
     """
 
     candidate: Candidate
     test: SequentialTest = field(default_factory=SequentialTest)
     price: Price = field(default_factory=Price)
     was_tried: bool = True
+    lacks_time: bool = False
     is_over: bool = False
 
     @property
@@ -141,7 +143,8 @@ class Verdict:
         return Decision.OFF if is_dear and found is Decision.ON else found
 
     @property
-    def _missing(self) -> int:
+    def missing(self) -> int:
+        """About how many more cases it takes to decide, at least 1."""
         return self.test.missing_for_loss if self._saves else self.test.missing
 
     @property
@@ -158,6 +161,8 @@ class Verdict:
         name, test = self.candidate.name, self.test
         if not self.was_tried:
             return f"{name}: not tried: off"
+        if not test.pairs:
+            return f"{name}: no case was finished: off"
         counted = f"{name}: {test.helped} helped, {test.harmed} harmed of {test.pairs}"
         match self.decision:
             case Decision.ON:
@@ -165,7 +170,7 @@ class Verdict:
             case Decision.OFF:
                 return f"{counted}: off{self._reason}"
             case _:
-                return f"{counted}: undecided, off: about {self._missing} more cases"
+                return f"{counted}: undecided, off: about {self.missing} more cases"
 
     @property
     def _tokens(self) -> str:
@@ -191,7 +196,7 @@ class Verdict:
             "harmed": test.harmed,
             "generations_per_request": round(self.price.generations_per_request, 2),
             "share_of_tokens": round(self.price.share_of_tokens, 2),
-            "missing": self._missing if self.decision is Decision.UNDECIDED else 0,
+            "missing": self.missing if self.decision is Decision.UNDECIDED else 0,
         }
 
 
@@ -216,6 +221,7 @@ class TemperRunners:
     target: ModelTarget
     bed: ModelSetup
     records: Records
+    in_progress: RunsInProgress = field(default_factory=RunsInProgress)
 
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator[Runner, None]:
@@ -223,8 +229,9 @@ class TemperRunners:
         if key := key_of(self.target):  # what is known of the model is asked for with it, too
             environment["TEMPER_BACKEND__API_KEY"] = key
         async with temper_in_front(self.target, environment) as temper, make_client() as client:
-            loop = AgentLoop(client, temper)
-            yield KeptRuns(CaseRunner(self.records, self.bed, describe(values), loop))
+            loop, name = AgentLoop(client, temper), describe(values)
+            runner = CaseRunner(self.records, self.bed, name, loop, in_progress=self.in_progress)
+            yield KeptRuns(runner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +250,9 @@ class KeptRuns:
 class Tuning:
     """Tries candidates on a model; what is decided stands in `verdicts` at any moment.
 
-    `base` is what the operator has set, and what of it a candidate would change is not tried.
+    `base` is what the operator has set, and what of it a candidate would change is not tried. After
+    `seconds` the generations that still run are canceled, and their runs do not count. `on_step`
+    gets what is measured now: a candidate's name, and whether it is on.
     """
 
     open_runner: OpenRunner
@@ -253,9 +262,11 @@ class Tuning:
     most_seeds: int | None = None
     candidates: Sequence[Candidate] = CANDIDATES
     on_progress: Callable[[Verdict], None] = field(default=lambda _verdict: None)
+    on_step: Callable[[str], object] = field(default=lambda _step: None)
     clock: Callable[[], float] = time.monotonic
     verdicts: list[Verdict] = field(default_factory=list)
     _failed: int = 0
+    _compared_seconds: float = 0.0
 
     async def run(self) -> None:
         """Try every candidate; cancelled at any time, it leaves what is decided."""
@@ -269,26 +280,54 @@ class Tuning:
             is_known = candidate.is_effort and any(
                 one.is_on for one in self.verdicts if one.candidate.is_effort
             )
-            verdict.was_tried = left > 0 and not is_known and candidate.unless not in harmful
+            is_wanted = not is_known and candidate.unless not in harmful
+            verdict.was_tried = left > 0 and is_wanted
             if verdict.was_tried:
-                share = left / (len(waiting) - place)
-                await self._compare(verdict, self.clock() + share)
+                await self._compare_within(left / (len(waiting) - place), verdict)
+            elif is_wanted:
+                verdict.lacks_time = True
             verdict.is_over = True
             self.on_progress(verdict)
 
-    async def _compare(self, verdict: Verdict, deadline: float) -> None:
+    def estimate_missing_seconds(self) -> float | None:
+        """Estimate how much longer it takes to decide everything; None if no case was finished."""
+        pairs = sum(one.test.pairs for one in self.verdicts)
+        missing = sum(one.missing for one in self.verdicts if one.lacks_time)
+        return self._compared_seconds / pairs * missing if pairs else None
+
+    async def _compare_within(self, seconds: float, verdict: Verdict) -> None:
+        """Compare until it is decided, or until the time is over, also amid a generation."""
+        began, limit = self.clock(), asyncio.timeout(seconds)
+        try:
+            async with limit:
+                await self._compare(verdict)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            verdict.lacks_time = verdict.decision is Decision.UNDECIDED
+        finally:
+            self._compared_seconds += self.clock() - began
+
+    async def _compare(self, verdict: Verdict) -> None:
         before = merged(self.base, earned_by(self.verdicts))
         after = merged(before, verdict.candidate.values)
+        name = verdict.candidate.name
         async with self.open_runner(before) as first, self.open_runner(after) as second:
-            for batch in _batches(self._cases(), AT_ONCE):
-                old, new = await _run_all(first, batch), await _run_all(second, batch)
-                for pair in zip(old, new, strict=True):
-                    self._count(verdict, *pair)
-                    if verdict.decision is not Decision.UNDECIDED:
-                        return
-                self.on_progress(verdict)
-                if self.clock() > deadline:
+            for batch in _batches(self._cases()):
+                old: dict[int, RunRecord] = {}
+                new: dict[int, RunRecord] = {}
+                try:
+                    self.on_step(f"without {name}")
+                    await _run_all(first, batch, old)
+                    self.on_step(f"with {name}")
+                    await _run_all(second, batch, new)
+                finally:  # the time may be over amid a batch
+                    for number in sorted(old.keys() & new.keys()):
+                        if verdict.decision is Decision.UNDECIDED:
+                            self._count(verdict, old[number], new[number])
+                if verdict.decision is not Decision.UNDECIDED:
                     return
+                self.on_progress(verdict)
 
     def _cases(self) -> Iterator[tuple[Scenario, int]]:
         seeds = count() if self.most_seeds is None else range(self.most_seeds)
@@ -313,8 +352,15 @@ def _generations_per_request(runs: Sequence[RunRecord]) -> float:
     return sum(one.generations for one in runs) / max(1, sum(one.requests for one in runs))
 
 
-async def _run_all(runner: Runner, batch: Sequence[tuple[Scenario, int]]) -> list[RunRecord]:
-    return [*await asyncio.gather(*(runner.run(*case) for case in batch))]
+async def _run_all(
+    runner: Runner, batch: Sequence[tuple[Scenario, int]], finished: dict[int, RunRecord]
+) -> None:
+    """Run cases at once; each one that is finished is kept, whatever becomes of the others."""
+
+    async def run(number: int, case: tuple[Scenario, int]) -> None:
+        finished[number] = await runner.run(*case)
+
+    await asyncio.gather(*(run(number, case) for number, case in enumerate(batch)))
 
 
 def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
@@ -371,11 +417,12 @@ def _overlap(one: Values, other: Values) -> bool:
     return any(settings.keys() & other.get(name, {}).keys() for name, settings in one.items())
 
 
-def _batches(
-    cases: Iterator[tuple[Scenario, int]], size: int
-) -> Iterator[list[tuple[Scenario, int]]]:
+def _batches(cases: Iterator[tuple[Scenario, int]]) -> Iterator[list[tuple[Scenario, int]]]:
+    """Yield cases in batches; the first has one, so that a slow model finishes a pair at all."""
+    size = 1
     while batch := [*islice(cases, size)]:
         yield batch
+        size = AT_ONCE
 
 
 def _number(scenario: Scenario) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias
+from typing import Generic, Literal, TypeAlias
 
 import msgspec
 from typing_extensions import TypeVar
@@ -47,6 +47,18 @@ class AskedAgain(msgspec.Struct, frozen=True):
     """A reply was not fit to be used, because of this `defect`, and the model is asked again."""
 
     defect: str
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a generation is, before there is anything to show.
+
+    While the model reads the prompt, `share` is how much of it, from 0 to 1, where the engine
+    reports that. `defect` is the reason of a retry, "" in a first attempt.
+    """
+
+    stage: Literal["reading", "generating"]
+    share: float | None = None
+    defect: str = ""
 
 
 @dataclass(frozen=True, slots=True)

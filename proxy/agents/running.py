@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, cast
+from typing import Generic, Literal, cast
 
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +18,7 @@ from proxy.agents.model import Model, NoTracing, Spans
 from proxy.agents.results import (
     AskedAgain,
     Output,
+    Progress,
     RunEvent,
     RunResult,
     Text,
@@ -31,9 +32,11 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import (
     EventSink,
+    PromptProgress,
     ReasoningDelta,
     ReplyEvent,
     ReplyInProgress,
+    ReplyStarted,
     TextDelta,
 )
 from proxy.conversation.requests import Question, Request
@@ -60,12 +63,14 @@ class ModelTurns(RunTurns):
     """The turns of one run, whose place in the waiting line is `key`.
 
     `aliases` are further names of its tools. A turn may take `deadline` seconds. What the program
-    is told before anything comes of it goes to `tell`; all attempts are told to `spans`.
+    is told before anything comes of it goes to `tell`; all attempts are told to `spans`, and the
+    progress of each to `report`.
     """
 
     key: str
     deadline: float
     tell: Callable[[RunEvent], None]
+    report: Callable[[Progress], object]
     spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
     sender: Sender = field(default_factory=Sender)
@@ -95,7 +100,7 @@ class ModelTurns(RunTurns):
         prepared = self.prepared
         service, known = prepared.service, prepared.known
         backend = service.fitting.learning_backend(known.model, known.window)
-        self.heard = backend = Overheard(backend)
+        self.heard = backend = Overheard(backend, self.report)
         for fact in turn.facts:
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
@@ -110,6 +115,8 @@ class ModelTurns(RunTurns):
     def _attempt(self, turn: Turn, headers: Headers) -> AbstractContextManager[Headers]:
         defects = [fact.defect for fact in turn.facts if isinstance(fact, RejectedReply)]
         defect = defects[-1] if defects else None
+        if self.heard is not None:
+            self.heard.defect = defect or ""
         is_check = turn.facts[-1:] == (Asked("close_out"),)
         if defect is not None and not is_check:
             self.tell(AskedAgain(defect))
@@ -117,10 +124,18 @@ class ModelTurns(RunTurns):
 
 
 class Overheard(BackendWrapper):
-    """A backend of which the last reply is kept as it came."""
+    """A backend of which the last reply is kept as it came.
 
-    def __init__(self, backend: ChatBackend) -> None:
+    Reports the progress of each attempt; `defect` is the reason of the current one, if it is a
+    retry.
+    """
+
+    def __init__(
+        self, backend: ChatBackend, report: Callable[[Progress], object] = lambda _: None
+    ) -> None:
         super().__init__(backend)
+        self.defect = ""
+        self._report = report
         self._reply = ReplyInProgress()
 
     @property
@@ -135,12 +150,26 @@ class Overheard(BackendWrapper):
         self, question: Question, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         del sink  # which would see what is not heard here
-        self._reply = ReplyInProgress()
+        self._reply, is_reading = ReplyInProgress(), True
+        self._report(Progress("reading", defect=self.defect))
         async with aclosing(self._backend.ask(question, headers)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._reply.add(event)
+                    if is_reading and not isinstance(event, ReplyStarted):
+                        is_reading = self._report_reading(event)
                 yield batch
+
+    def _report_reading(self, event: ReplyEvent) -> bool:
+        """Report the progress that an event shows; returns whether the prompt is still read."""
+        share = 1.0
+        if isinstance(event, PromptProgress):
+            total = event.total - event.cached  # what is cached takes no time
+            share = (event.processed - event.cached) / total if total > 0 else 1.0
+        is_reading = share < 1.0
+        stage: Literal["reading", "generating"] = "reading" if is_reading else "generating"
+        self._report(Progress(stage, max(0.0, share) if is_reading else None, self.defect))
+        return is_reading
 
 
 async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:
@@ -232,11 +261,17 @@ class Task(Generic[Output]):
 
 
 class Running(Generic[Output]):
-    """A task that is being done; `emit` gets all that is shown."""
+    """A task that is being done; `emit` gets all that is shown, and `report` the progress."""
 
-    def __init__(self, task: Task[Output], emit: Callable[[RunEvent], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        task: Task[Output],
+        emit: Callable[[RunEvent], Awaitable[None]],
+        report: Callable[[Progress], object],
+    ) -> None:
         self._task = task
         self._emit = emit
+        self._report = report
         self._run: Run | None = None
         self._turns: ModelTurns | None = None
         self._append: Append | None = None
@@ -299,6 +334,7 @@ class Running(Generic[Output]):
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
                         tell=self._untold.append,
+                        report=self._report,
                         spans=self._spans,
                         aliases=task.aliases,
                         priority=task.priority,

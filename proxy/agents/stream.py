@@ -8,7 +8,7 @@ from typing import Generic, cast
 
 import msgspec
 
-from proxy.agents.results import Finished, Output, RunEvent, RunResult
+from proxy.agents.results import Finished, Output, Progress, RunEvent, RunResult
 from proxy.agents.running import Running, Task
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
@@ -21,13 +21,15 @@ class Hooks(msgspec.Struct, frozen=True):
 
     `on_message` gets each message that is committed, `on_chunk` all that is shown, `on_compact`
     what was done to a prompt that had become too long. `approve` decides about calls of tools that
-    need it; without it they are refused.
+    need it; without it they are refused. `on_progress`, which is never async, gets the progress of
+    each generation while there is nothing to show.
     """
 
     on_message: Callable[[Message], object] | None = None
     on_chunk: Callable[[RunEvent], object] | None = None
     approve: Callable[[ToolCall], Awaitable[bool]] | None = None
     on_compact: Callable[[Compacted], object] | None = None
+    on_progress: Callable[[Progress], object] | None = None
 
     async def show(self, event: RunEvent) -> None:
         if self.on_chunk is not None:
@@ -54,7 +56,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     """
 
     def __init__(self, task: Task[Output], hooks: Hooks) -> None:
-        self._running = Running(task, self._emit)
+        self._running = Running(task, self._emit, hooks.on_progress or (lambda _: None))
         self._hooks = hooks
         self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())

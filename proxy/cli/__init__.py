@@ -2,7 +2,7 @@
 
 `running` is how a command runs and ends. `configuration` checks and shows settings. `usage` finds
 commands (those of other packages by entry points), lists flags in groups and names near misses;
-`terminal` tells how far a start has come.
+`terminal` tells how far a start has come, and `status_line` what a command waits for.
 
 `signals` says what Ctrl-C means while no event loop runs. `top` follows a running Temper, and
 `screen` is what it draws. `chat` talks with a model.

@@ -9,8 +9,9 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +22,11 @@ from prompt_toolkit.completion import WordCompleter
 
 from proxy.agents.agent import Agent
 from proxy.agents.model import Model
-from proxy.agents.results import AskedAgain, RunEvent, Text, Thought
+from proxy.agents.results import AskedAgain, Progress, RunEvent, Text, Thought
 from proxy.agents.stream import Hooks, RunStream
 from proxy.cli.running import Flags
-from proxy.cli.signals import ending_signals
+from proxy.cli.signals import INTERRUPTED, end_process, ending_signals
+from proxy.cli.status_line import StatusLine, open_status_line
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
@@ -36,6 +38,7 @@ from proxy.errors import (
     RunCancelled,
     RunStopped,
 )
+from proxy.facts import WORDS
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
@@ -110,10 +113,12 @@ def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
 
 @dataclass(slots=True)
 class ChatWriter:
-    """Writes what is said: answers as they come, and all that is about them in dim lines."""
+    """Writes answers as they come, and dim lines about them; `status` shows what is waited for."""
 
     line_is_open: bool = False
     tells_thoughts: bool = False
+    status: StatusLine = field(default_factory=StatusLine)
+    running_tools: int = 0  # also of an answer that was stopped: no thread can be ended
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -123,12 +128,29 @@ class ChatWriter:
                 self._write(text, dim=True)
             case ToolStarted(call, _):
                 self.note(f"{call.name}({brief_arguments(call)})")
+                self.running_tools += 1
+                self.status.begin(f"running {call.name}")
             case ToolFinished(outcome):
+                self.running_tools -= 1
                 self.note(f"{outcome.call.name}: {cut(outcome.text.strip(), _SHOWN)}")
             case AskedAgain():
                 self.end_line()
             case _:
                 pass
+
+    def show_progress(self, progress: Progress) -> None:
+        """Describe a generation that has not led to any output yet."""
+        is_begin = progress.stage == "reading" and progress.share is None
+        if progress.defect:
+            _, reason = WORDS.defects.get(progress.defect, ("", progress.defect))
+            if is_begin:  # the line stays the same while the retry is generated
+                self.status.begin(f"retrying: {reason}")
+        elif progress.share is not None:
+            # many engines report after 2,048 tokens for the first time: 0 % would look like a halt
+            percent = f" {100 * progress.share:.0f} %" if progress.share else ""
+            self.status.update(f"reading the prompt{percent}")
+        else:
+            self.status.begin("reading the prompt" if is_begin else "generating")
 
     def note(self, words: str) -> None:
         self.end_line()
@@ -139,14 +161,18 @@ class ChatWriter:
         click.secho(f"  {words}", fg="red")
 
     def end_line(self) -> None:
+        self.status.clear()
         if self.line_is_open:
             click.echo()
+            self.status.follow("\n")
         self.line_is_open = False
 
     def _write(self, text: str, *, dim: bool = False) -> None:
         # what a model writes must not steer the terminal
         seen = "".join(one if one.isprintable() or one in "\n\t" else escape(one) for one in text)
+        self.status.clear()
         click.secho(seen, nl=False, dim=dim or None)
+        self.status.follow(seen)
         self.line_is_open = not seen.endswith("\n") if seen else self.line_is_open
 
 
@@ -168,25 +194,30 @@ class Chat:
     It raises EOFError when there is nothing more, and KeyboardInterrupt for a line given up.
     """
 
-    def __init__(self, read: Callable[[str], Awaitable[str]], *, tells_thoughts: bool) -> None:
+    def __init__(
+        self,
+        read: Callable[[str], Awaitable[str]],
+        *,
+        tells_thoughts: bool,
+        status: StatusLine | None = None,
+    ) -> None:
         self._read = read
-        self._writer = ChatWriter(tells_thoughts=tells_thoughts)
+        self._status = status or StatusLine()
+        self._writer = ChatWriter(tells_thoughts=tells_thoughts, status=self._status)
         self._conversation = Conversation()
         self._asked: tuple[int, str] | None = None  # where the last question stands, and what it is
         self._stream: RunStream[str] | None = None
+        self._is_interrupted = False  # by Ctrl-C, with no line entered since
+
+    @property
+    def has_abandoned_tools(self) -> bool:
+        """Whether a tool was running when its answer was stopped; its thread may still run."""
+        return self._stream is None and self._writer.running_tools > 0
 
     async def talk(self, agent: Agent) -> None:
-        """Answer what a person says until they have said enough."""
+        """Answer questions until the person ends the chat."""
         self._writer.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D ends.")
-        while True:
-            try:
-                line = (await self._read("> ")).strip()
-            except EOFError:
-                return
-            except KeyboardInterrupt:
-                continue
-            if line in _ENDS:
-                return
+        while (line := await self._read_line()) not in _ENDS:
             try:
                 if line.startswith("/"):
                     await self._obey(line, agent)
@@ -195,13 +226,30 @@ class Chat:
             except (BackendFailed, InvalidRequest) as error:  # the next question may go well
                 self._writer.fail(str(error))
 
+    async def _read_line(self) -> str:
+        """Read a line; a Ctrl-D, or a second Ctrl-C in a row, means the same as /quit."""
+        while True:
+            try:
+                line = (await self._read("> ")).strip()
+            except EOFError:
+                return _ENDS[0]
+            except KeyboardInterrupt:
+                if self._is_interrupted:
+                    return _ENDS[0]
+                self._is_interrupted = True
+                self._writer.note("Ctrl-C once more ends the chat")
+            else:
+                self._is_interrupted = False
+                return line
+
     async def answer(self, question: str, agent: Agent) -> bool:
         """Show the answer to a question; reports whether there is one.
 
         Raises `BackendFailed` and `InvalidRequest` kinds of errors.
         """
         self._asked = len(self._conversation), question
-        hooks = Hooks(approve=self._approve)
+        hooks = Hooks(approve=self._approve, on_progress=self._writer.show_progress)
+        self._status.begin("waiting for the model")
         running = agent.stream(question, conversation=self._conversation, hooks=hooks)
         try:
             async with running as self._stream:
@@ -210,6 +258,7 @@ class Chat:
                 result = self._stream.result
         finally:
             self._stream = None
+            self._status.end()
             self._writer.end_line()
         if repaired := summarize(result.facts):
             self._writer.note(repaired)
@@ -222,10 +271,13 @@ class Chat:
         return result.stop is Stop.ANSWERED
 
     def interrupt(self) -> bool:
-        """Stop the answer that is under way; reports whether there is one."""
-        if self._stream is not None:
-            self._stream.cancel()
-        return self._stream is not None
+        """Stop the running answer; reports whether there is one that was not stopped before."""
+        if self._stream is None or self._is_interrupted:
+            return False
+        self._is_interrupted = True
+        self._status.begin("stopping")
+        self._stream.cancel()
+        return True
 
     async def decide(
         self, tool: ServedTool, call: ToolCall, _arguments: JsonObject | None = None
@@ -236,10 +288,13 @@ class Chat:
 
     async def _approve(self, call: ToolCall) -> bool:
         self._writer.end_line()
+        self._status.end()
         try:
             answer = await self._read(f"  call {call.name}({brief_arguments(call)})? [y/N] ")
         except (EOFError, KeyboardInterrupt):
             return False
+        finally:
+            self._status.begin(f"running {call.name}")
         return answer.strip().lower() in ("y", "yes")
 
     async def _obey(self, line: str, agent: Agent) -> None:
@@ -337,17 +392,29 @@ async def open_chat(
     found = await find_backend(settings, options.places, "chat")
     if found is not None:
         flags = {**flags, "backend": {"url": found.url, "kind": found.kind}}
-    talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts)
     async with AsyncExitStack() as stack:
+        status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
+        talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts, status=status)
+        stack.push(partial(_leave_tools, talk, options))
+        status.begin("starting tool servers" if settings.mcp else "starting")
         served = await _open_servers(settings, talk, stack)
         model = Model(config=config, name=options.name, settings=flags)
         await stack.enter_async_context(model)
+        status.end()
         agent = Agent(model, [own, *served], options.instructions)
         hear_interrupts(talk)
         if options.question:
             return await talk.answer(options.question, agent)
         await talk.talk(agent)
     return True
+
+
+def _leave_tools(
+    talk: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
+) -> None:
+    """End the process at once where Python would wait for the thread of an abandoned tool."""
+    if talk.has_abandoned_tools and raised in (None, asyncio.CancelledError):
+        end_process(INTERRUPTED if raised or options.question else 0)
 
 
 async def _open_servers(
@@ -370,7 +437,7 @@ async def _open_servers(
 
 
 def hear_interrupts(talk: Chat) -> None:
-    """Let Ctrl-C stop the answer that is under way, and where there is none the command."""
+    """Let Ctrl-C stop the running answer; where that was done, or there is none, the command."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 

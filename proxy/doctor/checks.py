@@ -30,6 +30,7 @@ from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
+from proxy.processes.start_progress import StartProgress
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
@@ -124,18 +125,21 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
 
 
 _CHECK_SECONDS = 120.0
+_LONG_CHECK_SECONDS = 600.0  # for a dozen requests: on a processor each takes 10 s and more
 
 Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
 Keep: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
+OnStep: TypeAlias = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at; the checks ends where a vital one fails."""
+    """One thing to look at, for so many `seconds`; the checks end where a vital one fails."""
 
     title: str
     look: Look
     is_vital: bool = False
+    seconds: float = _CHECK_SECONDS
 
 
 MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
@@ -155,7 +159,7 @@ CHECKS: tuple[Check, ...] = (
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
-    Check("honours", exchanges.honours),
+    Check("honours", exchanges.honours, seconds=_LONG_CHECK_SECONDS),
     Check("refusals", exchanges.refusals),
     Check("open doors", server.open_doors),
     Check("way to the server", server.key),
@@ -166,11 +170,13 @@ async def examine(
     settings: Settings,
     client: Client | None = None,
     keep: Keep = lambda _target, _found: None,
+    on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
     """Examine this machine, then the server; a model that is named is started for it.
 
     Several models are examined one after the other, each also for a `client`. `keep` gets all that
-    was found of a model that could be examined. Raises `InvalidConfiguration` if nothing is named.
+    was found of a model that could be examined. `on_step` gets the name of each step that may take
+    long, before it begins. Raises `InvalidConfiguration` if nothing is named.
     """
     checks = CHECKS
     if client is not None:
@@ -185,20 +191,28 @@ async def examine(
     for title, look in MACHINE.items():
         yield CheckResult(title, look(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        async with aclosing(_examine_server(settle_window(each), checks, keep)) as findings:
+        examining = _examine_server(settle_window(each), checks, keep, on_step)
+        async with aclosing(examining) as findings:
             async for found in findings:
                 yield found
 
 
 async def _examine_server(
-    settings: Settings, checks: tuple[Check, ...], keep: Keep
+    settings: Settings, checks: tuple[Check, ...], keep: Keep, on_step: OnStep
 ) -> AsyncGenerator[CheckResult, None]:
     """Make every check of one server; one that has to be started is stopped afterwards."""
+
+    def on_stage(progress: StartProgress) -> None:
+        on_step(f"{progress.stage} {progress.name}")
+
     try:
-        async with open_shared_server(settings, lambda _: None) as own, AsyncExitStack() as stack:
+        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
+            if own is None:
+                on_step("connecting")
             target = await _open_target(settings, own, stack)
             everything: list[CheckResult] = []
             for check in checks:
+                on_step(f"checking: {check.title}")
                 found = await _run_check(check, target)
                 model = settings.model.alias or target.model
                 everything.append(CheckResult(check.title, found, model))
@@ -246,10 +260,10 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
 async def _run_check(check: Check, target: Target) -> Finding:
     """Make a check; whatever goes wrong with it is a finding too."""
     try:
-        async with asyncio.timeout(_CHECK_SECONDS):
+        async with asyncio.timeout(check.seconds):
             return await check.look(target)
     except TimeoutError:
-        said = f"no answer within {_CHECK_SECONDS:g} seconds"
+        said = f"no answer within {check.seconds:g} seconds"
         return fail(said, "is the server busy, or very slow?")
     except httpx.HTTPError as error:
         return fail(

@@ -30,6 +30,7 @@ from temper_evals.tuning import (
     earned_by,
     environment_of,
 )
+from tests.fakes.command import processes_with, temper
 from tests.fakes.llama import plan_for, serving
 from tests.patience import PATIENCE_SECONDS
 
@@ -108,3 +109,15 @@ async def test_an_effort_that_was_earned_is_what_serve_asks_with(
     }
     async with temper_in_front(target, environment, takes_tuned=True) as temper:
         assert await ask(temper) == (SCRIPTS["[[low]]"], "effort = low")
+
+
+def test_a_model_file_is_served_and_tuned_within_its_minutes(
+    scripted_model: Path, tmp_path: Path
+) -> None:
+    flags = ("--model", str(scripted_model), "--minutes", "0.3", "--dry-run")
+    with temper("tune", *flags, XDG_CACHE_HOME=str(tmp_path)) as process:
+        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, complained
+    assert "close_out always" in said
+    assert "The time was too short" in said
+    assert processes_with(str(scripted_model)) == []

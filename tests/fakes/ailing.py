@@ -43,6 +43,7 @@ class Ailment(Enum):
     BREAKS_OFF = "breaks off"
     TELLS_TIMES = "tells how fast it is, which is no ailment"
     SAYS_LITTLE = "says little, which is none either"
+    SAYS_LITTLE_AND_TELLS_TIMES = "says little, and tells how fast it is"
     BINDS_NOTHING = "ignores every constraint"
     WANTS_KEY = "wants a key"
     IS_VLLM = "is a vLLM, with a small window"
@@ -176,7 +177,7 @@ class AilingServer:
         details: JsonObject = {"cached_tokens": None if self._has(Ailment.IS_VLLM) else cached}
         usage: JsonObject = {
             "prompt_tokens": words,
-            "completion_tokens": 1 if self._has(Ailment.SAYS_LITTLE) else 20,
+            "completion_tokens": 1 if "says little" in self.ailment.value else 20,
             "total_tokens": words + 20,
             "prompt_tokens_details": details,
         }
@@ -186,7 +187,8 @@ class AilingServer:
             "prompt_per_second": 900.4,
             "predicted_per_second": 35.26,
         }
-        told: JsonObject = {"timings": times} if self._has(Ailment.TELLS_TIMES) else {}
+        tells_times = self.ailment in (Ailment.TELLS_TIMES, Ailment.SAYS_LITTLE_AND_TELLS_TIMES)
+        told: JsonObject = {"timings": times} if tells_times else {}
         account = spoken.part([], usage=usage, **told)
         return spoken.START + spoken.text("OK") + finish + account + spoken.DONE
 

@@ -16,6 +16,22 @@ from tests.fakes.quick_start import COMMAND, Program
 from tests.patience import PATIENCE_SECONDS
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+_MOVES = re.compile(r"(\x1b\[[0-9;?]*[a-zA-Z]|\r)|([^\x1b\r]+)")
+
+
+def visible_line(raw: str) -> str:
+    """Return what is left of a line that was erased from some column on, or overwritten."""
+    shown, column = "", 0
+    for code, text in _MOVES.findall(raw):
+        if code.endswith("G"):
+            column = int(code[2:-1]) - 1
+        elif code.endswith("K"):
+            shown = shown[:column]
+        elif code == "\r":
+            column = 0
+        shown = shown[:column].ljust(column) + text + shown[column + len(text) :] if text else shown
+        column += len(text)
+    return shown
 
 
 class WatchedCommand:
@@ -31,6 +47,11 @@ class WatchedCommand:
     def shown(self) -> str:
         """All that was shown, without what steers the terminal."""
         return CODES.sub("", self.raw)
+
+    @property
+    def visible(self) -> str:
+        """What was not erased later."""
+        return "\n".join(map(visible_line, self.raw.split("\n")))
 
     def type(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())

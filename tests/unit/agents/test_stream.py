@@ -13,6 +13,7 @@ from temper import (
     Hooks,
     InvalidRequest,
     Model,
+    Progress,
     RunStream,
     Stop,
     Text,
@@ -22,7 +23,7 @@ from temper import (
 )
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.scripted_backend import Ending, Script, refuses
-from tests.fakes.spoken import START, delta, end, says, text
+from tests.fakes.spoken import START, delta, end, part, says, text
 
 
 def test_hooks_may_be_async_or_not_and_all_of_them_may_be_missing() -> None:
@@ -163,3 +164,26 @@ async def test_what_ends_a_run_that_nobody_reads_is_told_to_nobody() -> None:
     ):
         await backend.asked()
         await asyncio.sleep(0)
+
+
+def progress(processed: int, total: int = 1100, cached: int = 100) -> bytes:
+    return part([], prompt_progress={"total": total, "cache": cached, "processed": processed})
+
+
+async def test_the_progress_of_each_attempt_is_reported_before_anything_is_shown() -> None:
+    wrong = START + text("I'll check the weather.") + end()
+    slow = START + progress(100) + progress(500) + progress(1100) + text("Fi", "ne.") + end()
+    all_cached = START + progress(100, 100) + text("Fine.") + end()
+    seen: list[Progress] = []
+    async with scripted(wrong, slow, all_cached) as (model, _):
+        agent = Agent(model, [get_weather])
+        await agent.run("How is Paris?", hooks=Hooks(on_progress=seen.append))
+        announced, told = "announced", [(one.stage, one.share, one.defect) for one in seen]
+        assert told == [
+            *(("reading", None, ""), ("generating", None, "")),
+            *(("reading", None, announced), ("reading", 0.0, announced)),
+            *(("reading", 0.4, announced), ("generating", None, announced)),
+        ]
+        seen.clear()
+        await agent.run("And now?", hooks=Hooks(on_progress=seen.append))
+    assert [one.stage for one in seen] == ["reading", "generating"]

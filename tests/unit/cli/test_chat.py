@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.agents.results import AskedAgain, Text, Thought
-from proxy.cli.chat import ChatWriter, brief_arguments, read_tools
+from proxy.agents.results import AskedAgain, Progress, Text, Thought
+from proxy.cli.chat import Chat, ChatWriter, brief_arguments, read_tools
+from proxy.cli.status_line import StatusLine
 from proxy.conversation.tools import ToolCall
 from proxy.errors import InvalidConfiguration
 
@@ -106,3 +107,45 @@ def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_arguments_are_shown_as_python_has_them(arguments: str, brief: str) -> None:
     assert brief_arguments(ToolCall("1", "get_weather", arguments)) == brief
+
+
+class NotedStatus(StatusLine):
+    """A status line without a terminal that notes what it would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[object] = []
+
+    def begin(self, activity: object) -> None:
+        self.noted.append(activity)
+
+    def update(self, activity: object) -> None:
+        self.noted.append(("as before", activity))
+
+
+@pytest.mark.parametrize(
+    ("progress", "noted"),
+    [
+        (Progress("reading"), ["reading the prompt"]),
+        (Progress("reading", 0.0), [("as before", "reading the prompt")]),
+        (Progress("reading", 0.404), [("as before", "reading the prompt 40 %")]),
+        (Progress("generating"), ["generating"]),
+        (Progress("reading", None, "empty"), ["retrying: an empty reply"]),
+        (Progress("reading", None, "of a new kind"), ["retrying: of a new kind"]),
+        (Progress("reading", 0.4, "empty"), []),
+        (Progress("generating", None, "empty"), []),
+    ],
+)
+def test_progress_is_described_and_a_retry_keeps_its_reason(
+    progress: Progress, noted: list[object]
+) -> None:
+    status = NotedStatus()
+    ChatWriter(status=status).show_progress(progress)
+    assert status.noted == noted
+
+
+def test_without_an_answer_there_is_nothing_to_interrupt() -> None:
+    async def read(_words: str) -> str:
+        raise EOFError
+
+    assert not Chat(read, tells_thoughts=False).interrupt()

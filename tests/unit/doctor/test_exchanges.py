@@ -56,6 +56,9 @@ async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
 
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
+    found = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
+    assert found.said == "it reads 900 tokens a second, and wrote too little to time that"
+    assert found.measured == {"reads_per_second": 900.4}
 
 
 async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:

@@ -22,7 +22,7 @@ PUBLIC = {
     *("Checked", "ErrorTracker", "ReplyValidator", "StepEnforcer"),
     *("Guardrails", "GuardedTurn", "GuardedAnswer", "GuardrailsExhausted"),
     *("LocalServer", "local_server", "ToolCall"),
-    *("NoValidReply", "RunCancelled"),
+    *("NoValidReply", "RunCancelled", "Progress"),
 }
 
 

@@ -13,6 +13,7 @@ from temper_evals.evaluation import (
     arms_of,
     check_folder,
     choice_of,
+    count_planned_runs,
     evaluate,
     missing_runs,
     protocol_of,
@@ -124,6 +125,17 @@ async def test_the_full_suite_is_resumed_where_it_was_left(tmp_path: Path) -> No
     assert made == {(f"triage-{index}", seed) for index in range(25) for seed in range(2)}
     assert len(path.read_bytes().splitlines()) == len(made)
     assert all(one.right for one in records.runs)
+
+
+async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
+    choice = replace(SMALL, profiles=("healthy", "p-small"), seeds=2)
+    assert len((await evaluate(choice, tmp_path, ignored)).runs) == count_planned_runs(choice)
+    real = EvaluationChoice(families=("single",), arms=("direct",))
+    assert count_planned_runs(replace(real, backend_urls=("http://a", "http://b"))) == 2 * 6
+    files = replace(real, models=(Path("a.gguf"), Path("b.gguf")), ollama=("qwen3",))
+    assert count_planned_runs(files) == 3 * 6
+    tiny = EvaluationChoice(tiny=True)  # behind two templates
+    assert count_planned_runs(tiny) == 2 * len(arms_of(tiny)) * len(scenarios_of(tiny))
 
 
 async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from temper_evals.loop import AgentLoop, Ending, Habits, ModelTarget, ScenarioRu
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.scenarios.task import PlannedTask
 from temper_evals.simulated.profiles import load_profile
-from temper_evals.simulated.server import SimulatedServer
+from temper_evals.simulated.server import SimulatedServer, serve
 
 SINGLE = FAMILIES["single"](1)
 TARGET = ModelTarget("http://model")
@@ -164,3 +164,13 @@ async def test_streamed_and_whole_runs_are_the_same() -> None:
                 run = await loop.run(task, 5, world)
                 ends.append((world.snapshot(), run.ending, task.judge(world, run.said)))
             assert ends[0] == ends[1]
+
+
+async def test_a_run_that_goes_on_shows_how_many_tokens_there_are() -> None:
+    server, seen = SimulatedServer(load_profile("healthy"), 0.0), ScenarioRun()
+    async with serve(server) as url, httpx.AsyncClient() as client:
+        run = await AgentLoop(client, ModelTarget(url)).run(SINGLE, 0, SINGLE.world(), seen)
+    assert run is seen
+    assert run.tokens > run.requests
+    seen.usages.append({"completion_tokens": 1000})
+    assert run.tokens > 1000

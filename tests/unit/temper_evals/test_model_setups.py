@@ -1,7 +1,17 @@
-import httpx
+from pathlib import Path
 
+import httpx
+import pytest
+
+from proxy.errors import LaunchFailed
 from temper_evals.loop import ModelTarget
-from temper_evals.model_setups import ServedSetup, SimulatedSetup
+from temper_evals.model_setups import (
+    ServedSetup,
+    SimulatedSetup,
+    plan_launch,
+    plan_tiny_launch,
+    start_model,
+)
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.simulated.profiles import Cell, Level
 
@@ -44,3 +54,26 @@ def test_a_real_model_is_asked_for_its_usage_and_draws_with_the_seed_of_the_run(
     assert real.world().snapshot() == []
     assert real.judge(real.world(), []) == task.judge(task.world(), [])
     assert SimulatedSetup("n-8b").adapt(task) is task
+
+
+def test_a_model_that_is_measured_is_served_with_a_window_for_agents() -> None:
+    plan = plan_launch(Path("some.gguf"), "some")
+    assert (plan.model, plan.alias, plan.context_tokens, plan.slots) == (
+        Path("some.gguf"),
+        "some",
+        8192,
+        4,
+    )
+    assert plan_launch(Path("some.gguf"), "some", window=4096).context_tokens == 4096
+    tiny = plan_tiny_launch(Path("tiny.gguf"), "tiny", ("--more",))
+    assert (tiny.alias, tiny.gpu_layers, tiny.extra[-1]) == ("tiny", 0, "--more")
+
+
+async def test_a_model_file_that_is_none_is_refused_before_anything_is_started(
+    tmp_path: Path,
+) -> None:
+    steps: list[str] = []
+    with pytest.raises(LaunchFailed, match="does not exist"):
+        async with start_model(plan_launch(tmp_path / "no.gguf", "no"), steps.append):
+            pass
+    assert [one for one in steps if not one.startswith("failed")] == []

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject
-from temper_evals.replies import ReadMessage, ReplyFailed, events_in, problem_of
+from temper_evals.replies import ReadMessage, ReplyFailed, events_in, has_content, problem_of
 
 WHOLE: JsonObject = {
     "role": "assistant",
@@ -62,3 +62,20 @@ def test_an_event_that_is_no_json_is_an_error() -> None:
     with pytest.raises(ReplyFailed, match="no JSON"):
         [*events_in(["data: {"])]
     assert [*events_in(["data: 3"])] == []
+
+
+@pytest.mark.parametrize(
+    ("delta", "is_content"),
+    [
+        ({"role": "assistant", "content": None}, False),
+        ({"content": ""}, False),
+        ({"content": "Hi"}, True),
+        ({"reasoning_content": "Hm"}, True),
+        ({"tool_calls": [{"index": 0}]}, True),
+    ],
+)
+def test_only_events_with_something_that_the_model_wrote_have_content(
+    delta: JsonObject, is_content: bool
+) -> None:
+    assert has_content({"choices": [{"delta": delta}]}) is is_content
+    assert not has_content({"choices": []})

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from temper_evals.runs import (
     ArmProgress,
     CaseRunner,
     EvaluationPlan,
+    RunsInProgress,
     make_client,
     make_runs,
     usage_from_replies,
@@ -85,11 +87,32 @@ async def test_what_was_said_in_failures_is_kept(tmp_path: Path, keeps_all: bool
     assert len(kept) == len(runs if keeps_all else wrong)
 
 
+def test_the_oldest_run_in_progress_is_described() -> None:
+    now = [10.0]
+    runs = RunsInProgress(clock=lambda: now[0])
+    assert runs.describe() == ""
+    with runs.follow("single-1") as first, runs.follow("single-1"), runs.follow("chain-2"):
+        now[0] += 42
+        assert runs.describe() == "single-1 and 2 more (42 s)"
+        first.requests, first.usages, first.chunks = 3, [{"completion_tokens": 100}, {}], 30
+        assert runs.describe() == "single-1 and 2 more (42 s), request 3, 130 tokens"
+    assert runs.describe() == ""
+
+
+async def test_a_run_is_in_progress_while_its_reply_arrives(tmp_path: Path) -> None:
+    seen: list[str] = []
+    plan = plan_of("healthy")
+    runs = replace(plan, on_progress=lambda _: seen.append(plan.in_progress.describe()))
+    await make(tmp_path, runs)
+    assert any(re.fullmatch(r"\w+-\d+( and 1 more)? \(\d+ s\).*", one) for one in seen)
+    assert plan.in_progress.describe() == ""
+
+
 async def test_progress_is_told(tmp_path: Path) -> None:
     told: list[ArmProgress] = []
     plan = replace(plan_of("healthy"), on_progress=told.append)
     await make(tmp_path, plan)
-    assert [one.done for one in told if one.arm == "direct"] == [*range(1, plan.size + 1)]
+    assert [one.done for one in told if one.arm == "direct"] == [*range(plan.size + 1)]
     assert told[-1].right == told[-1].of
 
 

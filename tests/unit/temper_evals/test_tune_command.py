@@ -1,7 +1,10 @@
 import asyncio
+import re
+import signal
 import threading
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +13,8 @@ import pytest
 from proxy.conversation import json
 from temper_evals.simulated.profiles import load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
+from temper_evals.tune_command import advise_minutes, tune
+from tests.fakes.command import temper as command
 from tests.fakes.invoked import config, document, temper
 from tests.patience import PATIENCE_SECONDS
 
@@ -67,6 +72,17 @@ def test_verdicts_are_told_and_what_was_earned_is_written_with_what_it_depends_o
     assert (written["guardrails"], written["profile"]) == ({}, {})
 
 
+def test_what_was_earned_before_stays_where_not_one_case_was_finished() -> None:
+    with simulated() as url:
+        assert temper("tune", "--backend-url", url, "--minutes", "0").exit_code == 0
+        (path,) = Path("cache/temper/tuned").glob("*.toml")
+        earned = path.read_text(encoding="utf-8").replace("[guardrails]", "[guardrails]\na = 1")
+        path.write_text(earned, encoding="utf-8")
+        done = temper("tune", "--backend-url", url, "--minutes", "0")
+    assert "Left as it was: " in done.stdout
+    assert path.read_text(encoding="utf-8") == earned
+
+
 def test_a_dry_run_writes_nothing() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
@@ -119,15 +135,94 @@ def test_what_the_settings_say_is_left_alone() -> None:
     assert "Written" not in done.stdout
 
 
-def test_runs_are_kept_for_the_next_time_and_begun_afresh_without_resume() -> None:
-    flags = ("tune", "--profile", "healthy", "--minutes", "0.001")
-    assert temper(*flags).exit_code == 0
-    (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
-    kept = file.read_bytes()
-    assert kept
-    assert temper(*flags, "--resume").exit_code == 0
-    assert file.read_bytes().startswith(kept)
+def interrupted(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
+    """End it by one Ctrl-C when its runs are as wished; return the runs and what was said."""
+    runs = Path("cache/temper/tuned/runs")
+
+    def written() -> bytes:
+        return b"".join(file.read_bytes() for file in runs.rglob("runs.jsonl"))
+
+    with command("tune", "--profile", "healthy", "--minutes", "60", *flags) as process:
+        while not when(written()) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, complained = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130, complained
+    return written(), complained
+
+
+def test_ctrl_c_keeps_runs_for_the_next_time_and_without_resume_they_are_made_afresh() -> None:
+    kept, complained = interrupted(when=lambda runs: runs.count(b"\n") > 8)
+    assert re.fullmatch(
+        r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", complained
+    )
     assert {json.parse(line)["bed"] for line in kept.splitlines()} == {"healthy"}  # type: ignore[call-overload, index]
+    more, _ = interrupted("--resume", when=lambda runs: len(runs) > len(kept))
+    assert more.startswith(kept)
+    afresh, _ = interrupted(when=lambda runs: bool(runs) and not runs.startswith(kept))
+    assert not afresh.startswith(kept)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--model", "some.gguf"), "the model file some.gguf does not exist"),
+        (
+            ("--model", "some.gguf", "--backend-url", "http://127.0.0.1:9"),
+            "leave out --backend-url",
+        ),
+        (("--model", "some.gguf", "--ollama", "qwen3"), "leave out --ollama"),
+        (("--model", "qwen3"), "there is no file qwen3, and no server runs"),
+        (("--backend-url", "http://127.0.0.1:9"), "--backend-url: nothing answers"),
+        (("--ollama", "qwen3"), "--ollama: nothing answers"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_with_flags_that_exist(
+    flags: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setattr("proxy.serving.opening.likely_urls", lambda _host: ("http://127.0.0.1:9",))
+    done = temper("tune", *flags)
+    assert done.exit_code == 1
+    assert problem in done.stderr
+    known = {flag for one in tune.params for flag in one.opts}
+    assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
+
+
+def test_where_nothing_runs_every_proposed_command_has_options_that_exist(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.serving.opening.likely_urls", lambda _host: ("http://127.0.0.1:9",))
+    done = temper("tune")
+    proposed = re.findall(r"temper tune (--[a-z-]+)", done.stderr)
+    assert proposed == ["--backend-url", "--model", "--ollama"]
+    assert {*proposed} <= {flag for one in tune.params for flag in one.opts}
+
+
+@pytest.mark.parametrize("flag", ["--backend-model", "--model"])
+def test_of_several_models_of_a_server_one_is_named(flag: str) -> None:
+    with simulated() as url:
+        done = temper("tune", "--backend-url", url, flag, "nobody", "--minutes", "0")
+    assert done.exit_code == 1
+    assert "has no 'nobody'" in done.stderr
+
+
+def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulated() as url:
+        monkeypatch.setenv("OLLAMA_HOST", url)
+        done = temper("tune", "--ollama", "simulated", "--minutes", "0", "--dry-run", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert names_in(document(done))[-3:] == NAMES
+
+
+def test_too_little_time_is_one_sentence_that_says_what_to_pass() -> None:
+    done = temper("tune", "--profile", "healthy", "--minutes", "0")
+    told = "not one case was finished with a setting and without it. Pass --minutes 1."
+    assert told in " ".join(done.stdout.split())
+    assert advise_minutes(10, 601) == (
+        "The time was too short to decide everything; what is undecided is off. "
+        "To continue, pass --resume --minutes 11."
+    )
 
 
 @pytest.mark.parametrize("name", ["nobody", "healthy@nowhere"])

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class FakeModel:
     base: int = 1
     tokens: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, int]] = field(default_factory=list)
+    hangs_at: int | None = None  # the number of a setting's run that never ends
+    canceled: int = 0
 
     @asynccontextmanager
     async def open(self, values: Values) -> AsyncGenerator["FakeRunner", None]:
@@ -58,6 +61,11 @@ class FakeRunner:
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
         self.count += 1
         self.model.asked.append((self.settings, scenario.name, seed))
+        if self.count == self.model.hangs_at and self.settings != "defaults":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.model.canceled += 1
         is_right = self.model.is_right(self.settings, self.count)
         return structs.replace(
             RUN,
@@ -157,6 +165,44 @@ async def test_what_the_operator_has_set_is_not_tried_and_holds_for_both() -> No
 
 async def test_without_time_no_setting_is_tried() -> None:
     assert [one.was_tried for one in await verdicts(helped_by("a=1"), seconds=0)] == [False, False]
+
+
+async def test_a_run_that_does_not_end_is_canceled_and_those_that_are_finished_count() -> None:
+    model = FakeModel(lambda _found, _count: True, hangs_at=3)
+    steps: list[str] = []
+    tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
+    await tuning.run()
+    (only,) = tuning.verdicts
+    # of the second batch, which has three cases, the second one hangs
+    assert only.sentence().startswith("helps: 0 helped, 0 harmed of 3: undecided, off: about ")
+    assert (only.lacks_time, model.canceled) == (True, 1)
+    assert steps[:2] == ["without helps", "with helps"]
+    missing = tuning.estimate_missing_seconds()
+    assert missing is not None
+    assert missing > 1.0
+
+
+async def test_where_not_one_case_is_finished_nothing_is_estimated() -> None:
+    model = FakeModel(lambda _found, _count: True, hangs_at=1)
+    tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
+    await tuning.run()
+    (only,) = tuning.verdicts
+    assert only.sentence() == "helps: no case was finished: off"
+    assert tuning.estimate_missing_seconds() is None
+
+
+async def test_what_a_model_itself_does_not_do_in_time_is_no_end_of_the_minutes() -> None:
+    def impatient(_found: str, _count: int) -> bool:
+        raise TimeoutError("of a library")
+
+    with pytest.raises(TimeoutError, match="of a library"):
+        await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
+
+
+async def test_without_time_what_is_not_tried_for_another_reason_does_not_lack_it() -> None:
+    first, second = await verdicts(lambda found, _: "a=1" not in found)
+    assert (first.lacks_time, second.lacks_time) == (False, False)
+    assert [one.lacks_time for one in await verdicts(helped_by("a=1"), seconds=0)] == [True, True]
 
 
 async def test_both_are_asked_the_same_cases_with_the_same_seeds() -> None:

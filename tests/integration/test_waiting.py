@@ -1,0 +1,218 @@
+"""Commands that wait for a slow model: what a person sees meanwhile, and that Ctrl-C ends the wait.
+
+The engine answers when the test lets it: a reply that never comes is the slowest there is.
+"""
+
+import re
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation.json import JsonObject
+from temper_evals.records import read_runs
+from tests.fakes.command import ended, temper
+from tests.fakes.paced_engine import PacedEngine
+from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
+from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
+from tests.fakes.sockets import listening_in_thread
+from tests.fakes.spoken import START, calls, end, part, text
+from tests.patience import PATIENCE_SECONDS
+
+TOOLS = '''
+import asyncio
+
+async def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    await asyncio.Event().wait()
+    return "never"
+'''
+STUCK = '''
+import time
+
+def get_weather(city: str) -> str:
+    """Tell the weather in a city."""
+    time.sleep(10_000)
+    return "never"
+'''
+READS: JsonObject = {"total": 1100, "cache": 100, "processed": 500, "time_ms": 9000}
+READING = Script((START, part([], prompt_progress=READS), Ending.NEVER))
+GENERATING = Script((START, text("It is "), text("sunny"), Ending.NEVER))
+SILENT = Script((START, Ending.NEVER))
+ANNOUNCED = START + text("I'll check the weather.") + end()
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")  # nobody says where the cursor is
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[PacedEngine, str]]:
+    """An engine that reads every prompt for ever, until it is told otherwise."""
+    silent = PacedEngine(is_silent=True)
+    with listening_in_thread(silent) as url:
+        yield silent, url
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_of_patience = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end_of_patience
+        time.sleep(0.01)
+
+
+def interrupt(command: WatchedCommand) -> str:
+    """Send one Ctrl-C; returns all that was shown until the command has ended."""
+    command.process.send_signal(signal.SIGINT)
+    shown = command.read_to_the_end()
+    assert command.process.wait(PATIENCE_SECONDS) == 130
+    assert "Traceback" not in shown
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("scripts", "shown"),
+    [
+        ([READING], r"reading the prompt 40 % \(\d+ s\)"),
+        ([SILENT], r"reading the prompt \(\d+ s\)"),
+        ([GENERATING], r"It is sunny  generating \(\d+ s\)"),
+        ([ANNOUNCED, SILENT], r"retrying: a call that was only announced \(\d+ s\)"),
+        ([calls("get_weather", '{"city": "Paris"}')], r"running get_weather \(\d+ s\)"),
+    ],
+)
+def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
+    scripts: Sequence[Script | bytes], shown: str
+) -> None:
+    Path("tools.py").write_text(TOOLS, encoding="utf-8")
+    backend = ScriptedBackend(*scripts)
+    with (
+        listening_in_thread(backend) as url,
+        on_terminal(
+            80,
+            *("chat", "--backend-url", url, "--tools", "tools.py"),
+            environment={"TEMPER_BACKEND__KIND": "llama-server"},
+        ) as command,
+    ):
+        command.read_until(r"Ctrl-D ends\.")
+        command.type("How is Paris?\r")
+        command.read_until(shown)
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(r"stopped\s+>")
+        if "running" not in shown:
+            wait_until(backend.questions[-1].left.is_set)
+        command.type("\x03")  # the second one
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+    for activity in ("reading", "generating", "retrying", "running", "stopping", "waiting"):
+        assert activity not in command.visible
+
+
+def test_chat_ends_although_a_tool_that_was_given_up_still_runs() -> None:
+    Path("tools.py").write_text(STUCK, encoding="utf-8")
+    backend = ScriptedBackend(calls("get_weather", '{"city": "Paris"}'))
+    with (
+        listening_in_thread(backend) as url,
+        on_terminal(80, "chat", "--backend-url", url, "--tools", "tools.py") as command,
+    ):
+        command.read_until(r"Ctrl-D ends\.\s+>")
+        command.type("How is Paris?\r")
+        command.read_until(r"running get_weather")
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(r"stopped\s+>")
+        command.type("\x04")
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
+    with (
+        listening_in_thread(ScriptedBackend()) as url,
+        on_terminal(80, "chat", "--backend-url", url) as command,
+    ):
+        command.read_until(r"Ctrl-D ends\.\s+>")
+        command.type("a line given up\x03")
+        command.read_until(r"Ctrl-C once more ends the chat\s+>")
+        command.type("\x03")
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_doctor_shows_the_check_it_waits_for_and_ctrl_c_ends_it(
+    engine: tuple[PacedEngine, str],
+) -> None:
+    silent, url = engine
+    with on_terminal(80, "doctor", "--backend-url", url) as command:
+        command.read_until(r"checking: forced call \(\d+ s\)")
+        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        interrupt(command)
+    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert "checking" not in command.visible
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_doctor_without_a_terminal_shows_findings_only(
+    engine: tuple[PacedEngine, str], flags: tuple[str, ...]
+) -> None:
+    silent, url = engine
+    with temper("doctor", "--backend-url", url, *flags) as process:
+        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        time.sleep(1.5)  # in which a terminal would be shown the check
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130
+    assert complained == ""
+    assert "\x1b" not in said
+    assert "checking" not in said
+
+
+def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
+    engine: tuple[PacedEngine, str],
+) -> None:
+    silent, url = engine
+    with on_terminal(120, "tune", "--backend-url", url, "--minutes", "30") as command:
+        told = r"29 min \d+ s left: without tools in the prompt, as \w+, \w+-\d+ \(\d+ s\)"
+        command.read_until(told)
+        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        shown = interrupt(command)
+    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert "Stopped after 0 cases." in shown
+    assert "left:" not in command.visible
+
+
+def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
+    engine: tuple[PacedEngine, str],
+) -> None:
+    silent, url = engine
+    done = ended("tune", "--backend-url", url, "--minutes", "0.4")
+    assert done.returncode == 0, done.stderr
+    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    assert "respond: no case was finished: off" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert "not one case was finished with a setting and without it. Pass --minutes 2." in told
+    (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
+    assert file.read_bytes() == b""
+
+
+def test_eval_shows_the_current_run_and_after_ctrl_c_the_printed_command_goes_on(
+    engine: tuple[PacedEngine, str],
+) -> None:
+    silent, url = engine
+    flags = ("--family", "single", "--arms", "direct,temper-off", "--output", "my runs")
+    with on_terminal(80, "eval", "--backend-url", url, *flags) as command:
+        command.read_until(r"direct 0 of 6: single-\d+ and 2 more \(\d+ s\)")
+        assert silent.arrived.acquire(timeout=PATIENCE_SECONDS)
+        shown = interrupt(command)
+    assert silent.left.acquire(timeout=PATIENCE_SECONDS)
+    stopped = re.search(r"Stopped after 0 of 12 runs\. Continue with: temper (.+)", shown)
+    assert stopped is not None
+    silent.is_silent = False
+    done = ended(*shlex.split(stopped[1]))
+    assert done.returncode == 0, done.stderr
+    assert len([*read_runs(Path("my runs"))]) == 12
+    assert re.search(r"direct: 6 runs, \d right, \d+ s", done.stderr)
