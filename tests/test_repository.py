@@ -42,15 +42,6 @@ FILES = {
 }
 LONGEST_FUNCTION = 45
 
-# Modules that only put other parts together, with the place where they are tested instead.
-TESTED_ELSEWHERE: dict[str, str] = {
-    "temper_evals/demo/command.py": "tests/acceptance/test_demo.py",
-    "temper_evals/temper_server.py": "tests/integration/test_evals.py",
-    "temper_evals/inspect.py": "tests/integration/test_inspect.py",
-    "proxy/cli/commands.py": "tests/unit/cli/test_app.py",
-    "proxy/scaling/serve.py": "tests/scaling/test_serve.py",
-}
-
 # Libraries that are used without being imported, and by what.
 USED_UNSEEN = {
     "httptools": "uvicorn's parser",
@@ -80,7 +71,6 @@ class Function:
 
     name: str
     lines: int
-    behaves: bool
 
 
 @dataclass(frozen=True)
@@ -114,10 +104,7 @@ def source_of(path: Path) -> Source:
 
 
 def function_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
-    """Describe a function; a contract or a record has no statement to test."""
-    lines = (node.end_lineno or node.lineno) - node.lineno + 1
-    behaves = len(node.body) > 1 or not isinstance(node.body[0], ast.Expr)
-    return Function(node.name, lines, behaves)
+    return Function(node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
 
 
 def imported_names(node: ast.AST) -> list[str]:
@@ -147,20 +134,6 @@ def test_nothing_stands_at_the_top_without_a_decision() -> None:
     assert {name for name, path in found.items() if path.is_file()} == FILES
 
 
-def in_unit_tests(module: Path) -> Path:
-    """Return where a module is mirrored: `proxy` is at the top, other packages have a folder."""
-    return module.relative_to("proxy") if module.parts[0] == "proxy" else module
-
-
-@pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
-def test_every_module_has_its_unit_test(path: Path) -> None:
-    if path.name in {"__init__.py", "__main__.py"} or path.as_posix() in TESTED_ELSEWHERE:
-        return
-    behaves = any(function.behaves for function in source_of(path).functions)
-    mirror = Path("tests/unit") / in_unit_tests(path).with_name(f"test_{path.name}")
-    assert (REPOSITORY / mirror).is_file() or not behaves, f"{mirror} is missing"
-
-
 def mirrored(test: Path) -> Path:
     """Return the module that a test is for; that of a package's own name is for its beginning."""
     name = test.name.removeprefix("test_")
@@ -172,10 +145,6 @@ def mirrored(test: Path) -> Path:
 def test_every_unit_test_has_its_module() -> None:
     tests = [path for path in tracked_files("tests/unit") if path.name.startswith("test_")]
     assert [str(path) for path in tests if not (REPOSITORY / mirrored(path)).is_file()] == []
-
-
-def test_modules_that_are_tested_elsewhere_exist() -> None:
-    assert TESTED_ELSEWHERE.keys() <= set(names(MODULES))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=names(MODULES))

@@ -1,0 +1,294 @@
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.offer import OfferedTools, TextPolicy
+from proxy.guardrails.repetition import (
+    calls_of,
+    has_run,
+    is_echo,
+    is_executed,
+    is_json,
+    is_observing,
+    may_become_echo,
+    recites_calls,
+    words_in_json,
+)
+from proxy.guardrails.transcript import CompletedCall
+from tests.fakes.playbook import CLOCK, WEATHER, make_tool
+
+MAIL = make_tool(
+    "send_mail",
+    {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "urgent": {"type": "boolean"}},
+        "required": ["to"],
+    },
+)
+PARIS: JsonObject = {"city": "Paris"}
+WEATHER_RESULT = '{"city": "Paris", "weather": "rain, 12 degrees"}'
+PARIS_CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+ROME_CALL = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
+
+
+def made(
+    name: str = "get_weather",
+    arguments: JsonObject | None = None,
+    result: str = WEATHER_RESULT,
+    *,
+    failed: bool = False,
+) -> CompletedCall:
+    return CompletedCall(name, PARIS if arguments is None else arguments, result, failed)
+
+
+OFFER = OfferedTools(
+    (WEATHER, CLOCK, MAIL),
+    TextPolicy.AUTO,
+    (),
+    spoken=("What is the weather in Paris?",),
+    executed=(made(),),
+)
+FRESH = replace(OFFER, executed=())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("read_file", True),
+        ("readFile", True),
+        ("weather_get", True),
+        ("run_tests", True),
+        ("bash", True),
+        ("send_mail", False),
+        ("add_event", False),
+        ("unread_count_reset", False),
+        ("do", False),
+        ("123", False),
+    ],
+)
+def test_the_verb_of_a_name_tells_whether_a_tool_observes(name: str, is_one: bool) -> None:
+    assert is_observing(name) is is_one
+
+
+SENT = made("send_mail", {"to": "a@b.org"}, '{"ok": true}')
+READ = made("read_file", {"path": "a"}, "text")
+WROTE = made("write_file", {"path": "a"}, "ok")
+
+
+@pytest.mark.parametrize(
+    ("call", "executed", "is_one"),
+    [
+        pytest.param(SENT, [SENT], True, id="a call with an effect"),
+        pytest.param(SENT, [], False, id="no call"),
+        pytest.param(SENT, [replace(SENT, has_failed=True)], False, id="it failed"),
+        pytest.param(SENT, [replace(SENT, arguments={"to": "c@d.org"})], False, id="other values"),
+        pytest.param(SENT, [SENT, WROTE], True, id="an effect is not repeated after changes"),
+        pytest.param(SENT, [replace(SENT, result="still sending")], True, id="it may take long"),
+        pytest.param(READ, [READ], True, id="nothing has changed since"),
+        pytest.param(READ, [READ, WROTE], False, id="something may have changed"),
+        pytest.param(READ, [WROTE, READ, WROTE], True, id="a repeated change"),
+        pytest.param(READ, [READ, made()], True, id="another observation"),
+        pytest.param(READ, [replace(READ, result="job is running")], False, id="a poll"),
+        pytest.param(
+            READ, [READ, replace(WROTE, has_failed=True)], True, id="a change that failed"
+        ),
+    ],
+)
+def test_a_call_has_run_if_it_succeeded_and_a_second_look_shows_nothing_new(
+    call: CompletedCall, executed: list[CompletedCall], is_one: bool
+) -> None:
+    assert is_executed(call.name, call.arguments, executed) is is_one
+
+
+@pytest.mark.parametrize(
+    ("call", "is_one"),
+    [
+        (WrittenCall("send_mail", {"to": "a@b.org", "urgent": True}), True),
+        (WrittenCall("send_mail", {"to": "a@b.org", "urgent": "true"}), True),
+        (WrittenCall("send_mail", {"to": "a@b.org", "urgent": [7]}), False),
+        (WrittenCall("no_tool", {}), False),
+    ],
+)
+def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bool) -> None:
+    sent = made("send_mail", {"to": "a@b.org", "urgent": True}, "ok")
+    assert has_run(call, replace(OFFER, executed=(sent,))) is is_one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(WEATHER_RESULT, id="the result"),
+        pytest.param(f"```json\n{WEATHER_RESULT}\n```", id="in a code fence"),
+        pytest.param(f"```json\n{WEATHER_RESULT}", id="in a code fence without its end"),
+        pytest.param('{"weather": "rain"}', id="a member of it"),
+        pytest.param('{"city": "Rome", "weather": "sun"}', id="one made up like it"),
+        pytest.param(f"{PARIS_CALL}\n{WEATHER_RESULT}", id="the call and its result"),
+        pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the call again and again"),
+    ],
+)
+def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str) -> None:
+    assert is_echo(text, OFFER)
+    assert may_become_echo(text, OFFER) is not text.startswith('{"name"')
+    assert not is_echo(text, FRESH)
+    assert not may_become_echo(text, FRESH)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It rains in Paris, at 12 degrees.",
+        '{"temperature": 12}',
+        f"{WEATHER_RESULT}\nIt rains.",
+        ROME_CALL,
+        "{}",
+        '{"city": "Paris", "weather"',
+        '["rain"]',
+        '{"city": "' + 20_000 * "a" + '"}',
+        "",
+    ],
+)
+def test_any_other_reply_is_no_echo(text: str) -> None:
+    assert not is_echo(text, OFFER)
+
+
+def test_the_values_of_a_result_are_copies_of_it() -> None:
+    files = made("list_files", {}, '{"files": ["a.txt", "b.txt"], "count": 2}')
+    offer = replace(OFFER, executed=(made(result="no JSON"), files))
+    assert is_echo('["a.txt", "b.txt"]', offer)
+    assert not is_echo('["a.txt"]', offer)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ('{"ok": true', True),
+        ('{"answer": 12}', True),
+        ('{"answer": "It rains in Paris."}', False),
+        ("It rains.", False),
+    ],
+)
+def test_in_a_retry_any_json_without_words_is_an_echo(text: str, is_one: bool) -> None:
+    assert is_echo(text, OFFER, is_retry=True) is is_one
+    assert not is_echo(text, FRESH, is_retry=True)
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        replace(OFFER, spoken=("Return the result verbatim.",)),
+        replace(OFFER, spoken=("As JSON, please: what is the weather in Paris?",)),
+        replace(OFFER, instructions=("Always answer with one JSON object.",)),
+    ],
+)
+def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
+    assert not is_echo(WEATHER_RESULT, offer, is_retry=True)
+    assert not may_become_echo(WEATHER_RESULT, offer, is_retry=True)
+
+
+def test_instructions_that_only_mention_json_request_none() -> None:
+    offer = replace(OFFER, instructions=("Tools take JSON.\nAnswer in one sentence.",))
+    assert is_echo(WEATHER_RESULT, offer)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "may_become"),
+    [
+        ("{", True),
+        ("  ```json\n{", True),
+        ('{"ci', True),
+        ('{"city"', True),
+        ('{"temp', False),
+        ('{"temperature"', False),
+        ("It", False),
+        ("", False),
+        ("{" + 20_000 * " ", False),
+    ],
+)
+def test_the_first_key_tells_whether_a_reply_may_become_an_echo(
+    beginning: str, may_become: bool
+) -> None:
+    assert may_become_echo(beginning, OFFER) is may_become
+
+
+def test_in_a_retry_any_json_is_held() -> None:
+    assert may_become_echo('{"temperature"', OFFER, is_retry=True)
+    assert not may_become_echo("It", OFFER, is_retry=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"ok": true, "outcome": "It is done."}', "It is done."),
+        ('```json\n{"answer": " It rains. "}\n```', "It rains."),
+        ('{"city": "Paris"}', ""),
+        ('{"a": "two words", "b": "three more words"}', ""),
+        ('["It is done."]', ""),
+        (f'{PARIS_CALL}\n{{"outcome": "It is done."}}', ""),
+        (PARIS_CALL, ""),
+        ("It is done.", ""),
+    ],
+)
+def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) -> None:
+    assert words_in_json(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "recites"),
+    [
+        pytest.param(
+            "To get the weather, you can use the following code:\n\n"
+            f"```json\n{PARIS_CALL}\n```\n\nAnd:\n\n```json\n{PARIS_CALL}\n```",
+            True,
+            id="an explanation of calls that ran",
+        ),
+        pytest.param(f"Here:\n{PARIS_CALL}\n{ROME_CALL}", False, id="one of them is new"),
+        pytest.param(
+            f"Here:\n{PARIS_CALL}\n" + '{"name": "x", "arguments": {}}', True, id="no tool"
+        ),
+        pytest.param('{"name": "x", "arguments": {}}', False, id="no call of a tool"),
+        pytest.param("It rains in Paris.", False, id="words"),
+        pytest.param(PARIS_CALL + 20_000 * " ", False, id="too long"),
+    ],
+)
+def test_a_text_recites_calls_if_all_that_it_shows_have_run(text: str, recites: bool) -> None:
+    assert recites_calls(text, OFFER) is recites
+    assert not recites_calls(text, FRESH)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("{}", True),
+        ("[1]\n{}", True),
+        ("```json\n{}\n```", True),
+        ("12", False),
+        ("{} and more", False),
+        ("{", False),
+        ("", False),
+    ],
+)
+def test_json_is_objects_and_lists_and_nothing_else(text: str, is_one: bool) -> None:
+    assert is_json(text) is is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (PARIS_CALL, ["get_weather"]),
+        (f"[{PARIS_CALL}]\n{ROME_CALL}", ["get_weather", "get_weather"]),
+        (f"{PARIS_CALL}\n{WEATHER_RESULT}", []),
+        ("words", []),
+        ("", []),
+    ],
+)
+def test_a_text_consists_of_calls_or_has_none(text: str, names: list[str]) -> None:
+    assert [call.name for call in calls_of(text)] == names
+
+
+@pytest.mark.parametrize("value", [12, None, "rain", True])
+def test_a_result_that_is_no_container_is_compared_as_it_is(value: JsonValue) -> None:
+    offer = replace(OFFER, executed=(made(result=json.dumps(value)),))
+    assert not is_echo('{"city": "Paris"}', offer)
