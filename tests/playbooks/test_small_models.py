@@ -6,6 +6,7 @@ which look like it and are right, pass unchanged and cost one generation.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -170,7 +171,7 @@ def test_a_failure_ends_in_new_calls_or_in_words(conversation: Conversation, str
     assert not any(mark in played.text for mark in MARKUP)
     for run_before in conversation.executed:
         assert (run_before.name, run_before.arguments) not in played.calls
-    for before, after in zip(played.sent, played.sent[1:], strict=False):
+    for before, after in pairwise(played.sent):
         assert after[: len(before)] == before
         assert len(after) > len(before)
     for text in played.read:
