@@ -86,7 +86,7 @@ def _is_ending_due(
     used = sum(not _is_lost(one) for one in failures)
     last = failures[-1]
     if used >= limit or last.attempt.kind == "ending":
-        return False
+        return used < limit  # a grammar for calls after it would make the call once more
     if last.defect is Defect.INVENTED:
         return progress is Progress.DONE
     if any(failure.defect in _REPETITION for failure in failures):

@@ -351,6 +351,8 @@ class Turn:
             shows_prose=is_welcome and offer.answer_schema is None,  # JSON has to be checked first
             is_answer_due=not offer.missing_steps,
         )
+        if self._attempt.kind == "ending":  # an engine may ignore the schema, and echo a result
+            return text_gate.LookaheadGate(release, offer, is_asked_again=True)
         return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
 
     @property
