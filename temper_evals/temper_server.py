@@ -13,6 +13,9 @@ from proxy.processes.process import Process, python_module
 from temper_evals.loop import ModelTarget
 
 _READY_SECONDS = 60.0
+# Nobody waits for its answers any more. Before an engine that reads a prompt it took all of the
+# usual 3 s (llama-server, Qwen2.5-Coder 0.5B on a processor), so that Ctrl-C seemed to do nothing.
+_GRACE_SECONDS = 0.5
 _NAME = "temper serve"
 
 
@@ -44,7 +47,11 @@ async def temper_in_front(
         quiet = {"TEMPER_LOGGING__LEVEL": "error"}
         state = {} if takes_tuned else {"XDG_CACHE_HOME": folder}
         process = await Process.start(
-            command, name=_NAME, environment={**quiet, **state, **environment}, listener=listen
+            command,
+            name=_NAME,
+            environment={**quiet, **state, **environment},
+            listener=listen,
+            grace_seconds=_GRACE_SECONDS,
         )
         try:
             yield ModelTarget(await _ready(url, process), backend.model, backend.headers)

@@ -38,10 +38,12 @@ async def start_llama_server(
     plan: launch.LaunchPlan,
     *,
     ready_seconds: float = 600.0,  # a large model on a slow disk
+    grace_seconds: float = 3.0,
     on_stage: StageListener = lambda _stage: None,
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
+    After `grace_seconds` it is killed: while it reads a prompt it does not look at signals.
     Raises LaunchFailed if it ends before, NeverBecameReady after `ready_seconds`; both say why.
     """
     launch.check_plan(plan)
@@ -63,6 +65,7 @@ async def start_llama_server(
             name=launch.NAME,
             environment=environment(api_key),
             listener=listen,
+            grace_seconds=grace_seconds,
             on_terminal=plan.downloads,
         )
         try:
