@@ -6,7 +6,6 @@ import tomllib
 from pathlib import Path
 
 import httpx
-import pytest
 
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
@@ -86,7 +85,6 @@ def test_eval_measures_a_task_of_the_user(model: RealModel, tmp_path: Path) -> N
     assert "temper" in done.stdout
 
 
-@pytest.mark.xfail(reason="`temper tune` does not start a model file yet", strict=False)
 def test_tune_takes_a_model_file(model: RealModel, tmp_path: Path) -> None:
     done = run(
         *("tune", "--model", str(model.path), "--minutes", "2"), XDG_CACHE_HOME=str(tmp_path)

@@ -1,5 +1,3 @@
-# ruff: noqa: RUF001 - some quotation marks are a typesetter's
-
 import pytest
 from msgspec.structs import replace
 

@@ -193,6 +193,7 @@ def test_the_work_is_linear_in_the_text(shows_prose: bool) -> None:
 
 
 OFFER = OfferedTools((WEATHER,), TextPolicy.AUTO, ())
+OFFERED = OfferedTools(TOOLS, TextPolicy.AUTO, ())
 BEGINNING = "commentary to=functions."
 
 
