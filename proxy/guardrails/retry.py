@@ -89,13 +89,15 @@ def _is_ending_due(
         return used < limit  # a grammar for calls after it would make the call once more
     if last.defect is Defect.INVENTED:
         return progress is Progress.DONE
+    if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
+        return kind == "constrained"
     if any(failure.defect in _REPETITION for failure in failures):
         is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
         return not (progress is Progress.OPEN and is_next)
     return kind is None and last.defect in _WORDLESS
 
 
-_REPETITION = (Defect.LOOP, Defect.EXECUTED, Defect.ECHO)
+_REPETITION = (Defect.EXECUTED, Defect.ECHO)
 _WORDLESS = (Defect.EMPTY, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
 _IN_PLACE: dict[AttemptKind | None, AttemptKind] = {
     "nudged": "constrained",

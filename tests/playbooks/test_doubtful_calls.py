@@ -83,9 +83,19 @@ def test_markup_that_is_written_again_is_never_the_answer(again: str, stream: bo
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
 def test_where_nothing_is_left_of_it_the_answer_says_so(text: str, stream: bool) -> None:
-    book = asked(text, *after_result(), stream=stream)
+    book = asked(text, user_message("Hi"), stream=stream)
     write(book, text)
     assert shown_text(book) == SAID
+
+
+@pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
+def test_where_tools_have_run_the_last_attempt_asks_for_words(text: str, stream: bool) -> None:
+    book = asked(text, *after_result(), stream=stream)
+    write(book, text)
+    assert shown_text(book) == ""
+    book.ask()
+    write(book, "It is three.")
+    assert shown_text(book) == "It is three."
 
 
 def test_an_envelope_beside_words_is_left_out_like_a_mark() -> None:
@@ -101,7 +111,9 @@ def test_words_that_were_shown_stay_where_a_call_is_written_again(stream: bool) 
     book.shown.clear()
     book.ask()
     write(book, f"It is three.\n{MARKED}")
-    assert shown_text(book) == f"\n\n{SAID}"
+    book.ask()
+    write(book, "It is three.")
+    assert shown_text(book) == ""
 
 
 def test_a_strict_turn_names_the_tool_of_a_doubtful_call() -> None:

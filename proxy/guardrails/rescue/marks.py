@@ -31,9 +31,8 @@ _KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
 TAGS = _KNOWN.tags
 SPECIAL_TOKENS = _KNOWN.special_tokens
 # The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
-STRAY_CLOSERS = _KNOWN.stray_closers | (
-    frozenset(_KNOWN.invented_results.values()) - _KNOWN.special_tokens
-)
+RESULT_ENDS = frozenset(_KNOWN.invented_results.values()) - _KNOWN.special_tokens
+STRAY_CLOSERS = _KNOWN.stray_closers | RESULT_ENDS
 THOUGHT_ENDS = _KNOWN.thought_ends
 CONTROL_BEGINNINGS = _KNOWN.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))

@@ -163,8 +163,9 @@ def test_a_call_that_is_written_again_and_again_counts_once(times: int, end: str
     assert "And so on" not in reply.text or heard
 
 
-def test_three_of_them_are_three() -> None:
-    assert len(read(TextDelta(f"{CALL}\n" * 3))[1].calls) == 3
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_same_call_in_text_counts_once(times: int) -> None:
+    assert len(read(TextDelta(f"{CALL}\n" * times))[1].calls) == 1
 
 
 def test_structured_calls_are_never_counted() -> None:
@@ -174,7 +175,7 @@ def test_structured_calls_are_never_counted() -> None:
 
 def test_who_repeats_itself_is_not_listened_to() -> None:
     reader = ReplyReader(OFFER)
-    for _ in range(4):
+    for _ in range(3):
         reader.read(TextDelta(f"{CALL}\n"))
     with pytest.raises(EnoughHeardError):
         reader.read(TextDelta(CALL))
@@ -436,7 +437,7 @@ def test_a_broken_call_in_the_reasoning_lets_no_other_count() -> None:
 
 
 def test_all_calls_at_the_end_of_the_reasoning_count() -> None:
-    assert len(read(ReasoningDelta(f"I call:\n{CALL}\n{CALL}</s>\n"))[1].calls) == 2
+    assert len(read(ReasoningDelta(f"I call:\n{CALL}\n{OTHER}</s>\n"))[1].calls) == 2
 
 
 def test_calls_that_unopened_thoughts_go_on_behind_were_only_considered() -> None:

@@ -98,10 +98,11 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
         try:
             found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         except NoCall as refusal:
-            if is_marked or not found.calls or refusal.reason is not Reason.NOT_A_CALL:
+            may_cut = cursor.may_cut and not is_marked and found.calls
+            if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise
             return replace(found, is_cut=True)
-        if found.is_runaway and not is_marked:
+        if cursor.may_cut and found.is_runaway and not is_marked:
             return replace(found, is_cut=True)
         char = yield from cursor.next_visible()
         if char and char in ",;":

@@ -32,10 +32,11 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
         try:
             found += yield from _read_one(cursor)
         except NoCall as refusal:
-            if not found.calls or refusal.reason is not Reason.NOT_A_CALL:
-                raise
+            may_cut = cursor.may_cut and found.calls
+            if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
+                raise NoCall from refusal
             return replace(found, is_bare=True, is_cut=True)
-        found = replace(found, is_cut=found.is_runaway)
+        found = replace(found, is_cut=cursor.may_cut and found.is_runaway)
         if not (yield from cursor.is_next(opening[1])):
             break
     return replace(found, is_bare=True)
@@ -96,10 +97,10 @@ class _FenceReader:
                 found += yield from self._read_content(cursor, language)
             except NoCall as refusal:
                 is_json = language in _JSON_LANGUAGES and found.calls
-                if not is_json or refusal.reason is not Reason.NOT_A_CALL:
+                if not (cursor.may_cut and is_json) or refusal.reason is not Reason.NOT_A_CALL:
                     raise
                 return replace(found, is_cut=True)
-            if found.is_cut or found.is_runaway:
+            if found.is_cut or (cursor.may_cut and found.is_runaway):
                 return replace(found, is_cut=True)
             is_closed = yield from cursor.literal(opening)
             found = Calls(found.calls, found.closed and is_closed)

@@ -77,7 +77,10 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 
 
 class Cursor:
-    """A place in text that is still arriving."""
+    """A place in text that is still arriving.
+
+    If it `may_cut`, a row of plain calls may end before text that makes no progress (`Calls.is_cut`).
+    """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
         self._text = text
@@ -89,6 +92,7 @@ class Cursor:
         self._echo: list[str] = []
         self.arguments_name: str | None = None  # of the arguments announced since `begin`
         self._is_mute = False
+        self.may_cut = False
 
     def feed(self, text: str) -> None:
         if self._mark is not None:
