@@ -149,6 +149,8 @@ async def test_the_answer_is_the_same_in_every_dialect(
 
 
 COPIES = 3
+MANY = 200
+PAUSE_SECONDS = 0.01
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -156,13 +158,26 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
     conversation = Conversation(BOOKING_REQUEST, (STANDUP_RUN,), ())
     path, write = DIALECTS[dialect]
     line = f"{write_call('add_event', RETRO)}\n"
-    # the model goes on after the third copy, and never ends
-    endless = Script((START + text(*[line] * COPIES, line[:PIECE]), Ending.NEVER))
-    async with temper(endless) as front:
+    # each further copy comes only after the proxy has had time to read those before
+    pauses = [asyncio.Event() for _ in range(MANY)]
+    further = [step for pause in pauses for step in (pause, text(line))]
+    endless = Script((START + text(*[line] * COPIES), *further, Ending.NEVER))
+
+    async def go_on() -> None:
+        for pause in pauses:
+            await asyncio.sleep(PAUSE_SECONDS)
+            pause.set()
+
+    async with (
+        temper(endless) as front,
+        asyncio.TaskGroup() as group,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        model = group.create_task(go_on())
         body: JsonObject = {"model": "m", "stream": True, **write(conversation)}
         got = await post(front, path, body)
         (received,) = front.backend.questions
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await received.left.wait()
+        await received.left.wait()
+        model.cancel()
     assert got.called == (("add_event", RETRO),)
     assert got.text == ""
