@@ -94,6 +94,7 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
     return value
 
 
+JsonScalar: TypeAlias = str | int | float | bool | None
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
 # What the following nodes check: the value itself, its keys, or what is inside it, either
@@ -103,6 +104,7 @@ Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other me
 _MOST_NODES = 20_000  # 0.2 s
 _ENOUGH = 10**9  # counting stops here
 _BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
+_MANY_DEFAULTS = 20  # to compare each part of a value with
 _LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
@@ -157,6 +159,31 @@ class SchemaNode:
         return chain(self.labelled.values(), *self.links.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Special:
+    """All defaults of a schema, and whether arrays have options that were meant for their items."""
+
+    scalars: frozenset[JsonScalar] = frozenset()
+    containers: tuple[JsonValue, ...] = ()
+    has_item_options: bool = False
+
+    @classmethod
+    def of(cls, nodes: Iterable[SchemaNode]) -> "_Special | None":
+        defaults = [default for node in nodes for default in node.defaults]
+        scalars = frozenset(one for one in defaults if not isinstance(one, dict | list))
+        containers = tuple(one for one in defaults if isinstance(one, dict | list))
+        has_options = any(node.item_options for node in nodes)
+        return cls(scalars, containers, has_options) if defaults or has_options else None
+
+    def may_be(self, value: JsonValue) -> bool:
+        """Return whether a value is one of them; a guess if there are many arrays and objects."""
+        if isinstance(value, list) and self.has_item_options:
+            return True
+        if not isinstance(value, dict | list):
+            return value in self.scalars
+        return len(self.containers) > _MANY_DEFAULTS or value in self.containers
+
+
 class Graph:
     """The nodes of a document that its root leads to; raises TooManySchemas.
 
@@ -172,6 +199,7 @@ class Graph:
         self._numbers: dict[int, int] = {}
         self._references = References(document)
         self._follow(document)
+        self._special = _Special.of(self.nodes)
         self.ranks = _ranks([node.at("value") for node in self.nodes])
         followers = [list(node.followers()) for node in self.nodes]
         ranks = _ranks(followers)
@@ -186,6 +214,24 @@ class Graph:
     def number_of(self, schema: JsonValue) -> int:
         """Return the number of the node of a schema; raises LookupError if nothing leads to it."""
         return self._numbers[_key(schema)]
+
+    def may_be_special(self, value: JsonValue) -> bool:
+        """Return whether something within a value may be a default or an array of options.
+
+        It is much faster than finding out where, and most wrong values have nothing of that kind.
+        """
+        if self._special is None:
+            return False
+        rest = [value]
+        while rest:
+            item = rest.pop()
+            if self._special.may_be(item):
+                return True
+            if isinstance(item, dict):
+                rest += item.values()
+            elif isinstance(item, list):
+                rest += item
+        return False
 
     def patterns_from(self, number: int) -> set[str]:
         """Return all patterns of a node and of all nodes that it leads to."""

@@ -35,7 +35,7 @@ class PatternChoice:
             return ""
         pattern, reason = next(iter(self.refused.items()))
         shown = pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "..."
-        others = f" ({len(self.refused) - 1} others neither)" if len(self.refused) > 1 else ""
+        others = f", nor are others ({len(self.refused) - 1:,})" if len(self.refused) > 1 else ""
         return f"the pattern {json.dump_text(shown)} is not checked{others}: {reason}"
 
 

@@ -29,7 +29,7 @@ _CLASSES = {"d": 3, "w": 3, "s": 25, "D": 40, "W": 40, "S": _NEGATED}
 _UNTRANSLATED = {"d": 160, "D": 400, "w": _PROPERTY, "W": _PROPERTY}
 _ANY_CASE = 8  # `k` also matches the Kelvin sign
 _REPEAT = 3
-_GROUP = 2
+_GROUP = 10
 _BRANCH = 2
 # Each class such as `\d` outside brackets makes jsonschema-rs parse and copy the whole pattern
 # again (0.4 ns for each character of it): 8 kB of `\d` took 12 s. Lengths of the translations:

@@ -181,6 +181,8 @@ class Workload:
             graph = self.graph()
         except TooManySchemas:
             return NO_EXCEPTIONS
+        if not graph.may_be_special(value):
+            return NO_EXCEPTIONS
         defaults, options = _Walk(graph, 0).exceptions(value, self.start)
         if self.start is graph.document:
             defaults -= {()}

@@ -201,3 +201,18 @@ def test_dynamic_references_are_followed() -> None:
 def test_there_is_an_end_to_schemas() -> None:
     with pytest.raises(TooManySchemas):
         Graph({"anyOf": [{"minimum": number} for number in range(20_001)]})
+
+
+@pytest.mark.parametrize(
+    ("value", "may_be"),
+    [({"a": [{"b": "none"}]}, True), ([1, [[]]], True), ({"a": {"b": "c"}}, False), (None, False)],
+)
+def test_what_may_be_a_default_is_seen_without_a_walk(*, value: JsonValue, may_be: bool) -> None:
+    members: JsonObject = {"a": {"default": "none"}, "b": {"default": []}}
+    assert Graph({"properties": members}).may_be_special(value) == may_be
+    many: JsonObject = {str(number): {"default": [number]} for number in range(30)}
+    assert Graph({"properties": many}).may_be_special([])
+    options: JsonObject = {"type": "array", "enum": ["a"]}
+    assert Graph(options).may_be_special(["x"])
+    assert not Graph(options).may_be_special("a")
+    assert not Graph({}).may_be_special(value)

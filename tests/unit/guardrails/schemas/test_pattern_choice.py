@@ -24,7 +24,7 @@ def test_the_problem_names_a_pattern_and_the_reason() -> None:
         "it is too large when its repeats are written out"
     )
     others = choose_patterns(with_patterns(LARGE, "(" * 60, "[")).problem
-    assert "(2 others neither)" in others
+    assert "is not checked, nor are others (2): " in others
     assert len(choose_patterns(with_patterns("(" * 60)).problem) < 140
 
 
