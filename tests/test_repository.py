@@ -244,7 +244,7 @@ def test_the_ci_script_runs_the_commands_of_the_readme() -> None:
     assert (REPOSITORY / ".ci/run").stat().st_mode & 0o111
     for tool in ("ruff check .", "ruff format --check .", "mypy", "lint-imports"):
         assert re.search(rf"^ *{tool}$", script, re.MULTILINE)
-    assert "--cov-branch" in script
+    assert "--cov-fail-under=95" in script
     assert "--cov-fail-under=100" in script
 
 

@@ -43,15 +43,15 @@ _MOST_WORDS = 60
 def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools) -> tuple[str, ...]:
     """Return values that the model made up; () if it may have known them.
 
-    An address or a placeholder that occurs nowhere is enough. For a tool with an effect, so are
-    values none of which shares a word with the conversation; where all that the request names is
-    done, a short value has to share more than half of its words. Values that the schema lists are
-    no evidence for either.
+    An address or a placeholder that occurs nowhere is enough. For a tool with an effect, so are,
+    once tools have run, values none of which shares a word with the conversation; where all that the
+    request names is done, a short value has to share more than half of its words. Values that the
+    schema lists are no evidence for either.
     """
     values = [*_distinguishing(arguments, tool.parameters)]
     heard = _Conversation(offer)
     invented = [value for value in values if _is_made_up(value) and not heard.has(value)]
-    if invented or is_observing(tool.name):
+    if invented or is_observing(tool.name) or not offer.executed:
         return tuple(invented)
     is_done = judge_progress(offer) is Progress.DONE
     is_known = any(heard.shares_words_with(value, is_strict=is_done) for value in values)

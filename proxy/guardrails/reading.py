@@ -41,7 +41,7 @@ from proxy.guardrails.reasoning import (
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import begins_plain_call, holds_mark
+from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -454,7 +454,7 @@ class ReplyReader:
             if self._offer.is_respond(call.name):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
-            elif not self._is_repeated(call):
+            elif not self._is_repeated(call, is_marked=found.is_marked):
                 self.calls.append(call)
         return heard
 
@@ -462,9 +462,9 @@ class ReplyReader:
         """Hide a result block; words in it are an answer, and what quotes markup stays as it is."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[":
+        if not content or is_copy or content[0] in "{[`<":
             self._result_texts.append(content)
-        elif holds_mark(content):
+        elif holds_call(content):
             return self._say(block.source)
         else:
             self._facts.append(_INVENTED_RESULT)
@@ -489,10 +489,18 @@ class ReplyReader:
                 self._facts.append(_INVENTED_RESULT)
             self._splitter, self._has_ended = EndedSplitter(), True
 
-    def _is_repeated(self, call: WrittenCall) -> bool:
-        """Return whether this reply has made the same call before: it counts once."""
+    def _is_repeated(self, call: WrittenCall, *, is_marked: bool) -> bool:
+        """Return whether this reply has made the same call before, so that it counts once.
+
+        Two calls with marks of their own may be meant, as where dice are rolled twice.
+        """
+        most = MOST_SAME if is_marked else 2
+        if _REPEATED not in self._facts and self.calls.count(call) + 1 < most:
+            return False
         if call not in self.calls:
             return False
+        first = self.calls.index(call)
+        self.calls[first + 1 :] = [other for other in self.calls[first + 1 :] if other != call]
         self._facts += () if _REPEATED in self._facts else (_REPEATED,)
         return True
 

@@ -41,9 +41,8 @@ async def start_llama_server(
     grace_seconds: float = 3.0,
     on_stage: StageListener = lambda _stage: None,
 ) -> AsyncGenerator[RunningServer]:
-    """Start a server, yield it when it is ready, and stop it in the end.
+    """Start a server, yield it when ready; stop it in the end, killed after `grace_seconds`.
 
-    After `grace_seconds` it is killed: while it reads a prompt it does not look at signals.
     Raises LaunchFailed if it ends before, NeverBecameReady after `ready_seconds`; both say why.
     """
     launch.check_plan(plan)

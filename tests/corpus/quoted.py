@@ -60,9 +60,6 @@ IN_A_BLOCK = {
 # Outside of any fence, what a tool printed.
 PRINTED = {
     "in a diff": "The patch is:\n\n--- a/reply.txt\n+++ b/reply.txt\n+{}\n-nothing\n",
-    "as a tool's response": "<tool_response>\n{}\n</tool_response>",
-    "as tool results": "[TOOL_RESULTS]{}[/TOOL_RESULTS]",
-    "in a tool's output": "<tool_output>\nthe file contains {}\n</tool_output>\nThat is the file.",
 }
 LOGGED = '12:00:01 INFO reply="{}"\n12:00:02 INFO done\n'
 # Around what would be a call if it stood alone.
@@ -195,7 +192,6 @@ DATA = {
         {"status": "ok", "log": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}
     ),
     "a call in a string": json.dump_text({"reply": JSON(*PARIS)}),
-    "a call with its result": f'{JSON(*PARIS)}\n{{"result": "sunny"}}',
     "two objects in a sentence": f"Either {JSON(*PARIS)} or {PARAMETERS(*OSLO)}.",
     "python in a sentence": "[get_weather(city='Paris')] is a list with one call.",
     "python code": "```python\nprint(get_weather(city='Paris'))\n```",

@@ -82,13 +82,6 @@ def test_markup_that_is_written_again_is_never_the_answer(again: str, stream: bo
 
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
-def test_where_nothing_is_left_of_it_the_answer_says_so(text: str, stream: bool) -> None:
-    book = asked(text, user_message("Hi"), stream=stream)
-    write(book, text)
-    assert shown_text(book) == SAID
-
-
-@pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
 def test_where_tools_have_run_the_last_attempt_asks_for_words(text: str, stream: bool) -> None:
     book = asked(text, *after_result(), stream=stream)
     write(book, text)

@@ -252,6 +252,9 @@ ABOUT: dict[str, Callable[[int], bool]] = {
 SERVED = {
     "HEAD_BYTES": "unit/api/test_connections.py",
     "HEADERS": "unit/api/test_connections.py",
+    "FRAMING_BYTES": "unit/api/test_connections.py",
+    "PIPELINED": "unit/api/test_connections.py",
+    "DROPPED_BYTES": "unit/api/test_connections.py",
     "STREAM_BYTES": "unit/backends/test_transport.py",
     "DOCUMENT_BYTES": "unit/backends/test_http_backend.py",
     "ANSWER_BYTES": "faults/test_tool_servers.py",

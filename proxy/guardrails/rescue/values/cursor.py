@@ -79,7 +79,7 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 class Cursor:
     """A place in text that is still arriving.
 
-    If it `may_cut`, a row of plain calls may end before text that makes no progress (`Calls.is_cut`).
+    If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`).
     """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
