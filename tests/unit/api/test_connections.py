@@ -416,7 +416,7 @@ async def test_what_follows_the_last_response_is_dropped_for_a_limited_time_and_
             await send_on(writer, b"1\r\nx\r\n" * 1000 if is_endless else b"1")
 
 
-# `bounds.FRAMING_BYTES` and `bounds.DROPPED_BYTES` are reached with lower limits or in small chunks.
+# `bounds.FRAMING_BYTES` and `bounds.DROPPED_BYTES` are reached with lower limits.
 FRAMING = {
     "extensions": b"1;a=" + b"b" * 1000 + b"\r\nx\r\n",
     "quoted extensions": b'1;a="' + b"b" * 1000 + b'"\r\nx\r\n',
