@@ -44,9 +44,9 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     """Return values that the model made up; () if it may have known them.
 
     An address or a placeholder that occurs nowhere is enough. For a tool with an effect, so are,
-    once tools have run, values none of which shares a word with the conversation; where everything
-    that the request names is done, a short value has to share more than half of its words. Values that the
-    schema lists are no evidence for either.
+    once tools have run, values none of which shares a word with the conversation. Where everything
+    that the request names is done, a short value has to share more than half of its words. Values
+    that the schema lists are no evidence for either.
     """
     values = [*_distinguishing(arguments, tool.parameters)]
     heard = _Conversation(offer)
