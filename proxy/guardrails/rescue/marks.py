@@ -47,6 +47,7 @@ _MARK = re.compile(
     r"|\]<\]minimax\[>\[<|<ifm\|"
 )
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
+_JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))")
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
@@ -87,6 +88,11 @@ def begins_plain_call(text: str, names: Collection[str]) -> bool:
     """Return whether a text, perhaps in a code fence, begins with a JSON call of a known tool."""
     found = _NAMED_CALL.match(text)
     return found is not None and found["name"] in names
+
+
+def begins_json(text: str) -> bool:
+    """Return whether a text begins like an object or a list in JSON, unlike `{noformat}`."""
+    return _JSON_BEGINS.match(text) is not None
 
 
 def is_no_envelope(text: str) -> bool:

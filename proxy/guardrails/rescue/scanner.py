@@ -387,7 +387,7 @@ class Scanner:
         if literal in marks.INVENTED_RESULTS:
             return True
         rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        if literal or not found.closed or not rest.startswith(("{", "[")):
+        if literal or not found.closed or not marks.begins_json(rest):
             return False
         if "\n" not in gap and not found.source.endswith("\n"):
             return False
