@@ -130,7 +130,9 @@ def is_tolerable(flooded: Flood) -> bool:
 async def test_others_are_answered_while_a_model_floods_temper(name: str, *, stream: bool) -> None:
     """A noisy machine may interrupt anything, so one good flood of several counts."""
     beginning, unit = FLOODS[name]
-    text = beginning + unit * ((MEGABYTE - len(beginning)) // len(unit))
+    count = (MEGABYTE - len(beginning)) // len(unit)
+    # copies of one call are not listened to
+    text = beginning + "".join(unit.replace("Paris", f"P{number}") for number in range(count))
     floods: list[Flood] = []
     while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:
         floods.append(await flood(text, stream=stream))
