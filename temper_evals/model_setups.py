@@ -19,7 +19,6 @@ from temper_evals.tiny_model import shipped
 
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
-_GRACE_SECONDS = 0.5  # whatever it still generates in the end is of no use
 
 # Gets the name of a step that may take long, before it begins.
 OnStep = Callable[[str], object]
@@ -49,8 +48,7 @@ async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[Mod
     def on_stage(progress: StartProgress) -> None:
         on_step(f"{progress.stage} {progress.name}")
 
-    starting = start_llama_server(launch, grace_seconds=_GRACE_SECONDS, on_stage=on_stage)
-    async with starting as running:
+    async with start_llama_server(launch, on_stage=on_stage) as running:
         headers = {"authorization": f"Bearer {running.api_key}"}
         yield ModelTarget(running.base_url, launch.alias or "", headers)
 

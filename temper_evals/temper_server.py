@@ -13,8 +13,8 @@ from proxy.processes.process import Process, python_module
 from temper_evals.loop import ModelTarget
 
 _READY_SECONDS = 60.0
-# Nobody waits for its answers any more. Before an engine that reads a prompt it took all of the
-# usual 3 s (llama-server, Qwen2.5-Coder 0.5B on a processor), so that Ctrl-C seemed to do nothing.
+# Nobody waits for its answers any more. On a busy machine a Temper was seen to take all of the
+# usual 3 s, once for each of two Tempers, so that Ctrl-C seemed to do nothing.
 _GRACE_SECONDS = 0.5
 _NAME = "temper serve"
 

@@ -38,10 +38,9 @@ async def start_llama_server(
     plan: launch.LaunchPlan,
     *,
     ready_seconds: float = 600.0,  # a large model on a slow disk
-    grace_seconds: float = 3.0,
     on_stage: StageListener = lambda _stage: None,
 ) -> AsyncGenerator[RunningServer]:
-    """Start a server, yield it when ready; stop it in the end, killed after `grace_seconds`.
+    """Start a server, yield it when it is ready, and stop it in the end.
 
     Raises LaunchFailed if it ends before, NeverBecameReady after `ready_seconds`; both say why.
     """
@@ -64,7 +63,6 @@ async def start_llama_server(
             name=launch.NAME,
             environment=environment(api_key),
             listener=listen,
-            grace_seconds=grace_seconds,
             on_terminal=plan.downloads,
         )
         try:
