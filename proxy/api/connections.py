@@ -204,9 +204,8 @@ class GuardedConnection(HttpToolsProtocol):
         The response may still wait in a cork, so nothing is written before the next iteration.
         """
         running = self._running
-        if (
-            running is not None and running.is_last
-        ):  # RFC 9112, 9.6: what follows after "close" must not be processed
+        if running is not None and running.is_last:
+            # RFC 9112, 9.6: what follows after "close" must not be processed
             self._ignores_input = True
             self._refusal = None
             self.pipeline.clear()
@@ -301,12 +300,15 @@ class GuardedConnection(HttpToolsProtocol):
         self._drain_until(self.loop.time() + self.limits.drain_seconds)
 
     def _drain_until(self, end: float) -> None:
-        """Drop what comes, and stop when nothing comes any more, or at the `end`."""
+        """Drop what comes, and stop when nothing comes any more, or at the `end`.
+
+        Closing still sends what the client has not read yet.
+        """
         before = self._dropped
 
         def check() -> None:
             if self._dropped == before or self.loop.time() >= end:
-                self.transport.abort()
+                self.transport.close()
             else:
                 self._drain_until(end)
 

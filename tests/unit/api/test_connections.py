@@ -518,6 +518,26 @@ async def test_an_error_waits_for_the_responses_in_progress(
 
 
 @patient
+async def test_a_slow_reader_gets_all_of_a_response_before_an_error() -> None:
+    size = 4_000_000
+
+    async def sends_much(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * size})
+
+    limits = ConnectionLimits(drain_seconds=0.05)
+    async with serving_at(sends_much, limits) as address, connected(address) as (reader, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(requested("/") + BROKEN["no HTTP"])
+        await asyncio.sleep(0.3)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        good, (status, _) = responses(await reader.read())
+    assert good == (200, b"x" * size)
+    assert status == 400
+
+
+@patient
 async def test_a_request_that_is_completed_during_a_response_is_answered_after_it() -> None:
     app = Gated()
     async with serving_at(app) as address, connected(address) as (reader, writer):
