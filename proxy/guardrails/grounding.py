@@ -8,6 +8,7 @@ done). A tool with an effect then does something that was never requested.
 import re
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from functools import cached_property
 from itertools import islice
 
 from proxy.conversation import json
@@ -22,8 +23,8 @@ _WORD = re.compile(r"[^\W_]{2,}")
 _VALUE = re.compile(
     r"""(?<!\w)(?P<quote>['"`])(?P<quoted>[^'"`\n]{2,60})(?P=quote)(?!\w)
     |[\u201c\u2018\u00ab](?P<curly>[^\u201d\u2019\u00bb\n]{2,60})[\u201d\u2019\u00bb]
-    |(?P<plain>[\w.+-]+@[\w-]+\.[\w.-]+|\w[\w.-]*(?:/[\w.-]+)+|\d[\d.:]*
-        |(?<=[a-z,;][ ])[A-Z][\w-]+)""",
+    |(?<![\w.+-])(?P<plain>[\w.+-]+@[\w-]+\.[\w.-]+|\w[\w.-]*(?:/[\w.-]+)+|\d[\d.:]*
+        |(?<=[a-z,;][ ])[A-Z][\w-]+)""",  # no token is searched from its middle: the work is linear
     re.VERBOSE,
 )
 _FEW_WORDS = 6
@@ -49,12 +50,12 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     that the schema lists are no evidence for either.
     """
     values = [*_distinguishing(arguments, tool.parameters)]
-    heard = _Conversation(offer)
-    invented = [value for value in values if _is_made_up(value) and not heard.has(value)]
+    conversation = _Conversation(offer)
+    invented = [value for value in values if _is_made_up(value) and not conversation.has(value)]
     if invented or is_observing(tool.name) or not offer.executed:
         return tuple(invented)
     is_done = judge_progress(offer) is Progress.DONE
-    is_known = any(heard.shares_words_with(value, is_strict=is_done) for value in values)
+    is_known = any(conversation.shares_words_with(value, is_strict=is_done) for value in values)
     return () if is_known else tuple(values)
 
 
@@ -72,10 +73,12 @@ class Progress(Enum):
 
 def judge_progress(offer: OfferedTools) -> Progress:
     """Judge by the values that the request names; a request without values tells nothing."""
+    values = _list_values(offer.spoken[-1]) if offer.spoken else []
+    if _are_numbers(values):
+        return Progress.UNKNOWN
     if find_open_values(offer):
         return Progress.OPEN
-    is_named = offer.executed and offer.spoken and not _are_numbers(_list_values(offer.spoken[-1]))
-    return Progress.DONE if is_named else Progress.UNKNOWN
+    return Progress.DONE if offer.executed else Progress.UNKNOWN
 
 
 def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
@@ -90,7 +93,8 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
     used = " ".join(
         f"{call.name} {json.dump_text(call.arguments)} {call.result}" for call in offer.executed
     ).casefold()
-    values = [one for one in _list_values(offer.spoken[-1]) if not _is_used(one.casefold(), used)]
+    named = _list_values(offer.spoken[-1])
+    values = [value for value in named if not _is_used(value.casefold(), used)]
     return () if _are_numbers(values) else tuple(values)
 
 
@@ -116,8 +120,12 @@ class _Conversation:
     """All that the model was given to read, and what it said and called itself before."""
 
     def __init__(self, offer: OfferedTools) -> None:
-        texts = (*offer.spoken, *offer.results, *offer.instructions)
-        self._text = "\n".join(texts).casefold()
+        self._offer = offer
+
+    @cached_property
+    def _text(self) -> str:  # most calls have no value that is looked up in it
+        offer = self._offer
+        return "\n".join((*offer.spoken, *offer.results, *offer.instructions)).casefold()
 
     def has(self, value: str) -> bool:
         return value.strip().casefold() in self._text

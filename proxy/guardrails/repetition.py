@@ -30,7 +30,7 @@ _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
 _MOST_BLOCKS = 20
-_LONGEST = 20_000  # characters; a longer reply is no copy of one result
+_LONGEST = 20_000  # characters; a longer reply or result is not compared
 _WANTS_JSON = re.compile(r"\b(?:json|verbatim|raw|unchanged|exact(?:ly)?)\b", re.IGNORECASE)
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
@@ -43,7 +43,7 @@ _READS = frozenset(
         *("inspect", "browse", "retrieve"),
     )
 )
-_RUNS = frozenset(
+_OBSERVES = _READS | frozenset(
     (
         *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
         *("tests", "build", "lint"),
@@ -56,17 +56,12 @@ def is_observing(name: str) -> bool:
 
     The verb begins the name (`read_file`) or ends it (`weather_get`).
     """
-    parts = _parts(name)
-    return bool(parts) and not (_READS | _RUNS).isdisjoint((parts[0], parts[-1]))
+    return _has_verb(name, _OBSERVES)
 
 
-def _reads(name: str) -> bool:
-    parts = _parts(name)
-    return bool(parts) and not _READS.isdisjoint((parts[0], parts[-1]))
-
-
-def _parts(name: str) -> list[str]:
-    return [part.casefold() for part in _PART.findall(name)]
+def _has_verb(name: str, verbs: frozenset[str]) -> bool:
+    parts = [part.casefold() for part in _PART.findall(name)]
+    return bool(parts) and not verbs.isdisjoint((parts[0], parts[-1]))
 
 
 def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCall]) -> bool:
@@ -81,7 +76,7 @@ def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCal
     changes = (
         call
         for n, call in enumerate(done)
-        if n > last and not _reads(call.name) and call not in done[:n]
+        if n > last and not _has_verb(call.name, _READS) and call not in done[:n]
     )
     return not (is_pending(done[last].result) or any(changes))
 
@@ -191,8 +186,11 @@ def _is_like(value: JsonValue, result: JsonValue) -> bool:
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:
+    """Read the results that a reply may copy; a long one would be read again with every piece."""
     results: list[JsonValue] = []
     for call in offer.executed:
+        if len(call.result) > _LONGEST:
+            continue
         try:
             results.append(json.parse(call.result))
         except ValueError:

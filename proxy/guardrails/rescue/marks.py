@@ -51,7 +51,7 @@ _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))"
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
-_NAMED_CALL = re.compile(rf"\s*(?:```\w*\s*)?\[?\s*{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
+_NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # What closes a call, or ends a reply.
 CLOSING = re.compile(
     rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|<tool_call\|>|<end_function_call>|\[/TOOL_CALL"
@@ -86,8 +86,8 @@ def envelope_starts(text: str) -> list[int]:
 
 def begins_plain_call(text: str, names: Collection[str]) -> bool:
     """Return whether a text, perhaps in a code fence, begins with a JSON call of a known tool."""
-    found = _NAMED_CALL.match(text)
-    return found is not None and found["name"] in names
+    match = _NAMED_CALL.match(text.lstrip())
+    return match is not None and match["name"] in names
 
 
 def begins_json(text: str) -> bool:

@@ -186,3 +186,9 @@ def test_the_values_of_the_request_tell_the_progress(
 
 def test_without_a_request_the_progress_is_unknown() -> None:
     assert judge_progress(replace(DONE, spoken=())) is Progress.UNKNOWN
+
+
+@pytest.mark.parametrize("unit", ["a", "a.b-", "a+", "a@", "1-"])
+def test_a_long_message_without_spaces_is_searched_once(unit: str) -> None:
+    """A search that begins again at each character would take minutes."""
+    assert len(find_open_values(make_offer(unit * 500_000))) <= 1
