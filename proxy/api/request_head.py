@@ -38,12 +38,12 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     if _CODING in names:
         _check_coding(headers, version)
     if names.count(_HOST) > 1:  # RFC 9112, 3.2: 400 for more than one line, equal or not
-        raise _refused(400, "Send one Host header (got several).")
+        raise _refusal(400, "Send one Host header (got several).")
     if not target.startswith(b"/") and (absolute := _ABSOLUTE.match(target)):
         authority = absolute[1]
         # RFC 9110, 4.2.1 and 4.2.4: a host is required, and user information is an error
         if not authority or b"@" in authority:
-            raise _refused(400, "The request target has no valid host.")
+            raise _refusal(400, "The request target has no valid host.")
         # RFC 9112, 3.2.2: the server must ignore Host and use the target's host instead
         headers[:] = [*((n, v) for n, v in headers if n != _HOST), (_HOST, authority)]
 
@@ -53,15 +53,15 @@ def _check_coding(headers: Headers, version: str) -> None:
     lists = (value for name, value in headers if name == _CODING)
     codings = [coding.strip().lower() for value in lists for coding in value.split(b",")]
     if version == "1.0":  # RFC 9112, 6.1: such a message is to be treated as wrongly framed
-        raise _refused(400, "Transfer-Encoding requires HTTP 1.1; send Content-Length instead.")
+        raise _refusal(400, "Transfer-Encoding requires HTTP 1.1; send Content-Length instead.")
     if codings == [b"chunked"]:
         return
     if codings[-1] != b"chunked" or codings.count(b"chunked") > 1 or b"" in codings:
         # RFC 9112, 6.3: the length of the body is unknown; 6.1: chunked is applied once
-        raise _refused(400, "Transfer-Encoding must be chunked.")
+        raise _refusal(400, "Transfer-Encoding must be chunked.")
     # RFC 9112, 6.1: 501 for a coding that the server does not understand
-    raise _refused(501, "Transfer-Encoding must be chunked; no other coding is supported.")
+    raise _refusal(501, "Transfer-Encoding must be chunked; no other coding is supported.")
 
 
-def _refused(status: int, message: str) -> RequestRefused:
+def _refusal(status: int, message: str) -> RequestRefused:
     return RequestRefused(Problem(status, _KIND, message))

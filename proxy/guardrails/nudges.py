@@ -100,10 +100,8 @@ def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
     return (user_message(f"{wrong} If you mean the call, write only: {form}"),)
 
 
-def correct_invented_values(
-    written: str, name: str, values: Sequence[str], offer: OfferedTools
-) -> tuple[Message, ...]:
-    """Ask whether a call with values that nobody named is needed."""
+def correct_invented_values(written: str, name: str, values: Sequence[str]) -> tuple[Message, ...]:
+    """Ask whether a call is needed whose values occur nowhere in the conversation."""
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     text = (
         f"{name} was not called: {listed} occurs nowhere in this conversation. "

@@ -85,8 +85,10 @@ def _is_ending_due(
     """
     used = sum(not _is_lost(one) for one in failures)
     last = failures[-1]
-    if used >= limit or last.attempt.kind == "ending":
-        return used < limit  # a grammar for calls after it would make the call once more
+    if used >= limit:
+        return False
+    if last.attempt.kind == "ending":  # a grammar for calls would make the call once more
+        return True
     if last.defect is Defect.INVENTED:
         return progress is Progress.DONE
     if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls

@@ -168,7 +168,7 @@ def _object_to_inventions(
     facts = (*reply.facts, *judged.facts)
     answer = Accepted(reply.text, calls, _finish_reason(reply, calls), facts)
     name = calls[0].name if calls else ""
-    nudge = nudges.correct_invented_values(_words_beside_calls(reply), name, values, offer)
+    nudge = nudges.correct_invented_values(_words_beside_calls(reply), name, values)
     return Rejected(Defect.INVENTED, nudge, answer, facts, name)
 
 
@@ -348,13 +348,14 @@ def _judge_repetition(
         nudge = nudges.correct_misplaced_call(misplaced)
         name = misplaced[0].name if misplaced else ""
         return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
-    if is_empty or is_echo(text, offer, is_retry=is_retry):
-        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+    is_copy = is_empty or is_echo(text, offer, is_retry=is_retry)
+    may_recite = offer.text_policy is not TextPolicy.ACCEPT
+    if not (is_copy or (may_recite and recites_calls(text, offer))):
+        return None
+    nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+    if is_copy:
         return Rejected(Defect.ECHO, nudge, replace(answer, text=""), facts, words="")
-    if offer.text_policy is not TextPolicy.ACCEPT and recites_calls(text, offer):
-        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
-        return Rejected(Defect.ECHO, nudge, answer, facts)
-    return None
+    return Rejected(Defect.ECHO, nudge, answer, facts)
 
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:

@@ -239,6 +239,8 @@ class LookaheadGate(ReplyGate):
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
         is_confirmed = self._is_asked_again and can_become_done(written)
-        is_retry = self._is_asked_again
-        is_held = is_confirmed or may_become_echo(written, self._offer, is_retry=is_retry)
-        return is_held or may_become_call(written, self._offer.tools)
+        return (
+            is_confirmed
+            or may_become_echo(written, self._offer, is_retry=self._is_asked_again)
+            or may_become_call(written, self._offer.tools)
+        )
