@@ -75,11 +75,15 @@ def report_executed_calls(
 
 
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask for an answer in words, as the last resort after tools have run."""
-    done = "; ".join(
-        f"{call.name} -> {_in_words(call.result)}" for call in offer.executed[-_MOST_LISTED:]
+    """Ask for an answer in words, as the last resort after tools have run.
+
+    Qwen2.5-Coder 0.5B copied "Done so far: send_mail -> ok: true" into 7 of 20 answers; sentences
+    it puts into its own words.
+    """
+    done = " ".join(
+        f"{call.name} returned {_in_words(call.result)}." for call in offer.executed[-_MOST_LISTED:]
     )
-    return (user_message(f"Done so far: {done}.\nTell me the outcome in one plain sentence."),)
+    return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
 
 
 def _in_words(result: str) -> str:

@@ -313,10 +313,10 @@ def _judge_text(
     if steps := offer.missing_steps:
         nudge = nudges.correct_early_answer(reply.text, steps, insistence)
         return Rejected(Defect.STEP_MISSING, nudge, answer, facts)
-    if reply.has_responded:
-        return _judge_announcement(answer, offer)
     repetition = _judge_repetition(reply, answer, offer, is_retry=insistence > 0)
-    return repetition or _judge_words(reply, answer, offer, insistence)
+    if repetition or not reply.has_responded:
+        return repetition or _judge_words(reply, answer, offer, insistence)
+    return _judge_announcement(answer, offer)
 
 
 def _judge_words(
@@ -349,7 +349,7 @@ def _judge_repetition(
         name = misplaced[0].name if misplaced else ""
         return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
     is_copy = is_empty or is_echo(text, offer, is_retry=is_retry)
-    may_recite = offer.text_policy is not TextPolicy.ACCEPT
+    may_recite = offer.text_policy is not TextPolicy.ACCEPT and not reply.has_responded
     if not (is_copy or (may_recite and recites_calls(text, offer))):
         return None
     nudge = nudges.report_executed_calls("", offer, find_open_values(offer))

@@ -203,7 +203,7 @@ class LookaheadGate(ReplyGate):
         self._gate = gate
         self._is_asked_again = is_asked_again
         self._offer = offer
-        self._held: list[Prose] = []
+        self._held: list[Prose | RespondText] = []
         self._is_watching = True
         self._length = 0
         self._enough = 0
@@ -215,10 +215,11 @@ class LookaheadGate(ReplyGate):
     def show(self, heard: Heard) -> list[ReplyEvent]:
         if not self._is_watching or isinstance(heard, ReasoningDelta):
             return self._gate.show(heard)
-        if isinstance(heard, Prose):
-            self._held.append(heard)
-            return [] if self._may_become_call(heard.text) else self.end()
-        return [*self.end(), *self._gate.show(heard)]
+        if isinstance(heard, BrokenCall):
+            return [*self.end(), *self._gate.show(heard)]
+        self._held.append(heard)
+        is_held = self._may_be_withheld(heard.text, is_message=isinstance(heard, RespondText))
+        return [] if is_held else self.end()
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         return [*self.end(), *self._gate.show_call(event)]
@@ -231,16 +232,18 @@ class LookaheadGate(ReplyGate):
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         return self._gate.complete(answer, is_own=is_own)
 
-    def _may_become_call(self, text: str) -> bool:
+    def _may_be_withheld(self, text: str, *, is_message: bool) -> bool:
+        """Return whether the reply so far may become a call or an echo of a result.
+
+        A message of the respond tool is an answer, unless it is such an echo.
+        """
         self._length += len(text)
         if self._length < self._enough:
             return True
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         written = "".join(one.text for one in self._held)
+        if may_become_echo(written, self._offer, is_retry=self._is_asked_again):
+            return True
         is_confirmed = self._is_asked_again and can_become_done(written)
-        return (
-            is_confirmed
-            or may_become_echo(written, self._offer, is_retry=self._is_asked_again)
-            or may_become_call(written, self._offer.tools)
-        )
+        return not is_message and (is_confirmed or may_become_call(written, self._offer.tools))

@@ -210,7 +210,9 @@ FAILURES: dict[str, Conversation] = {
     "R1, and an echo as the answer": _mail(
         _SENT_AGAIN, '{"ok": true}', attempts=("as_asked", "ending", "ending")
     ),
-    "R1, and a message like an echo": _mail(_SENT_AGAIN, answer_with('{"ok": true}')),
+    "R1, and a message like an echo": _mail(
+        _SENT_AGAIN, answer_with('{"ok": true}'), attempts=("as_asked", "ending", "ending")
+    ),
     "R1 a lookup": _paris(write_call("get_weather", PARIS)),
     "R1 arguments in another order": _mail(write_call("send_mail", {**{"body": ""}, **MAIL})),
     "R1 a part is open": Conversation(

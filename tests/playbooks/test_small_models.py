@@ -57,12 +57,8 @@ MOST_GENERATIONS = 3
 MOST_COPIES = 3
 MARKUP = ('{"name"', '{"ok"', "<tool_response>", "gave no usable reply")
 
-IN_A_LIST = "the copies in a list are read until the list ends or has too many items"
-ECHO_AS_MESSAGE = "the message of the answer tool is not compared with the results"
 INLINE_FENCES = "code on the line of a sentence is sent before the calls in it are known"
 KNOWN_GAPS = {
-    "R4 a new call in a list": IN_A_LIST,
-    "R1, and a message like an echo": ECHO_AS_MESSAGE,
     "R7 on one line": INLINE_FENCES,
 }
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.examples import LEAD_LENGTH
 from proxy.guardrails.rescue.markup import Markup
 from proxy.guardrails.rescue.values.cursor import Cursor
@@ -51,6 +51,9 @@ class ProseDocument:
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         self.is_known = True
+        return True
+
+    def adds(self, items: Sequence[JsonValue]) -> bool:
         return True
 
     def leaves(self, path: Sequence[str | None]) -> None:

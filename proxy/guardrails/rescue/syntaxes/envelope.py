@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
@@ -210,7 +210,7 @@ def _is_definition(item: JsonObject) -> bool:
 class _Announcer:
     """Tells the cursor where arguments begin, and stops the reading of what cannot be a call.
 
-    It `is_tired` if there are too many calls in one list.
+    It `is_tired` if there are too many calls in one list, or one plain call for the third time.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
@@ -235,6 +235,12 @@ class _Announcer:
             self._cursor.start_arguments(name)
             self._arguments = path
         return True
+
+    def adds(self, items: Sequence[JsonValue]) -> bool:
+        if self._cursor.may_cut and not self._is_marked and len(items) <= MOST_CALLS:
+            is_call = isinstance(items[-1], dict)
+            self.is_tired |= is_call and items.count(items[-1]) >= MOST_SAME
+        return not self.is_tired
 
     def leaves(self, path: Sequence[str | None]) -> None:
         if path == self._arguments:

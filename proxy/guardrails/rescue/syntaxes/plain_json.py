@@ -51,6 +51,8 @@ def _read_one(cursor: Cursor) -> Reading:
         raise NoCall from refusal
     yield from cursor.whitespace()
     if not found.closed:
+        if cursor.may_cut and found.is_runaway:
+            return found
         raise NoCall(Reason.NOT_CLOSED)
     yield from cursor.one_of(_CLOSERS)
     yield from cursor.whitespace()

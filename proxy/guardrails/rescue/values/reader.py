@@ -331,6 +331,9 @@ class _ValueReader:
         members, key = innermost.container, innermost.key or ""
         if isinstance(members, list):
             members.append(value)
+            watcher = self._watcher if len(self._open) == 1 else None
+            if watcher is not None and not watcher.adds(members):
+                raise Unreadable("unwanted")
             return True
         if self._watcher is not None:
             self._watcher.leaves(self._path())

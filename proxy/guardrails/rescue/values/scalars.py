@@ -67,6 +67,9 @@ class MemberWatcher(Protocol):
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         """Note that a member's value comes next; return False to stop the reading."""
 
+    def adds(self, items: Sequence[JsonValue]) -> bool:
+        """Note that the outermost list got another item; return False to stop the reading."""
+
     def leaves(self, path: Sequence[str | None]) -> None: ...
 
 
