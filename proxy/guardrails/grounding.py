@@ -27,6 +27,12 @@ _VALUE = re.compile(
         |(?<=[a-z,;][ ])[A-Z][\w-]+)""",  # no token is searched from its middle: the work is linear
     re.VERBOSE,
 )
+# "The deadline is on [insert date]" and "C:/Users/YourName" (Qwen2.5-Coder 0.5B). Longer texts may
+# be templates or code that the user wants.
+_GAP = re.compile(
+    r"(?=[^\n]{1,100}\Z)[^\n]*?(?P<gap>[\[<{(](?i:insert|enter|add|your)\b[^\]>})]{0,60}[\]>})])"
+    r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+)"
+)
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
 # Words of English that say nothing about whether a value is known.
@@ -51,7 +57,11 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     """
     values = [*_distinguishing(arguments, tool.parameters)]
     conversation = _Conversation(offer)
-    invented = [value for value in values if _is_made_up(value) and not conversation.has(value)]
+    invented = [
+        value
+        for value in values
+        if (part := _made_up_part(value)) and not conversation.has(part)
+    ]
     if invented or is_observing(tool.name) or not offer.executed:
         return tuple(invented)
     is_done = judge_progress(offer) is Progress.DONE
@@ -59,8 +69,13 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     return () if is_known else tuple(values)
 
 
-def _is_made_up(value: str) -> bool:
-    return _ADDRESS.fullmatch(value.strip()) is not None or is_placeholder(value)
+def _made_up_part(value: str) -> str:
+    """Return the address or the placeholder in a value, "" if there is none."""
+    written = value.strip()
+    if _ADDRESS.fullmatch(written) or is_placeholder(written):
+        return written
+    gap = _GAP.match(written)
+    return (gap["gap"] or gap["part"]) if gap else ""
 
 
 class Progress(Enum):

@@ -81,7 +81,8 @@ def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     it puts into its own words.
     """
     done = " ".join(
-        f"{call.name} returned {_in_words(call.result)}." for call in offer.executed[-_MOST_LISTED:]
+        f"{call.name} returned {_in_words(call.result).rstrip('.')}."
+        for call in offer.executed[-_MOST_LISTED:]
     )
     return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
 

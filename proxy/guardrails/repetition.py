@@ -31,7 +31,12 @@ _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
-_WANTS_JSON = re.compile(r"\b(?:json|verbatim|raw|unchanged|exact(?:ly)?)\b", re.IGNORECASE)
+_OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
+_UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
+_WANTS_JSON = re.compile(
+    rf"\b(?:json|{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
+    re.IGNORECASE,
+)
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )

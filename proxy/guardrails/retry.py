@@ -89,11 +89,12 @@ def _is_ending_due(
         return False
     if last.attempt.kind == "ending":  # a grammar for calls would make the call once more
         return True
-    if last.defect is Defect.INVENTED:
-        return progress is Progress.DONE
+    has_repeated = any(failure.defect in _REPETITION for failure in failures)
+    if last.defect is Defect.INVENTED:  # told to go on, a 0.5B model adds an event of its own
+        return has_repeated or progress is Progress.DONE
     if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
         return kind == "constrained"
-    if any(failure.defect in _REPETITION for failure in failures):
+    if has_repeated:
         is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
         return not (progress is Progress.OPEN and is_next)
     return kind is None and last.defect in _WORDLESS

@@ -428,6 +428,17 @@ FAILURES: dict[str, Conversation] = {
         BOOKING_ANSWER,
         attempts=_ENDED,
     ),
+    "R8 after a repetition": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        (
+            _STANDUP_AGAIN,
+            write_call("send_mail", {**NEEDLESS, "to": "user@example.com"}),
+            answer_with(BOOKING_ANSWER),
+        ),
+        BOOKING_ANSWER,
+        attempts=_PRESSED,
+    ),
     "R8 words": Conversation(
         FAREWELL,
         (),

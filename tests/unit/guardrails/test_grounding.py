@@ -72,6 +72,27 @@ THANKS = make_offer("Thank you, that was all for today!")
             ("<title>",),
             id="a placeholder",
         ),
+        *(
+            pytest.param(
+                make_offer("Note the deadline."), EVENT, {"title": value}, (value,) * is_gap, id=value
+            )
+            for value, is_gap in (
+                ("The deadline is on [insert deadline date].", True),
+                ("Deadline: <your date>", True),
+                ("C:\\Users\\YourUsername\\deadline", True),
+                ("/home/your_name/deadline", True),
+                ("The deadline is on [2026-03-01].", False),
+                ("Is that your deadline-friendly offer?", False),
+                ("Dear [Your Name],\nthe deadline is near.", False),
+            )
+        ),
+        pytest.param(
+            make_offer("Write the note 'Call [your name]'."),
+            EVENT,
+            {"title": "Call [your name] back"},
+            (),
+            id="a placeholder that was named",
+        ),
         pytest.param(THANKS, EVENT, {"title": "Meeting"}, ("Meeting",), id="no shared word"),
         pytest.param(
             make_offer("I meet Bob at noon, put it down."),

@@ -188,8 +188,17 @@ def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
     assert not may_become_echo(WEATHER_RESULT, offer, is_retry=True)
 
 
-def test_instructions_that_only_mention_json_request_none() -> None:
-    offer = replace(OFFER, instructions=("Tools take JSON.\nAnswer in one sentence.",))
+@pytest.mark.parametrize(
+    "offer",
+    [
+        replace(OFFER, instructions=("Tools take JSON.\nAnswer in one sentence.",)),
+        replace(OFFER, spoken=("Send Paul exactly this text: It rains.",)),
+        replace(OFFER, spoken=("How much raw material is left?",)),
+    ],
+)
+def test_a_request_that_only_mentions_json_or_exact_words_wants_no_json(
+    offer: OfferedTools,
+) -> None:
     assert is_echo(WEATHER_RESULT, offer)
 
 
