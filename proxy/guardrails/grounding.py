@@ -6,7 +6,7 @@ done). A tool with an effect then does something that was never requested.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import islice
@@ -43,6 +43,16 @@ _IN_ANY_TEXT = frozenset(
         *("please", "here", "what", "then", "there", "been", "use", "using"),
     )
 )
+# Words beside the name of a parameter that are no value.
+_BESIDE_ANY = _IN_ANY_TEXT | frozenset(
+    (
+        *("a", "an", "in", "is", "it", "its", "of", "on", "to", "by", "or", "at", "as", "be", "if"),
+        *("named", "called", "titled", "same", "other", "right", "next", "last", "first", "given"),
+        *("where", "which", "should", "would", "must", "does", "do", "only", "name", "but", "each"),
+    )
+)
+_LETTERS = re.compile(r"[^\W\d_]+")
+_VERB = re.compile(r"[A-Z]?[a-z]{2,}")
 _STEM = 4  # letters that inflected forms of a word share
 _MOST_WORDS = 60
 
@@ -87,30 +97,66 @@ class Progress(Enum):
 
 
 def judge_progress(offer: OfferedTools) -> Progress:
-    """Judge by the values that the request names; a request without values tells nothing."""
+    """Judge by what the request names; a request that names nothing tells nothing."""
+    if find_open_values(offer):
+        return Progress.OPEN
     values = _list_values(offer.spoken[-1]) if offer.spoken else []
     if _are_numbers(values):
         return Progress.UNKNOWN
-    if find_open_values(offer):
-        return Progress.OPEN
     return Progress.DONE if offer.executed else Progress.UNKNOWN
 
 
 def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
-    """Return values that the user's last message names and no call since then has used.
+    """Return what the user's last message names and no call since then has used.
 
-    These are quoted texts, addresses, paths, numbers and names with a capital letter within a
-    sentence. Named in a nudge, they made the 0.5B Qwen2.5-Coder take the next step in 5 of 5 tasks,
-    and without them in none.
+    These are quoted texts, addresses, paths, numbers, names with a capital letter within a
+    sentence, words beside the name of a parameter ("the folder bills"), and tools with an effect
+    whose verb it contains ("and delete it"). Named in a nudge, they made the 0.5B Qwen2.5-Coder
+    take the next step in 5 of 5 tasks, and without them in none.
     """
     if not offer.spoken:
         return ()
+    request = offer.spoken[-1]
     used = " ".join(
         f"{call.name} {json.dump_text(call.arguments)} {call.result}" for call in offer.executed
     ).casefold()
-    named = _list_values(offer.spoken[-1])
+    named = dict.fromkeys((*_list_values(request), *_list_named_by_parameters(request, offer)))
     values = [value for value in named if not _is_used(value.casefold(), used)]
-    return () if _are_numbers(values) else tuple(values)
+    steps = _list_open_steps(request, offer)
+    return () if _are_numbers(values) and not steps else (*values, *steps)
+
+
+def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
+    """List the words beside the name of a parameter, as in "the finance folder"."""
+    names = {name for tool in offer.tools for name in _parameter_names(tool) if name.isalpha()}
+    names = {name for name in names if len(name) >= _SHORTEST}
+    if not names:
+        return []
+    listed = "|".join(map(re.escape, sorted(names)))
+    beside = re.compile(
+        rf"\b(?:{listed})[ ]+(?P<after>[a-z][\w-]+)|\bthe[ ]+(?P<before>[a-z][\w-]+)[ ]+(?:{listed})\b"
+    )
+    words = [match["after"] or match["before"] for match in islice(beside.finditer(request), 20)]
+    return [word for word in words if word not in _BESIDE_ANY and word not in names]
+
+
+def _parameter_names(tool: Tool) -> Iterable[str]:
+    properties = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
+    return properties if isinstance(properties, dict) else ()
+
+
+def _list_open_steps(request: str, offer: OfferedTools) -> list[str]:
+    """List the tools with an effect whose verb is a word of the request, and that have not run."""
+    words = {word.casefold() for word in islice(_LETTERS.findall(request), _MOST_WORDS * 4)}
+    executed = {call.name for call in offer.executed}
+    return [
+        tool.name
+        for tool in offer.tools
+        if tool.name not in executed
+        and not is_observing(tool.name)
+        and (verb := _VERB.match(tool.name)) is not None
+        and verb[0].casefold() in words
+    ]
 
 
 def _list_values(text: str) -> list[str]:

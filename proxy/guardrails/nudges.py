@@ -3,6 +3,7 @@
 A nudge never repeats the whole bad output and never changes an earlier message: it is appended.
 """
 
+import re
 from collections.abc import Collection, Sequence
 
 from proxy.conversation import json
@@ -22,6 +23,11 @@ _MOST_VALUES = 3
 _MOST_VALUE = 80  # characters
 _JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"
+_FORM = '{"name": <tool>, "arguments": <object>}'
+# of notes that small models copy in place of an answer
+_SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
+_LOOP = re.compile(r"The last \d+ calls of \S+ had the same arguments")
+_MAY_BE_LOOP = re.compile(r"The last(?: |\Z)(?:\d.{0,80})?\Z", re.DOTALL)
 _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
 )
@@ -45,9 +51,25 @@ def correct_announcement(written: str, offer: OfferedTools) -> tuple[Message, ..
     return _reply(written, f"{said} {_offer_ways_out(offer)}")
 
 
+def demand_next_step(written: str, name: str) -> tuple[Message, ...]:
+    """Ask for a call that the model explained to the user; `name` is the tool, if it named one.
+
+    Told that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its explanation in 5 of 6
+    tasks; told to write only the call, it made the right one in 6 of 6.
+    """
+    call = f"call {_quote(name)} now" if name else "call the tool now"
+    return _reply(written, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
+
+
 def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
     unread = "You wrote a tool call as text, in a form that is not read: no tool ran."
     return (user_message(f"{unread} {_offer_ways_out(offer)}"),)
+
+
+def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
+    """Ask for an answer in place of a reply that only calls a tool that does not exist."""
+    wrong = describe_unknown_tool(name, offer)
+    return (user_message(f"{wrong} Answer me in plain words, or call one of these tools."),)
 
 
 def correct_doubtful_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
@@ -71,7 +93,7 @@ def report_executed_calls(
     )
     if open_values:
         rest = f"That is done. The next step is about {', '.join(open_values[:_MOST_OPEN])}."
-    return _reply(written, f"Done so far: {_list_executed(offer)}.\n{rest}")
+    return _reply(written, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
 
 
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
@@ -97,12 +119,24 @@ def _in_words(result: str) -> str:
 
 def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
     """Ask for calls that were written inside the markup of a tool result."""
-    form = '{"name": <tool>, "arguments": <object>}'
-    if calls:
-        written: JsonObject = {"name": calls[0].name, "arguments": calls[0].arguments}
-        form = json.dump_text(written)
     wrong = "You wrote this inside the markup of a tool result, so no tool ran."
-    return (user_message(f"{wrong} If you mean the call, write only: {form}"),)
+    return (user_message(f"{wrong} If you mean the call, write only: {_write_call(calls)}"),)
+
+
+def correct_described_call(written: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
+    """Ask for a call that a model explained after its tools had run; `written` is without it.
+
+    Offered the word for "my answer was complete", Qwen2.5-Coder 1.5B wrote that in 3 of 3 tasks.
+    """
+    wrong = "You only described this call, so no tool ran."
+    return _reply(written, f"{wrong} To make the call, write only: {_write_call(calls)}")
+
+
+def _write_call(calls: Sequence[WrittenCall]) -> str:
+    if not calls:
+        return _FORM
+    written: JsonObject = {"name": calls[0].name, "arguments": calls[0].arguments}
+    return json.dump_text(written)
 
 
 def correct_invented_values(written: str, name: str, values: Sequence[str]) -> tuple[Message, ...]:
@@ -266,8 +300,18 @@ def is_done(written: str) -> bool:
     return _strip_marks(written) == _DONE
 
 
-def can_become_done(written: str) -> bool:
-    return _DONE.startswith(_strip_marks(written))
+def may_be_about_nudge(written: str) -> bool:
+    """Return whether a reply with this beginning may be that word, or a copy of a note."""
+    return _DONE.startswith(_strip_marks(written)) or copies_nudge(written, is_whole=False)
+
+
+def copies_nudge(written: str, *, is_whole: bool = True) -> bool:
+    """Return whether a reply begins like a note about this turn; or may do so, unless whole."""
+    text = written.strip()
+    if text.startswith((_SO_FAR, _NOTE)) or _LOOP.match(text):
+        return True
+    may_begin = any(beginning.startswith(text) for beginning in (_SO_FAR, _NOTE, "The last"))
+    return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 
 def _strip_marks(written: str) -> str:
@@ -277,7 +321,7 @@ def _strip_marks(written: str) -> str:
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Name the only form allowed, in the last message, because templates may demand turns."""
     return _extend(
-        nudge, 'Reply with one JSON object only: {"name": <tool>, "arguments": <object>}.'
+        nudge, f"Reply with one JSON object only: {_FORM}."
     )
 
 
@@ -291,7 +335,7 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 def _note(text: str) -> Message:
     """Make a message that cannot be taken for a tool's result or for the user's own words."""
-    return user_message(f"[Note on this conversation, not a tool result: {text}]")
+    return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 
 def _offer_ways_out(offer: OfferedTools) -> str:

@@ -38,6 +38,7 @@ from proxy.guardrails.reasoning import (
     Spoken,
     split_unopened,
 )
+from proxy.guardrails.repetition import has_run
 from proxy.guardrails.rescue import findings
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
@@ -163,6 +164,7 @@ class ReplyReader:
         self._facts: list[Fact] = []
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
+        self._is_recited = False
         self._result_texts: list[str] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
@@ -434,6 +436,7 @@ class ReplyReader:
         source = found.source if is_apart else _LINE + found.source
         if is_doubted:
             self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
+        self._is_recited |= any(has_run(call, offer) for call in calls)
         heard = self._say(source)
         self._is_behind_call = not found.is_doubtful
         return heard
@@ -606,7 +609,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        is_held = self._is_broken or self._doubted
+        is_held = self._is_broken or self._doubted or self._is_recited
         return [BrokenCall(written) if is_held else Prose(written)]
 
     def _find_whole_calls(self, text: str) -> list[Heard]:

@@ -91,7 +91,7 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
 
     In a retry any JSON counts that holds no answer in words, also if it is broken.
     """
-    if not offer.executed or _BEGINS_JSON.match(text) is None or _wants_json(offer):
+    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
         return False
     values = _read_all(text)
     if is_retry and not words_in_json(text):
@@ -117,7 +117,7 @@ def words_in_json(text: str) -> str:
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a reply with this beginning may turn out to be an echo."""
-    if not offer.executed or _BEGINS_JSON.match(text) is None or _wants_json(offer):
+    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
         return False
     if is_retry:
         return True
@@ -147,6 +147,20 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
     values = _read_all(text)
     calls = [calls_in(value, is_marked=False) for value in values]
     return tuple(call for group in calls for call in group) if all(calls) else ()
+
+
+def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
+    """Return the calls that a text consists of if none is of an offered tool; () if it is an answer.
+
+    It is one if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
+    conversation with `{"name": "exit", "arguments": null}`.
+    """
+    calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
+    is_known = any(
+        find_tool(call.name, offer.tools) is not None or any(call.name in one for one in offer.spoken)
+        for call in calls
+    )
+    return () if is_known or wants_json(offer) else calls
 
 
 def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
@@ -203,6 +217,7 @@ def _results(offer: OfferedTools) -> list[JsonValue]:
     return results
 
 
-def _wants_json(offer: OfferedTools) -> bool:
+def wants_json(offer: OfferedTools) -> bool:
+    """Return whether the user or the operator asked for JSON, or for a result word for word."""
     is_wanted = any(_WANTS_JSON.search(text) for text in offer.spoken)
     return is_wanted or any(_DEMANDS_JSON.search(text) for text in offer.instructions)

@@ -97,6 +97,8 @@ def _is_ending_due(
     if has_repeated:
         is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
         return not (progress is Progress.OPEN and is_next)
+    if last.defect is Defect.DOUBTFUL and progress is Progress.DONE:
+        return True
     return kind is None and last.defect in _WORDLESS
 
 

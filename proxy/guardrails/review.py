@@ -15,13 +15,14 @@ from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
-from proxy.guardrails.announcements.recognition import announces
+from proxy.guardrails.announcements.recognition import announces, instructs_user
 from proxy.guardrails.grounding import find_invented_values, find_open_values
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     calls_of,
+    find_foreign_calls,
     has_run,
     is_echo,
     is_executed,
@@ -348,7 +349,8 @@ def _judge_repetition(
         nudge = nudges.correct_misplaced_call(misplaced)
         name = misplaced[0].name if misplaced else ""
         return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
-    is_copy = is_empty or is_echo(text, offer, is_retry=is_retry)
+    is_note = is_retry and nudges.copies_nudge(text)
+    is_copy = is_empty or is_note or is_echo(text, offer, is_retry=is_retry)
     may_recite = offer.text_policy is not TextPolicy.ACCEPT and not reply.has_responded
     if not (is_copy or (may_recite and recites_calls(text, offer))):
         return None
@@ -369,7 +371,11 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
     beside = reply.words
     for one in reply.doubted:  # a question never repeats a call
         beside = beside.replace(one.source, "")
-    nudge = nudges.correct_doubtful_call(beside, offer)
+    if offer.executed and not denied:  # a loop is under way, and its next step was described
+        new = [call for call in calls if not has_run(call, offer)]
+        nudge, answer = nudges.correct_described_call(beside, new), replace(answer, text=reply.words)
+    else:
+        nudge = nudges.correct_doubtful_call(beside, offer)
     words = reply.words if beside.strip() else ""
     left = None if words == reply.text else words
     name = calls[0].name
@@ -377,8 +383,8 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
-    """Return the tool that a text names, "" if none."""
-    return next((one for one in offer.callable_names if one in text), "")
+    """Return the tool that a text names first, "" if none."""
+    return min((one for one in offer.callable_names if one in text), key=text.index, default="")
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
@@ -404,6 +410,11 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
+    if foreign := find_foreign_calls(text, offer):
+        name = foreign[0].name
+        nudge = nudges.correct_foreign_call(name, offer)
+        nothing = replace(answer, text="")
+        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, nothing, facts, name, words="")
     # none that was refused as quoted
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):
@@ -420,7 +431,16 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
     if is_watched and announces(text, names):
         nudge = nudges.correct_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
+    if is_watched and offer.executed and _explains_next_step(text, names, offer):
+        nudge = nudges.demand_next_step(text, _find_name(text, offer))
+        return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer
+
+
+def _explains_next_step(text: str, names: Sequence[str], offer: OfferedTools) -> bool:
+    """Return whether the model tells the user how to do what the request asked of it."""
+    is_how_to = any(is_asked_about(name, spoken) for name in names for spoken in offer.spoken)
+    return bool(find_open_values(offer)) and not is_how_to and instructs_user(text, names)
 
 
 def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:

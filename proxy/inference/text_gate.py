@@ -15,11 +15,11 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.guardrails.nudges import can_become_done
+from proxy.guardrails.nudges import may_be_about_nudge
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.guardrails.repetition import may_become_echo
+from proxy.guardrails.repetition import find_foreign_calls, may_become_echo
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
@@ -245,5 +245,10 @@ class LookaheadGate(ReplyGate):
         written = "".join(one.text for one in self._held)
         if may_become_echo(written, self._offer, is_retry=self._is_asked_again):
             return True
-        is_confirmed = self._is_asked_again and can_become_done(written)
-        return not is_message and (is_confirmed or may_become_call(written, self._offer.tools))
+        if is_message:
+            return False
+        return (
+            (self._is_asked_again and may_be_about_nudge(written))
+            or may_become_call(written, self._offer.tools)
+            or bool(find_foreign_calls(written, self._offer))
+        )

@@ -11,6 +11,7 @@ nothing, but mistaking an answer for one costs a generation and may cause an act
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
@@ -137,6 +138,34 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
         is_question(one) or any(each.is_request(said) for each in matchers)
         for one, said in [(one, normalise(one)) for one in before]
     )
+
+
+_INSTRUCTS = re.compile(
+    r"(?:\A|[.!:]\s+|\n\s*)(?:To\s[^.\n]{3,160},\s(?:you|we)|You|We)\s"
+    r"(?:first\s)?(?:can|could|should|must|(?:will\s|would\s)?(?:need|have)\sto)\s"
+    r"(?:first\s|now\s|then\s)?(?P<verb>[a-z]+)\b[^.\n]{0,160}"
+)
+# what only the user can do
+_USERS_PART = frozenset(
+    (
+        *("provide", "give", "tell", "confirm", "specify", "enter", "share", "sign", "log", "say"),
+        *("contact", "pay", "choose", "decide", "wait", "ask", "be", "have", "see", "find", "expect"),
+    )
+)
+
+
+def instructs_user(text: str, tools: Sequence[str]) -> bool:
+    """Return whether a text tells the user how to make a call: "To order it, you need to ...".
+
+    Qwen2.5-Coder 1.5B explained the next step of its own work like that in 5 of 24 tasks.
+    """
+    for match in islice(_INSTRUCTS.finditer(text[:_TAIL]), _MOST_SENTENCES):
+        is_users = match["verb"] in _USERS_PART and not any(name in match[0] for name in tools)
+        if not is_users:
+            return match[0].lstrip(".!: \n").startswith("To ") or any(
+                name in match[0] for name in tools
+            )
+    return False
 
 
 def shows_next(words: str) -> bool:

@@ -169,7 +169,10 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ("Don't say 'hi' to what's-her-name.", (), ("hi",)),
         ("Paris, please.", (), ()),  # a capital letter begins any sentence
         ("Add it at 6 in the evening.", (DENTIST,), ()),  # hour 18 in the call
-        ("Add Dentist at 6.", (), ("Dentist", "6")),
+        ("Add Dentist at 6.", (), ("Dentist", "6", "add_event")),
+        ("Add it, and send it.", (DENTIST,), ("send_mail",)),
+        ("Put it into the calendar private.", (DENTIST,), ("private",)),
+        ("Put it into the private calendar, where it is on my calendar.", (DENTIST,), ("private",)),
         ("thanks", (ANN,), ()),
     ],
 )

@@ -113,8 +113,8 @@ def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
 
 def test_the_word_of_a_model_that_was_done_is_known_from_its_beginning() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
-    assert all(map(nudges.can_become_done, ("", "D", "**don", "DONE")))
-    assert not any(map(nudges.can_become_done, ("DONE it", "No")))
+    assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
+    assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No")))
 
 
 def test_failures_are_a_note_and_no_result() -> None:

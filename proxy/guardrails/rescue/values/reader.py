@@ -81,6 +81,7 @@ _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
 _LETTERS = re.compile(r"[\w$.\\-]+", re.ASCII)
+_SURPLUS = re.compile(r"[}\]\s]+")
 # What some models write instead of quotation marks, without escapes inside.
 _MARKS = Literals(('<|"|>', "<escape>", "&quot;"))
 
@@ -122,6 +123,7 @@ def read_values(text: str, *, is_whole: bool = True) -> list[JsonValue]:
             if not value.is_closed:
                 raise Unreadable
             values.append(value.value)
+            yield from cursor.take(_SURPLUS)  # after `{{"name": ...}}`
 
     try:
         list(reading())

@@ -282,6 +282,9 @@ class Witness:
         self.heard.append(f"+{path} {sorted(members)}")
         return path[-1] != self._unwanted
 
+    def adds(self, items: Sequence[JsonValue]) -> bool:
+        return True
+
     def leaves(self, path: Sequence[str | None]) -> None:
         self.heard.append(f"-{path}")
 
