@@ -68,9 +68,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     values = [*_distinguishing(arguments, tool.parameters)]
     conversation = _Conversation(offer)
     invented = [
-        value
-        for value in values
-        if (part := _made_up_part(value)) and not conversation.has(part)
+        value for value in values if (part := _made_up_part(value)) and not conversation.has(part)
     ]
     if invented or is_observing(tool.name) or not offer.executed:
         return tuple(invented)
@@ -134,7 +132,8 @@ def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
         return []
     listed = "|".join(map(re.escape, sorted(names)))
     beside = re.compile(
-        rf"\b(?:{listed})[ ]+(?P<after>[a-z][\w-]+)|\bthe[ ]+(?P<before>[a-z][\w-]+)[ ]+(?:{listed})\b"
+        rf"\b(?:{listed})[ ]+(?P<after>[a-z][\w-]+)"
+        rf"|\bthe[ ]+(?P<before>[a-z][\w-]+)[ ]+(?:{listed})\b"
     )
     words = [match["after"] or match["before"] for match in islice(beside.finditer(request), 20)]
     return [word for word in words if word not in _BESIDE_ANY and word not in names]

@@ -320,9 +320,7 @@ def _strip_marks(written: str) -> str:
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Name the only form allowed, in the last message, because templates may demand turns."""
-    return _extend(
-        nudge, f"Reply with one JSON object only: {_FORM}."
-    )
+    return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
 
 def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:

@@ -436,8 +436,7 @@ class ReplyReader:
         source = found.source if is_apart else _LINE + found.source
         if is_doubted:
             self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
-        self._is_recited |= any(has_run(call, offer) for call in calls)
-        heard = self._say(source)
+        heard = self._say(source, is_held=any(has_run(call, offer) for call in calls))
         self._is_behind_call = not found.is_doubtful
         return heard
 
@@ -593,7 +592,7 @@ class ReplyReader:
             self._markup_at = len(self._text)
         self._facts.append(Refused(reason.value))
 
-    def _say(self, text: str) -> list[Heard]:
+    def _say(self, text: str, *, is_held: bool = False) -> list[Heard]:
         refusal, self._refusal = self._refusal, None
         if self._message is not None:  # the source of a respond call that stayed unfinished
             self._message = None
@@ -609,7 +608,8 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        is_held = self._is_broken or self._doubted or self._is_recited
+        self._is_recited |= is_held
+        is_held = self._is_broken or self._is_recited or bool(self._doubted)
         return [BrokenCall(written) if is_held else Prose(written)]
 
     def _find_whole_calls(self, text: str) -> list[Heard]:

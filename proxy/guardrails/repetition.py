@@ -150,14 +150,15 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
-    """Return the calls that a text consists of if none is of an offered tool; () if it is an answer.
+    """Return the calls that a text consists of if no tool of theirs is offered.
 
-    It is one if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
+    The text is an answer if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
     conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
     is_known = any(
-        find_tool(call.name, offer.tools) is not None or any(call.name in one for one in offer.spoken)
+        find_tool(call.name, offer.tools) is not None
+        or any(call.name in one for one in offer.spoken)
         for call in calls
     )
     return () if is_known or wants_json(offer) else calls

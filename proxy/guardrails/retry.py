@@ -90,16 +90,16 @@ def _is_ending_due(
     if last.attempt.kind == "ending":  # a grammar for calls would make the call once more
         return True
     has_repeated = any(failure.defect in _REPETITION for failure in failures)
+    is_done = progress is Progress.DONE
     if last.defect is Defect.INVENTED:  # told to go on, a 0.5B model adds an event of its own
-        return has_repeated or progress is Progress.DONE
+        return has_repeated or is_done
     if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
         return kind == "constrained"
     if has_repeated:
         is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
         return not (progress is Progress.OPEN and is_next)
-    if last.defect is Defect.DOUBTFUL and progress is Progress.DONE:
-        return True
-    return kind is None and last.defect in _WORDLESS
+    is_explained = last.defect is Defect.DOUBTFUL and is_done
+    return is_explained or (kind is None and last.defect in _WORDLESS)
 
 
 _REPETITION = (Defect.EXECUTED, Defect.ECHO)

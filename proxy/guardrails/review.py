@@ -330,8 +330,8 @@ def _judge_words(
     answer = replace(answer, text="") if is_done else answer
     if is_done and not offer.is_correction:
         return answer
-    doubted = _judge_doubted(reply, answer, offer)
-    return doubted or _insist_on_call(_judge_prose(answer, offer), offer)
+    unmeant = _judge_doubted(reply, answer, offer) or _judge_foreign_calls(answer, offer)
+    return unmeant or _insist_on_call(_judge_prose(answer, offer), offer)
 
 
 def _judge_repetition(
@@ -373,7 +373,10 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
         beside = beside.replace(one.source, "")
     if offer.executed and not denied:  # a loop is under way, and its next step was described
         new = [call for call in calls if not has_run(call, offer)]
-        nudge, answer = nudges.correct_described_call(beside, new), replace(answer, text=reply.words)
+        nudge, answer = (
+            nudges.correct_described_call(beside, new),
+            replace(answer, text=reply.words),
+        )
     else:
         nudge = nudges.correct_doubtful_call(beside, offer)
     words = reply.words if beside.strip() else ""
@@ -400,6 +403,16 @@ def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
     return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), verdict, verdict.facts)
 
 
+def _judge_foreign_calls(answer: Accepted, offer: OfferedTools) -> Rejected | None:
+    """Object to a reply that only calls tools that do not exist."""
+    foreign = find_foreign_calls(answer.text, offer)
+    if not foreign or offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
+        return None
+    name = foreign[0].name
+    nudge, nothing = nudges.correct_foreign_call(name, offer), replace(answer, text="")
+    return Rejected(Defect.UNKNOWN_SYNTAX, nudge, nothing, answer.facts, name, words="")
+
+
 def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     text, facts = answer.text, answer.facts
     if offer.answer_schema is not None and text.strip():
@@ -410,11 +423,6 @@ def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    if foreign := find_foreign_calls(text, offer):
-        name = foreign[0].name
-        nudge = nudges.correct_foreign_call(name, offer)
-        nothing = replace(answer, text="")
-        return Rejected(Defect.UNKNOWN_SYNTAX, nudge, nothing, facts, name, words="")
     # none that was refused as quoted
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
     if not is_told and looks_like_call(text, offer.tools, offer.quotable):

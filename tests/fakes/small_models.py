@@ -453,6 +453,60 @@ FAILURES: dict[str, Conversation] = {
         calls=(("send_mail", NEEDLESS),),
         attempts=("as_asked", "nudged"),
     ),
+    "R5 the next call explained": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        (
+            "To book 'Retro', you can use `add_event`. Here's how you can do it:\n\n"
+            f"```json\n{_RETRO_CALL}\n```\n\n"
+            "This will add it to your calendar.",
+            _RETRO_CALL,
+        ),
+        "To book 'Retro', you can use `add_event`. Here's how you can do it:",
+        (("add_event", RETRO),),
+        ("as_asked", "nudged"),
+    ),
+    "R5 the next step explained in words": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        ("To book 'Retro', you need to use the `add_event` function.", _RETRO_CALL),
+        "To book 'Retro', you need to use the `add_event` function.",
+        (("add_event", RETRO),),
+        ("as_asked", "nudged"),
+    ),
+    "R5 a call explained when all is done": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN, RETRO_RUN),
+        (
+            "To move it, you can use `add_event`. Here's how you can do it:\n\n```json\n"
+            f"{write_call('add_event', {**RETRO, 'hour': 16})}\n```\n\nThis will move it.",
+            answer_with(BOOKING_ANSWER),
+        ),
+        f"To move it, you can use `add_event`. Here's how you can do it:\n\n{BOOKING_ANSWER}",
+        attempts=_ENDED,
+    ),
+    "R9 a copy of the nudge": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        (
+            _STANDUP_AGAIN,
+            "Done so far: add_event -> ok. The next step is about Retro.",
+            answer_with(BOOKING_ANSWER),
+        ),
+        BOOKING_ANSWER,
+        attempts=_PRESSED,
+    ),
+    **{
+        f"R9 a call of no tool, {text}": Conversation(
+            FAREWELL, (), (text, "You are welcome!"), "You are welcome!", (), ("as_asked", "nudged")
+        )
+        for text in (
+            '{"name": "exit", "arguments": {}}',
+            '{{"name": "exit", "arguments": null}}',
+            '```json\n{"name": "exit", "arguments": {}}\n```',
+            '[{"name": "goodbye", "parameters": {"to": "all"}}]',
+        )
+    },
     "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
     "R9 silence": _paris("", "", attempts=_PRESSED),
     "R9 a repetition, then an unknown syntax": Conversation(

@@ -149,7 +149,19 @@ _INSTRUCTS = re.compile(
 _USERS_PART = frozenset(
     (
         *("provide", "give", "tell", "confirm", "specify", "enter", "share", "sign", "log", "say"),
-        *("contact", "pay", "choose", "decide", "wait", "ask", "be", "have", "see", "find", "expect"),
+        *(
+            "contact",
+            "pay",
+            "choose",
+            "decide",
+            "wait",
+            "ask",
+            "be",
+            "have",
+            "see",
+            "find",
+            "expect",
+        ),
     )
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
@@ -147,6 +147,9 @@ class _ContractWatcher:
         if kind == _FINAL and name is not None and path[-1] == _SAID:
             self._cursor.start_arguments(name, f'{{"{_MESSAGE}":')
         return self.is_ours
+
+    def adds(self, items: Sequence[JsonValue]) -> bool:
+        return True
 
     def leaves(self, path: Sequence[str | None]) -> None:
         if path == [_SAID]:

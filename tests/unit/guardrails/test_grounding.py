@@ -74,7 +74,11 @@ THANKS = make_offer("Thank you, that was all for today!")
         ),
         *(
             pytest.param(
-                make_offer("Note the deadline."), EVENT, {"title": value}, (value,) * is_gap, id=value
+                make_offer("Note the deadline."),
+                EVENT,
+                {"title": value},
+                (value,) * is_gap,
+                id=value,
             )
             for value, is_gap in (
                 ("The deadline is on [insert deadline date].", True),
