@@ -51,6 +51,7 @@ _BESIDE_ANY = _IN_ANY_TEXT | frozenset(
         *("where", "which", "should", "would", "must", "does", "do", "only", "name", "but", "each"),
     )
 )
+_LONGEST_JOINED = 60
 _LETTERS = re.compile(r"[^\W\d_]+")
 _VERB = re.compile(r"[A-Z]?[a-z]{2,}")
 _STEM = 4  # letters that inflected forms of a word share
@@ -118,7 +119,13 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
     used = " ".join(
         f"{call.name} {json.dump_text(call.arguments)} {call.result}" for call in offer.executed
     ).casefold()
-    named = dict.fromkeys((*_list_values(request), *_list_named_by_parameters(request, offer)))
+    named = dict.fromkeys(
+        (
+            *_list_values(request),
+            *_list_named_by_parameters(request, offer),
+            *_list_joined(request, offer),
+        )
+    )
     values = [value for value in named if not _is_used(value.casefold(), used)]
     steps = _list_open_steps(request, offer)
     return () if _are_numbers(values) and not steps else (*values, *steps)
@@ -137,6 +144,26 @@ def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
     )
     words = [match["after"] or match["before"] for match in islice(beside.finditer(request), 20)]
     return [word for word in words if word not in _BESIDE_ANY and word not in names]
+
+
+def _list_joined(request: str, offer: OfferedTools) -> list[str]:
+    """List the words that "and" joins to a value of a call: "in the hall and in the garage"."""
+    values = {
+        value.strip()
+        for call in offer.executed
+        if isinstance(call.arguments, dict)
+        for value in call.arguments.values()
+        if isinstance(value, str) and _SHORTEST <= len(value.strip()) <= _LONGEST_JOINED
+    }
+    if not values:
+        return []
+    listed = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    joined = re.compile(
+        rf"\b(?i:{listed}),?[ ](?:and|or)[ ](?:(?:in|for|to|of|from|on|at)[ ])?(?:the[ ])?"
+        r"(?P<word>[\w.-]*\w)(?=[ ]*(?:[.,;:?!)]|\Z|(?:and|or)\b))"
+    )
+    words = [match["word"] for match in islice(joined.finditer(request), 20)]
+    return [word for word in words if len(word) >= _SHORTEST and word not in _BESIDE_ANY]
 
 
 def _parameter_names(tool: Tool) -> Iterable[str]:

@@ -152,7 +152,7 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     """Return the calls that a text consists of if no tool of theirs is offered.
 
-    The text is an answer if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
+    It is an answer if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
     conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()

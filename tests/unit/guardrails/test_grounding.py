@@ -175,6 +175,9 @@ ANN = CompletedCall("send_mail", {"to": "ann@b.org"}, '{"ok": true}', has_failed
         ("Add it at 6 in the evening.", (DENTIST,), ()),  # hour 18 in the call
         ("Add Dentist at 6.", (), ("Dentist", "6", "add_event")),
         ("Add it, and send it.", (DENTIST,), ("send_mail",)),
+        ("Add the dentist and the barber.", (DENTIST,), ("barber",)),
+        ("Add the dentist and for the barber, please.", (DENTIST,), ("barber",)),
+        ("Add the dentist and tell me about it.", (DENTIST,), ()),
         ("Put it into the calendar private.", (DENTIST,), ("private",)),
         ("Put it into the private calendar, where it is on my calendar.", (DENTIST,), ("private",)),
         ("thanks", (ANN,), ()),
