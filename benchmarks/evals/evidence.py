@@ -22,9 +22,9 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-**No closed loop with a real model has shown any of this yet.** The model here is simulated: it errs
-at rates that others published ([how](guides/evaluating.md), sources in `config/evals/profiles`). So
-this page shows what follows *if* a model fails and reacts like that. It does not show that a
+[Two real models](guides/real-models.md#results) ran in a closed loop, apart from this page. The
+model here is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
+sources in `config/evals/profiles`). So this page shows what follows *if* a model fails and reacts like that. It does not show that a
 particular model gets better: `temper eval` and `temper tune` measure yours.
 
 The same plain agent loop runs the same tasks with the same random numbers: directly at a model
