@@ -36,6 +36,13 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
     return found
 
 
+def with_headers(scope: Scope, headers: Headers) -> Scope:
+    """Return a copy of a request with other headers."""
+    copied = {**scope, "headers": headers}
+    copied.pop(_HEADERS, None)
+    return copied
+
+
 class _Cork:
     """Stands in for a transport for a moment, to send several writes as one."""
 

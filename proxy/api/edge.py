@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
+from proxy.api.compressed_bodies import HEADER, decompress, is_compressed
 from proxy.api.errors import refuse
 from proxy.api.fronts import Fronts
 from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
@@ -102,6 +103,9 @@ class Edge:
 
     async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
+        if HEADER in headers and is_compressed(headers):
+            scope, receive = decompress(scope, receive, headers[HEADER])
+            headers = headers_of(scope)
         path: str = scope["path"]
         if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
             path = path[len(root) :]  # where Temper is mounted
