@@ -10,11 +10,17 @@ from proxy.api.fronts import Fronts
 from proxy.api.openapi import query_parameters
 from proxy.api.request_reader import sender_of
 from proxy.backends.client import BackendModel
+from proxy.backends.engines import engine_of, window_in
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import ListedModel, Page, Problem
+from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.openai_responses import store as responses
+from proxy.dialects.openai_responses.models import codex_models
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.serving.services import Services
+
+
+_CODEX = "client_version"  # a query parameter that only Codex sends
 
 
 def models_router(services: Services, fronts: Fronts) -> APIRouter:
@@ -37,7 +43,10 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
             asked.get("before_id", ""),
         )
         listed = [*map(to_listed_model, await services.models())]
-        return JSONResponse(catalogue.models(listed, wanted))
+        listing = catalogue.models(listed, wanted)
+        if _CODEX in asked:
+            listing["models"] = codex_models(listed)
+        return JSONResponse(listing)
 
     @router.get("/v1/models/{model_id:path}")
     async def show_model(request: Request) -> JSONResponse:
@@ -63,8 +72,9 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
 
 
 def to_listed_model(model: BackendModel) -> ListedModel:
-    window = model.details.get("context_window")
-    return ListedModel(model.id, window if isinstance(window, int) else None, model.details)
+    details = dict(model.details)
+    window = as_positive(details.get("context_window")) or window_in(engine_of([details]), details)
+    return ListedModel(model.id, window, details)
 
 
 _ONE = "/v1/responses/{response_id}"
