@@ -47,7 +47,8 @@ class SlotTerms(msgspec.Struct, frozen=True):
     """An answer's share of its backend: a slot to wait for, and the window in tokens.
 
     `room` is the tokens of all slots together, 0 if unknown. `load` counts who holds a slot.
-    `shorter` makes a turn with a shorter prompt after an overflow, or returns None.
+    `shorter` makes a turn with a shorter prompt after an overflow, or returns None. `estimate`
+    returns the tokens of a prompt that was not measured.
     """
 
     backend: ChatBackend
@@ -56,12 +57,19 @@ class SlotTerms(msgspec.Struct, frozen=True):
     room: int = 0
     load: Load | None = None
     shorter: Shorter | None = None
+    estimate: Callable[[], int] = lambda: 0
 
     def share(self, turn: Turn) -> float:
         """Return the prompt's share of the backend's room, 0 if the room is unknown."""
-        if not self.room:
-            return 0.0
-        return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted)) / self.room
+        return _fitted_tokens(turn) / self.room if self.room else 0.0
+
+    def prompt_tokens(self, turn: Turn) -> int:
+        """Return the tokens of the prompt, as far as they are known before the answer."""
+        return _fitted_tokens(turn) or self.estimate()
+
+
+def _fitted_tokens(turn: Turn) -> int:
+    return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))
 
 
 @dataclass(eq=False)
@@ -174,7 +182,23 @@ class AnswerSource(ABC):
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
+        if stream is not None and self.answering.tells_prompt_size:
+            batches = self._with_prompt_size(batches)
         return batches if self.recorder is None else self.recorder.record_answer(batches)
+
+    async def _with_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
+        """Add the size of the prompt to the first events, unless the backend reports it there.
+
+        Claude Code shows it, and compacts by it, before the usage at the end is known.
+        """
+        has_begun = False
+        async with aclosing(batches):
+            async for batch in batches:
+                if not has_begun and not any(isinstance(one, PromptProgress) for one in batch):
+                    tokens = self.terms.prompt_tokens(self.turn)
+                    batch = (*batch, PromptProgress(tokens, 0, tokens))
+                has_begun = True
+                yield batch
 
     async def _send_whole(
         self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts

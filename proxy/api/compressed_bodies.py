@@ -64,7 +64,7 @@ class _Zstd:
             from compression import zstd
         else:
             from backports import zstd
-        window = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+        window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
         self._stream = zstd.ZstdDecompressor(options=window)
         self._error = zstd.ZstdError
 

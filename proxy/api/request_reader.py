@@ -82,7 +82,7 @@ async def read_body(
 
     Raises `NotJson` for another content type: browsers send those to any site without asking it.
     Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
-    `RequestTimedOut`. A body in another compression than the edge decompresses is an `InvalidRequest`.
+    `RequestTimedOut`. A compression that the edge cannot undo is an `InvalidRequest`.
     Raises starlette's `ClientDisconnect` if the client leaves.
     """
     headers = headers_of(scope)

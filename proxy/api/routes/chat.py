@@ -160,7 +160,8 @@ class Chat:
         slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
-        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)
+        estimate = partial(service.fitting.estimate, known.model, prepared.plan)
+        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter, estimate)
         if self.tools is None or not context.owned:
             answering, upstream = prepared.answering, prepared.headers
             return SingleTurn(

@@ -19,7 +19,6 @@ from proxy.dialects.openai_responses.models import codex_models
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.serving.services import Services
 
-
 _CODEX = "client_version"  # a query parameter that only Codex sends
 
 

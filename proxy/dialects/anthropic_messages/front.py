@@ -127,7 +127,9 @@ class MessagesFront:
                 reports_edits=checked.context_management is not None,
             )
 
-        return IdentifiedAnswering(identify, MessageStream, MessageBuilder, new_call_id)
+        return IdentifiedAnswering(
+            identify, MessageStream, MessageBuilder, new_call_id, tells_prompt_size=True
+        )
 
 
 def _request(

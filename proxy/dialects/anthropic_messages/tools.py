@@ -53,7 +53,8 @@ class ToolSet:
             else:
                 self.add(tool.name)
         if self._dropped and not self._known and _SEARCH not in self._dropped:
-            problem = f"Nothing here runs the tool {[*self._dropped][0]!r}. Offer a custom tool."
+            first = next(iter(self._dropped))
+            problem = f"Nothing here runs the tool {first!r}. Offer a custom tool."
             raise InvalidRequest(problem, "tools")
         if _SEARCH in self._dropped:
             for name in deferred:
