@@ -317,7 +317,7 @@ class _LearningBackend(BackendWrapper):
         reported: replies.UsageReported,
         batch: Sequence[replies.ReplyEvent],
     ) -> Sequence[replies.ReplyEvent]:
-        """Add an estimate to the end of a reply for which the engine reported no usage, or zeros."""
+        """Add an estimate to the end of a reply if the engine reported no usage, or zeros."""
         if not isinstance(batch[-1], replies.ReplyFinished) or any(read_usage(reported.usage)):
             return batch
         prompt = self._book.estimate(question.messages, question.tools)

@@ -107,7 +107,7 @@ class Chat:
         decoded = await self.reader.read(
             connection, _asking(self.front, self.front.decode, sender, self.tools)
         )
-        parsed = self.preparation.address(decoded)
+        parsed = await self.preparation.locate(decoded)
         request, service = parsed.request, parsed.service
         context.live.asked = RequestTarget(
             request.model, service.title, service.backend.name, request.stream
@@ -202,7 +202,7 @@ class TokenCount:
         sender = sender_of(connection.scope)
         try:
             decode = _asking(self.front, self.front.decode_count, sender, self.tools)
-            parsed = self.preparation.address(await self.reader.read(connection, decode))
+            parsed = await self.preparation.locate(await self.reader.read(connection, decode))
             if self.tools is not None:
                 owned = self.tools.tools_for(parsed.decoded, sender.owner)
                 parsed = parsed.offering(tuple(one.tool for one in owned))

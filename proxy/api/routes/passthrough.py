@@ -112,7 +112,7 @@ class Relay:
         self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
         passage, service = self.preparation.relay(read)
-        passage = await self.put(passage, service)
+        passage = await self.put(await service.choose_model(passage), service)
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(passage, service, connection, live)
