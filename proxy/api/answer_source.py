@@ -13,8 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.api.client_connection import ClientConnection
-from proxy.api.errors import refuse
-from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
+from proxy.api.errors import describe
+from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.conversation.replies import (
@@ -204,25 +204,27 @@ class AnswerSource(ABC):
         self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts
     ) -> None:
         """Assemble one body from the same events that a stream would show."""
-        builder: AnswerBuilder | None = None
-        try:
-            async with Deadline(timeouts.deadline, self.backend):
-                async for batch in batches:
-                    # a turn that was restarted, with a shorter prompt, starts once more
-                    if builder is None or isinstance(batch[0], ReplyStarted):
-                        builder = self.answering.builder(batch[0])
-                    for event in batch:
-                        builder.add(event)
-        except TemperError as error:
-            rest = self.cut_off(error) if builder is not None else ()
-            if builder is None or not rest:
-                await refuse(connection, error)
-                return
-            for event in rest:
-                builder.add(event)
-        body = (builder or self.answering.builder(None)).build()
-        reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
-        await connection.respond(200, {**self.headers(), **reported}, body)
+        async with WholeAnswer(connection, timeouts.keep_alive, self.headers) as answer:
+            builder: AnswerBuilder | None = None
+            try:
+                async with Deadline(timeouts.deadline, self.backend):
+                    async for batch in batches:
+                        # a turn that was restarted, with a shorter prompt, starts once more
+                        if builder is None or isinstance(batch[0], ReplyStarted):
+                            builder = self.answering.builder(batch[0])
+                        for event in batch:
+                            builder.add(event)
+            except TemperError as error:
+                rest = self.cut_off(error) if builder is not None else ()
+                if builder is None or not rest:
+                    self.live.status = describe(error).status
+                    await answer.fail(error)
+                    return
+                for event in rest:
+                    builder.add(event)
+            body = (builder or self.answering.builder(None)).build()
+            reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
+            await answer.end(reported, body)
 
 
 class SingleTurn(AnswerSource):
