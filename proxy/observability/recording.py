@@ -324,7 +324,8 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
     try:
-        return msgspec.json.decode(line, type=RecordedExchange)
+        # without its end, which is an invalid character where a string is torn
+        return msgspec.json.decode(line.rstrip(b"\n"), type=RecordedExchange)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if str(error) == _TRUNCATED:
             logger.warning("%s: line %d is incomplete; skipping it", path, number)

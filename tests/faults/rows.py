@@ -88,7 +88,7 @@ ROWS = (
         (
             "F31",
             "huge or compressed body",
-            "413 before it is parsed; a compressed one within the same limits, 400 if it is damaged",
+            "413 before it is parsed, compressed or not; 400 if it is damaged",
         ),
         ("F32", "deep, huge, ambiguous or badly encoded JSON", "400 with the place"),
         ("F33", "wrong types everywhere", "400 with the field, never a 5xx"),

@@ -348,14 +348,18 @@ async def test_a_whole_answer_that_fails_after_its_beginning_has_no_end(
 ) -> None:
     gate = asyncio.Event()
     async with temper(Script((gate,), 500), says("Hi."), serving=QUICKLY) as front:
-        body, received = request(tools=None), b""
-        with pytest.raises(httpx.RemoteProtocolError):
+        body, pieces = request(tools=None), list[bytes]()
+
+        async def receive() -> None:
             async with front.client.stream("POST", CHAT, json=body, headers=headers) as response:
                 async for piece in response.aiter_bytes():
-                    received += piece
+                    pieces.append(piece)
                     gate.set()
+
+        with pytest.raises(httpx.RemoteProtocolError):
+            await receive()
         again = await front.client.post(CHAT, json=body, headers=headers)
-    assert b'"code":"backend_error"' in received
+    assert b'"code":"backend_error"' in b"".join(pieces)
     assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
 
 
