@@ -3,6 +3,7 @@
 from asyncio import to_thread
 
 from fastapi import APIRouter, Request
+from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse, Response
 
 from proxy.api.errors import error_response, wrong_method
@@ -34,15 +35,9 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the models that can be asked for."""
-        catalogue, asked = fronts.catalogue(request.headers), request.query_params
-        limit = asked.get("limit", "")
-        wanted = Page(
-            int(limit) if limit.isdecimal() else None,
-            asked.get("after_id", ""),
-            asked.get("before_id", ""),
-        )
+        asked = request.query_params
         listed = [*map(to_listed_model, await services.models())]
-        listing = catalogue.models(listed, wanted)
+        listing = fronts.catalogue(request.headers).models(listed, _page_in(asked))
         if _CODEX in asked:
             listing["models"] = codex_models(listed)
         return JSONResponse(listing)
@@ -68,6 +63,12 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
         return JSONResponse(told if slots is None else {**told, "total_slots": slots})
 
     return router
+
+
+def _page_in(asked: QueryParams) -> Page:
+    limit = asked.get("limit", "")
+    most = int(limit) if limit.isdecimal() else None
+    return Page(most, asked.get("after_id", ""), asked.get("before_id", ""))
 
 
 def to_listed_model(model: BackendModel) -> ListedModel:
