@@ -394,7 +394,7 @@ async def test_the_choice_stays_as_it_is_while_no_list_can_be_had() -> None:
     assert (await service.choose_model(Request("default", (), {}))).model == "default"
 
 
-@pytest.mark.parametrize("options", [{"name": "n"}, {"upstream": "u"}])
-async def test_a_named_model_leaves_no_choice(options: dict[str, str]) -> None:
-    service = ServiceOptions().service(ScriptedBackend(), **options)
+@pytest.mark.parametrize(("name", "upstream"), [("n", ""), ("", "u")])
+async def test_a_named_model_leaves_no_choice(name: str, upstream: str) -> None:
+    service = ServiceOptions().service(ScriptedBackend(), name=name, upstream=upstream)
     assert (await service.choose_model(Request("default", (), {}))).model == "default"
