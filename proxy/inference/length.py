@@ -43,13 +43,13 @@ class ReplyLength:
         """Count the next events; return whether the reply is too long and still not over."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
-        self._count(batch)
+        self.count(batch)
         if self._most is None:
             return False
         is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
-    def _count(self, batch: Sequence[replies.ReplyEvent]) -> None:
+    def count(self, batch: Sequence[replies.ReplyEvent]) -> None:
         for event in batch:
             if isinstance(event, replies.DELTAS):
                 self._pieces += 1
@@ -92,7 +92,7 @@ class ReplyLength:
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
-            self._count(batch)
+            self.count(batch)
             return True
 
         return take

@@ -294,6 +294,7 @@ class _LearningBackend(BackendWrapper):
                 if is_end and (told := _usage_in(batch)) is not None:
                     place, usage = told
                     if place:  # this was said, whatever is wrong with the prompt
+                        length.count(batch[:place])
                         yield batch[:place]
                     self._check(question, usage.usage.get("prompt_tokens"))
                     batch = batch[place:] if any(read_usage(usage.usage)) else batch[place + 1 :]

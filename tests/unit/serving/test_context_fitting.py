@@ -8,14 +8,20 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import ChatBackend
+from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
+from proxy.conversation.replies import (
+    EventSink,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    UsageReported,
+)
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.lenient_json import read_usage
@@ -301,11 +307,24 @@ SAID = TextDelta("It is sunny in Paris.")
 NOTHING: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0}
 
 
+class AtOnce(ScriptedBackend):
+    """Sends a reply in one batch."""
+
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
+        async with aclosing(super().ask(question, headers, sink)) as events:
+            yield [event async for batch in events for event in batch]
+
+
+@pytest.mark.parametrize("kind", [ScriptedBackend, AtOnce])
 @pytest.mark.parametrize("told", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
-async def test_a_usage_that_no_engine_reports_is_estimated(told: UsageReported | None) -> None:
+async def test_a_usage_that_no_engine_reports_is_estimated(
+    told: UsageReported | None, kind: type[ScriptedBackend]
+) -> None:
     plan = drafted(40)
     end = ReplyFinished("stop")
-    backend = ScriptedBackend([[SAID, end] if told is None else [SAID, told, end]])
+    backend = kind([[SAID, end] if told is None else [SAID, told, end]])
     fitting = Fitting(backend, ContextPolicy())
     said, usage, last = await asked(fitting.learning_backend("m", 100_000), plan)
     assert (said, last) == (SAID, end)
