@@ -44,6 +44,7 @@ LONGEST_FUNCTION = 45
 
 # Libraries that are used without being imported, and by what.
 USED_UNSEEN = {
+    "backports.zstd": "imported as backports, from which its name differs here",
     "httptools": "uvicorn's parser",
     "nvidia-ml-py": "imported as pynvml",
     "uvloop": "uvicorn's event loop",

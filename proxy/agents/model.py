@@ -112,7 +112,7 @@ class OpenModel:
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
-        parsed = self.preparation.address(Decoded(request, chat_answering(request, _STAMP)))
+        parsed = await self.preparation.locate(Decoded(request, chat_answering(request, _STAMP)))
         with parsed.service.lease() as claim:
             if claim is not None:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.api.client_connection import ClientConnection
-from proxy.api.errors import refuse
-from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
+from proxy.api.errors import describe
+from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.conversation.replies import (
@@ -47,7 +47,8 @@ class SlotTerms(msgspec.Struct, frozen=True):
     """An answer's share of its backend: a slot to wait for, and the window in tokens.
 
     `room` is the tokens of all slots together, 0 if unknown. `load` counts who holds a slot.
-    `shorter` makes a turn with a shorter prompt after an overflow, or returns None.
+    `shorter` makes a turn with a shorter prompt after an overflow, or returns None. `estimate`
+    returns the tokens of a prompt that was not measured.
     """
 
     backend: ChatBackend
@@ -56,12 +57,19 @@ class SlotTerms(msgspec.Struct, frozen=True):
     room: int = 0
     load: Load | None = None
     shorter: Shorter | None = None
+    estimate: Callable[[], int] = lambda: 0
 
     def share(self, turn: Turn) -> float:
         """Return the prompt's share of the backend's room, 0 if the room is unknown."""
-        if not self.room:
-            return 0.0
-        return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted)) / self.room
+        return _fitted_tokens(turn) / self.room if self.room else 0.0
+
+    def prompt_tokens(self, turn: Turn) -> int:
+        """Return the tokens of the prompt, as far as they are known before the answer."""
+        return _fitted_tokens(turn) or self.estimate()
+
+
+def _fitted_tokens(turn: Turn) -> int:
+    return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))
 
 
 @dataclass(eq=False)
@@ -174,31 +182,49 @@ class AnswerSource(ABC):
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
+        if stream is not None and self.answering.tells_prompt_size:
+            batches = self._with_prompt_size(batches)
         return batches if self.recorder is None else self.recorder.record_answer(batches)
+
+    async def _with_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
+        """Add the size of the prompt to the first events, unless the backend reports it there.
+
+        Claude Code shows it, and compacts by it, before the usage at the end is known.
+        """
+        has_begun = False
+        async with aclosing(batches):
+            async for batch in batches:
+                if not has_begun and not any(isinstance(one, PromptProgress) for one in batch):
+                    tokens = self.terms.prompt_tokens(self.turn)
+                    batch = (*batch, PromptProgress(tokens, 0, tokens))
+                has_begun = True
+                yield batch
 
     async def _send_whole(
         self, batches: ReplyEvents, connection: ClientConnection, timeouts: StreamTimeouts
     ) -> None:
         """Assemble one body from the same events that a stream would show."""
-        builder: AnswerBuilder | None = None
-        try:
-            async with Deadline(timeouts.deadline, self.backend):
-                async for batch in batches:
-                    # a turn that was restarted, with a shorter prompt, starts once more
-                    if builder is None or isinstance(batch[0], ReplyStarted):
-                        builder = self.answering.builder(batch[0])
-                    for event in batch:
-                        builder.add(event)
-        except TemperError as error:
-            rest = self.cut_off(error) if builder is not None else ()
-            if builder is None or not rest:
-                await refuse(connection, error)
-                return
-            for event in rest:
-                builder.add(event)
-        body = (builder or self.answering.builder(None)).build()
-        reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
-        await connection.respond(200, {**self.headers(), **reported}, body)
+        async with WholeAnswer(connection, timeouts.keep_alive, self.headers) as answer:
+            builder: AnswerBuilder | None = None
+            try:
+                async with Deadline(timeouts.deadline, self.backend):
+                    async for batch in batches:
+                        # a turn that was restarted, with a shorter prompt, starts once more
+                        if builder is None or isinstance(batch[0], ReplyStarted):
+                            builder = self.answering.builder(batch[0])
+                        for event in batch:
+                            builder.add(event)
+            except TemperError as error:
+                rest = self.cut_off(error) if builder is not None else ()
+                if builder is None or not rest:
+                    self.live.status = describe(error).status
+                    await answer.fail(error)
+                    return
+                for event in rest:
+                    builder.add(event)
+            body = (builder or self.answering.builder(None)).build()
+            reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
+            await answer.end(reported, body)
 
 
 class SingleTurn(AnswerSource):

@@ -36,6 +36,13 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
     return found
 
 
+def with_headers(scope: Scope, headers: Headers) -> Scope:
+    """Return a copy of a request with other headers."""
+    copied = {**scope, "headers": headers}
+    copied.pop(_HEADERS, None)
+    return copied
+
+
 class _Cork:
     """Stands in for a transport for a moment, to send several writes as one."""
 
@@ -114,6 +121,12 @@ class Wire:
             self._transport.write(b"".join(cork.written))
         if cork.is_closed:
             self._transport.close()
+
+    def break_off(self) -> None:
+        """Close the connection after what was written, so that the response has no end."""
+        if (cycle := self._cycle()) is not None:
+            cycle.disconnected = True  # else uvicorn reports an application that forgot the end
+        self._transport.close()
 
     def write(self, body: bytes) -> None:
         """Write a part of the body at once, in chunked coding, while the wire is writable."""
@@ -220,6 +233,14 @@ class ClientConnection:
 
     async def end(self, body: bytes = b"") -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def break_off(self) -> None:
+        """Leave the response without an end, so that its client takes it for broken.
+
+        Other servers than ours close a connection whose application has not ended its response.
+        """
+        if self._wire is not None:
+            self._wire.break_off()
 
     @property
     def has_whole_body(self) -> bool:

@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
+from proxy.api.compressed_bodies import HEADER, decompress, is_compressed
 from proxy.api.errors import refuse
 from proxy.api.fronts import Fronts
 from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
@@ -43,14 +44,18 @@ class Access:
         """Return the name of the key's owner, "" if no key is needed, None for a wrong key."""
         if not self.keys:
             return ""
-        scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            sent = headers.get("x-api-key", "")
-        sent = sent.strip()
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        # Claude Code sends its account's token next to the key, so a wrong one hides no valid one
+        candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+        sent = [key.strip().encode() for key in candidates]
         # compares every key, so that the time reveals nothing
-        own = sent.encode()
-        found = [name for name, key in self.keys.items() if hmac.compare_digest(own, key.encode())]
-        return found[0] if found else None
+        owners = [
+            name
+            for candidate in sent
+            for name, key in self.keys.items()
+            if hmac.compare_digest(candidate, key.encode())
+        ]
+        return owners[0] if owners else None
 
     def allows_host(self, host: str) -> bool:
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
@@ -98,6 +103,9 @@ class Edge:
 
     async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
+        if HEADER in headers and is_compressed(headers):
+            scope, receive = decompress(scope, receive, headers[HEADER])
+            headers = headers_of(scope)
         path: str = scope["path"]
         if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
             path = path[len(root) :]  # where Temper is mounted

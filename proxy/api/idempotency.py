@@ -196,6 +196,8 @@ class Idempotency:
             await shared.follow(connection)
         finally:
             self._forget()
+        if connection.has_begun and not connection.is_over:
+            connection.break_off()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request and whether it existed; else begin one."""

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope
 
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
+from proxy.api.compressed_bodies import HEADER
 from proxy.dialects.front import Sender
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
@@ -81,7 +82,7 @@ async def read_body(
 
     Raises `NotJson` for another content type: browsers send those to any site without asking it.
     Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
-    `RequestTimedOut`. A compressed body is an `InvalidRequest`: its size would be known too late.
+    `RequestTimedOut`. A compression that the edge cannot undo is an `InvalidRequest`.
     Raises starlette's `ClientDisconnect` if the client leaves.
     """
     headers = headers_of(scope)
@@ -89,8 +90,8 @@ async def read_body(
     is_trusted = limits.takes_any_type and _BROWSERS.isdisjoint(headers)
     if not (is_trusted or media_type == "application/json" or media_type.endswith("+json")):
         raise NotJson
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise InvalidRequest("Send the body uncompressed.", "content-encoding")
+    if headers.get(HEADER, "identity").strip().lower() != "identity":
+        raise InvalidRequest("Use gzip or zstd, or send the body uncompressed.", HEADER)
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.size:
         raise RequestTooLarge(limits.size)

@@ -5,16 +5,16 @@ all work below at once.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 import anyio
 from starlette.requests import ClientDisconnect
 
 from proxy.api.client_connection import ClientConnection
-from proxy.api.errors import describe, refuse
+from proxy.api.errors import describe, error_reply, refuse
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects import sse
@@ -27,6 +27,7 @@ STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",
 }
+_WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
 _STOPPING = "is left, as Temper was told to stop"
 _FIRST_NEWS = 1.0  # seconds until a stream begins: an earlier failure gets its own HTTP status
 _FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
@@ -96,6 +97,71 @@ class Streamable(Protocol):
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
         """Return the final events of an answer that failed, empty if it has none."""
+
+
+class WholeAnswer:
+    """A whole answer on its way to one client, which may not wait for ever for its head.
+
+    Node.js gives up after 300 s, and many proxies after 60 s. So after `keep_alive` seconds the
+    head and a space are sent, and more spaces later: JSON may begin with them. From then on the
+    status is 200. An answer that fails later has no end, so that no client takes it for complete.
+    """
+
+    def __init__(
+        self, connection: ClientConnection, keep_alive: float, head: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._connection = connection
+        self._keep_alive = keep_alive
+        self._head = head
+        self._timer: asyncio.TimerHandle | None = None
+        self._signs: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        # an HTTP/1.0 client cannot tell a broken response from a complete one
+        if self._connection.scope.get("http_version") != "1.0":
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._keep_alive, self._begin_signs)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._stop_signs()
+        if kind is not None and self._connection.has_begun:
+            self._connection.break_off()
+
+    async def end(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Send the answer; its further headers come too late once the head was sent."""
+        await self._stop_signs()
+        if self._connection.has_begun:
+            await self._connection.end(body)
+        else:
+            await self._connection.respond(200, {**self._head(), **headers}, body)
+
+    async def fail(self, error: TemperError) -> None:
+        await self._stop_signs()
+        if not self._connection.has_begun:
+            await refuse(self._connection, error)
+            return
+        problem = describe(error)
+        self._connection.refusal = problem.message
+        await self._connection.write(error_reply(problem, self._connection.scope).body)
+        self._connection.break_off()
+
+    def _begin_signs(self) -> None:
+        self._signs = asyncio.create_task(self._give_signs())
+
+    async def _give_signs(self) -> None:
+        await self._connection.start(200, {**_WHOLE_HEADERS, **self._head()})
+        while True:
+            await self._connection.write(b" ")
+            await asyncio.sleep(self._keep_alive)
+
+    async def _stop_signs(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._signs is not None:
+            self._signs.cancel()
+            await asyncio.wait((self._signs,))
+            self._signs = None
 
 
 class AnswerStream:

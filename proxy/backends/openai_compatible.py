@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 
 import msgspec
 
@@ -40,7 +41,7 @@ from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
-from proxy.errors import BackendFailed, BackendRefused
+from proxy.errors import BackendFailed, BackendRefused, InvalidRequest, UnknownModel
 from proxy.inference.plan import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
@@ -266,8 +267,19 @@ class AdaptiveEngine(OpenAICompatible):
         self, attempt: OutgoingQuestion, error: BackendFailed
     ) -> OutgoingQuestion | ReplyUnreadable:
         if not isinstance(error, BackendRefused) or not self._learn(attempt, error.message):
-            raise error
+            raise await self._explain(error, attempt.question.request.model)
         return await self.prepare(attempt.question, attempt.lacks)
+
+    async def _explain(self, error: BackendFailed, model: str) -> BackendFailed | InvalidRequest:
+        """Return an error that lists the models, for a refusal of one that is not listed."""
+        is_missing = isinstance(error, BackendRefused) and error.status == HTTPStatus.NOT_FOUND
+        if not is_missing or "model" not in str(error).lower():
+            return error
+        try:
+            known = tuple(one.id for one in await self.models())
+        except BackendFailed:
+            return error
+        return UnknownModel(model, known) if known and model not in known else error
 
     def _learn(self, attempt: OutgoingQuestion, refusal: str) -> bool:
         """Learn the pinned model, or that not every schema fits into a tag; or nothing."""

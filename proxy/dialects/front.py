@@ -149,7 +149,13 @@ class AnswerBuilder(Protocol):
 
 
 class Answering(Protocol):
-    """One answer to one request; it knows what has to be echoed."""
+    """One answer to one request; it knows what has to be echoed.
+
+    If it `tells_prompt_size`, the first events of a stream have to hold a `PromptProgress`.
+    """
+
+    @property
+    def tells_prompt_size(self) -> bool: ...
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         """Begin a stream; `first` is None where the backend has been silent so far."""
@@ -169,6 +175,7 @@ class IdentifiedAnswering(Generic[Identity]):
     stream: Callable[[Identity], StreamEncoder]
     whole: Callable[[Identity], AnswerBuilder]
     new_call_id: Callable[[], str]
+    tells_prompt_size: bool = False
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         return self.stream(self._identity(first))

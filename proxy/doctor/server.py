@@ -41,8 +41,8 @@ async def version(target: Target) -> Finding:
     behind = member(listed.document, "data", 0, "engine")  # no engine tells of an engine
     if isinstance(behind, dict):
         return warn(
-            f"this is a Temper, in front of {behind.get('name')}",
-            "examine the server behind it instead: what is told here is told of Temper, too",
+            f"this is a Temper, in front of {behind.get('name')}, which is examined through it",
+            "name the server behind it with --backend-url if you started that yourself",
         )
     for path, name, engine in _VERSIONS:
         told = (await target.look(path)).document.get(name)

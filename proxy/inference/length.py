@@ -5,12 +5,14 @@ up, no engine sends more pieces than tokens, and hardly any text has more than e
 token. A reply counts as too long only if both estimates exceed the limit.
 """
 
+import math
 from collections.abc import Sequence
 
 from proxy.conversation import json, replies
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8
+_USUAL_CHARACTERS = 4  # per token of English text
 _MOST_BLANKS = 256
 _CLOSED = "}"
 CUT_OFF = "length"
@@ -32,17 +34,22 @@ class ReplyLength:
         self._pieces = 0
         self._characters = 0
 
+    @property
+    def tokens(self) -> int:
+        """An estimate of the tokens of the reply so far."""
+        return max(self._pieces, math.ceil(self._characters / _USUAL_CHARACTERS))
+
     def exceeds(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         """Count the next events; return whether the reply is too long and still not over."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
+        self.count(batch)
         if self._most is None:
             return False
-        self._count(batch)
         is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
-    def _count(self, batch: Sequence[replies.ReplyEvent]) -> None:
+    def count(self, batch: Sequence[replies.ReplyEvent]) -> None:
         for event in batch:
             if isinstance(event, replies.DELTAS):
                 self._pieces += 1
@@ -78,16 +85,14 @@ class ReplyLength:
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
         """Return a sink that takes the same events until there are too many."""
-        most = self._most
-        if self._is_constrained:
+        most = math.inf if self._most is None else self._most
+        if self._is_constrained or sink is None:
             return None
-        if most is None or sink is None:
-            return sink
 
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
-            self._count(batch)
+            self.count(batch)
             return True
 
         return take

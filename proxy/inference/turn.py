@@ -125,7 +125,8 @@ def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageRepor
     """Return a usage whose member `temper` has the cost of all attempts, if there were several."""
     if len(spent) < 2:
         return usage
-    sums: JsonObject = {"attempts": len(spent)}
+    known = usage.usage.get("temper")
+    sums: JsonObject = {**(known if isinstance(known, dict) else {}), "attempts": len(spent)}
     for name in _COUNTED:
         sums[name] = sum(_count(one.usage, name) or 0 for one in spent)
     return replace(usage, usage={**usage.usage, "temper": sums})

@@ -229,6 +229,9 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     verdict: RecordedVerdict
 
 
+_TRUNCATED = "Input data was truncated"  # as msgspec words it
+
+
 class Recording:
     """A file that exchanges are written to until it holds `max_bytes`; or memory; or both.
 
@@ -251,7 +254,8 @@ class Recording:
         if path is None:
             return
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            _end_last_line(self._file)
         except OSError as error:
             problem = f"cannot write to {path}: {error.strerror}"
             raise InvalidConfiguration(SETTING, problem) from error
@@ -278,7 +282,9 @@ class Recording:
             if os.fstat(file).st_size + len(line) > self._max_bytes:
                 self._end("it holds recording.max_bytes")
             else:
-                os.write(file, line)  # in one piece, otherwise other workers would write in between
+                # in one piece, otherwise other workers would write in between
+                if os.write(file, line) < len(line):
+                    self._end("the disk is full")
         except OSError as error:
             self._end(error.strerror or "it cannot be written")
 
@@ -288,8 +294,20 @@ class Recording:
         self.is_over = True
 
 
+def _end_last_line(file: int) -> None:
+    """End a line that a full disk has torn, or the first exchange would become part of it."""
+    size = os.fstat(file).st_size
+    if size:
+        os.lseek(file, size - 1, os.SEEK_SET)
+        if os.read(file, 1) != b"\n":
+            os.write(file, b"\n")
+
+
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
-    """Read a recording line by line; raises `InvalidConfiguration` that names an invalid line."""
+    """Read a recording line by line; raises `InvalidConfiguration` that names an invalid line.
+
+    A line that a full disk has torn is skipped with a warning.
+    """
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(
@@ -298,16 +316,20 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
                 if len(line) > bounds.RECORDED_BYTES:
                     problem = f"line {number} has more than {bounds.RECORDED_BYTES} bytes"
                     raise InvalidConfiguration(str(path), problem)
-                if line.strip():
-                    yield _exchange(path, number, line)
+                if line.strip() and (exchange := _exchange(path, number, line)) is not None:
+                    yield exchange
     except OSError as error:
         raise InvalidConfiguration(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange:
+def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
     try:
-        return msgspec.json.decode(line, type=RecordedExchange)
+        # without its end, which is an invalid character where a string is torn
+        return msgspec.json.decode(line.rstrip(b"\n"), type=RecordedExchange)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if str(error) == _TRUNCATED:
+            logger.warning("%s: line %d is incomplete; skipping it", path, number)
+            return None
         found, _, where = str(error).partition(" - at `$.")
         place = where.rstrip("`") or "the line"
         problem = f"line {number} is not of a recording: {place}: {found}"

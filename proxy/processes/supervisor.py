@@ -126,6 +126,7 @@ class Supervisor:
                 address = ServerAddress(server.base_url, server.api_key)
                 self._publish(replace(self.status, address=address))
                 self._settle(server)
+                logger.info("%s listens at %s", self.name, server.base_url)
                 exit_code = await server.process.wait()
                 # from here on it is ready for nobody, however long the rest takes
                 self._readiness = asyncio.get_running_loop().create_future()

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from msgspec import structs
+
 from proxy.backends.client import Backend, BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.backends.pool import pin
 from proxy.context.budget import BudgetMode, Window
@@ -29,9 +31,10 @@ from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
 from proxy.conversation import replies
 from proxy.conversation.failures import has_failed
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
+from proxy.dialects.lenient_json import read_usage, write_usage
 from proxy.errors import ContextOverflow
 from proxy.inference.length import CUT_OFF, ReplyLength
 from proxy.inference.plan import RequestPlan
@@ -47,6 +50,7 @@ _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
+_NO_USAGE = replies.UsageReported({})
 _CUT_SHORT = replies.ReplyFinished(CUT_OFF)
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
@@ -222,6 +226,11 @@ class Fitting:
             return exact
         return self._book(known.model).estimate(question.messages, question.tools)
 
+    def estimate(self, model: str, plan: RequestPlan) -> int:
+        """Estimate the tokens of a prompt as it would be sent uncut."""
+        question = plan.question()
+        return self._book(model).estimate(question.messages, question.tools)
+
     def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
         """Return the backend, wrapped to learn what its prompts really cost.
 
@@ -278,25 +287,43 @@ class _LearningBackend(BackendWrapper):
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         replying = self._backend.ask(question, headers, length.bound(sink))
+        usage = _NO_USAGE
         try:
             async for batch in replying:
                 is_end = isinstance(batch[-1], _ENDS)
                 if is_end and (told := _usage_in(batch)) is not None:
                     place, usage = told
                     if place:  # this was said, whatever is wrong with the prompt
+                        length.count(batch[:place])
                         yield batch[:place]
                     self._check(question, usage.usage.get("prompt_tokens"))
-                    batch = batch[place:]
-                if length.exceeds(batch) or batch[-1] == _CUT_SHORT:
-                    yield length.end(batch)
+                    batch = batch[place:] if any(read_usage(usage.usage)) else batch[place + 1 :]
+                    if not batch:
+                        continue
+                batch, is_over = _bound(length, batch)
+                yield self._with_usage(question, length.tokens, usage, batch)
+                if is_over:
                     return
-                yield batch
         except ContextOverflow as overflow:
             window = overflow.window or self._window
             self._book.refuse(question.messages, question.tools, overflow.prompt_tokens, window)
             raise
         finally:
             await replying.aclose()
+
+    def _with_usage(
+        self,
+        question: Question,
+        answer: int,
+        reported: replies.UsageReported,
+        batch: Sequence[replies.ReplyEvent],
+    ) -> Sequence[replies.ReplyEvent]:
+        """Add an estimate to the end of a reply if the engine reported no usage, or zeros."""
+        if not isinstance(batch[-1], replies.ReplyFinished) or any(read_usage(reported.usage)):
+            return batch
+        prompt = self._book.estimate(question.messages, question.tools)
+        usage: JsonObject = {**write_usage(prompt, answer, None), "temper": {"estimated": True}}
+        return (*batch[:-1], structs.replace(reported, usage=usage), batch[-1])
 
     def _check(self, question: Question, total: JsonValue) -> None:
         """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
@@ -310,6 +337,15 @@ class _LearningBackend(BackendWrapper):
         if missing is not None:
             wording = _CUT.format(total=total, missing=missing)
             raise ContextOverflow(wording, missing, self._window, read=total)
+
+
+def _bound(
+    length: ReplyLength, batch: Sequence[replies.ReplyEvent]
+) -> tuple[Sequence[replies.ReplyEvent], bool]:
+    """Return a batch, or the last one of a reply that is cut off, and whether it is that."""
+    if length.exceeds(batch) or batch[-1] == _CUT_SHORT:
+        return length.end(batch), True
+    return batch, False
 
 
 def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 
 from proxy.backends.client import Abilities, Backend, Description
+from proxy.errors import BackendFailed
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 _FRESH = 60.0  # seconds until the backend is asked again
 _SOON = 2.0  # the same, if it could not tell everything
 _MOST_MODELS = 256
+_EMBEDDING = "embed"
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class KnownModels:
     window_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
+    _first: tuple[str, float] = ("", 0.0)  # the time is that of `clock`, until which it counts
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
@@ -58,6 +61,23 @@ class KnownModels:
         # requests that arrive meanwhile use the old entry
         entry.until = self.clock() + _SOON
         return await self._look(model, entry)
+
+    async def first_listed(self) -> str:
+        """Return the first model that the backend lists for chats, "" if it lists none.
+
+        LM Studio and Ollama also list models for embeddings, whose names are all that shows it.
+        """
+        name, until = self._first
+        if self.clock() < until:
+            return name
+        try:
+            listed = [one.id for one in await self.backend.models()]
+        except BackendFailed:
+            return name
+        chats = (one for one in listed if _EMBEDDING not in one.lower())
+        name = next(chats, listed[0] if listed else "")
+        self._first = name, self.clock() + _FRESH
+        return name
 
     async def close(self) -> None:
         looking = [*self._looking.values()]

@@ -196,6 +196,9 @@ _HOW = (
 )
 
 
+_DOCTOR = "doctor"
+
+
 def ways_to_name(command: str) -> str:
     """List how to name a server for a command, one way per line."""
     ways = [*((f"temper {command} {flags}", what) for flags, what in _HOW)]
@@ -209,12 +212,16 @@ async def find_backend(
 ) -> FoundServer | None:
     """Look for a server if needed: at `urls`, or else where servers usually are.
 
-    The first one counts. If nothing is named and nothing is found, raises `InvalidConfiguration`
-    with what to do for `command`.
+    The first one counts. The doctor also looks for a running Temper, whose managed server it can
+    only examine through it. If nothing is named and nothing is found, raises
+    `InvalidConfiguration` with what to do for `command`.
     """
     if not names_nothing(settings):
         return None
-    urls = urls or tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
+    if not urls:
+        urls = tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
+        if command == _DOCTOR and settings.server.port:
+            urls = (*urls, f"http://127.0.0.1:{settings.server.port}")
     found = await find_running(urls, BackendClient, _PATIENCE)
     if found is None:
         problem = f"nothing is named, and no server answers at {', '.join(urls)}. Do one of these:"

@@ -106,6 +106,12 @@ class RequestPreparation:
             decoded = structs.replace(decoded, facts=(*decoded.facts, *omitted))
         return ParsedRequest(request, service, decoded)
 
+    async def locate(self, decoded: Decoded) -> ParsedRequest:
+        """Return an addressed request that names a model of its service; raises as `address`."""
+        parsed = self.address(decoded)
+        request = await parsed.service.choose_model(parsed.request)
+        return structs.replace(parsed, request=request)
+
     def relay(self, passage: PassthroughRequest) -> tuple[PassthroughRequest, Service]:
         """Return the service of a request that is passed on; raises `UnknownModel`."""
         service = self.services.find(passage.model)

@@ -62,7 +62,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
 
 
 _DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
-OLLAMA = "Ollama"  # the engine, as its description names it
+OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # engines, as their descriptions name them
 _LONGEST_NAME = 512  # characters; names may be paths
 
 Addressed = TypeVar("Addressed", Request, PassthroughRequest)
@@ -129,6 +129,21 @@ class Service:
         if name == request.model:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
+
+    async def choose_model(self, request: Addressed) -> Addressed:
+        """Name the backend's first model where the client leaves the choice to the server.
+
+        vLLM, LM Studio and others check names; a llama-server with one model takes any.
+        """
+        if self.name or self.upstream or request.model not in _DEFAULTS:
+            return request
+        known = await self.look_up(request.model)
+        if known.engine == LLAMA_SERVER and known.window is not None:
+            return request
+        name = await self.models.first_listed()
+        if not name or name == request.model:
+            return request
+        return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, or one process's share of them."""

@@ -85,7 +85,9 @@ class Server(Section):
         10, "how long running requests may take to finish at shutdown, in seconds"
     )
     keep_alive_seconds: Seconds = setting(
-        10, "silence before a streaming client gets a keep-alive chunk, in seconds"
+        10,
+        "silence before a client gets a sign of life, in seconds; after it also a whole answer "
+        "has the status 200",
     )
 
 

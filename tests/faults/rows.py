@@ -85,7 +85,11 @@ ROWS = (
         ("F28", "client of a whole answer leaves", "the same"),
         ("F29", "slow reader", "a bounded buffer, the backend waits"),
         ("F30", "slow heads and bodies", "deadlines; others are served"),
-        ("F31", "huge or compressed body", "413 before it is parsed; 400"),
+        (
+            "F31",
+            "huge or compressed body",
+            "413 before it is parsed, compressed or not; 400 if it is damaged",
+        ),
         ("F32", "deep, huge, ambiguous or badly encoded JSON", "400 with the place"),
         ("F33", "wrong types everywhere", "400 with the field, never a 5xx"),
         ("F34", "request smuggling, masses of headers", "400 and the connection is closed"),

@@ -298,9 +298,20 @@ async def test_an_odd_request_id_is_replaced(sent: bytes) -> None:
 
 
 @SIZE
-async def test_a_compressed_body_is_refused_unread() -> None:
-    async with temper() as front:
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
+async def test_a_compressed_body_is_answered(headers: dict[str, str]) -> None:
+    async with temper(says("Hi.")) as front:
         body = gzip.compress(json.dump(request()))
+        answer = await front.send(body, {"content-encoding": "gzip", **headers})
+        (question,) = front.backend.questions
+    assert answer.status == 200
+    assert "content-encoding" not in question.headers
+
+
+@SIZE
+async def test_a_damaged_compressed_body_is_refused() -> None:
+    async with temper() as front:
+        body = gzip.compress(json.dump(request()))[:-8]
         answer = await front.send(body, {"content-encoding": "gzip"})
     assert answer.status == 400
     assert answer.error is not None
@@ -340,7 +351,7 @@ async def test_a_compressed_body_is_not_blown_up(subject: str) -> None:
         response = await front.client.post(
             CHAT, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}
         )
-    assert is_refusal(subject, response.status_code)
+    assert is_refusal(subject, response.status_code, 413)
     assert front.backend.questions == []
 
 

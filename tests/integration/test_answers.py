@@ -2,15 +2,18 @@
 
 import asyncio
 
+import httpx
 import pytest
 
 from proxy.api.app import ServerOptions
+from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
+from proxy.dialects.lenient_json import member
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from tests.fakes import spoken
-from tests.fakes.front import Front, request, temper
+from tests.fakes.front import CHAT, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses
 from tests.fakes.spoken import calls, says
 
@@ -313,3 +316,53 @@ async def test_many_clients_are_served_at_once() -> None:
             await front.backend.asked()
         gate.set()
         await asking
+
+
+QUICKLY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.02))
+
+
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
+async def test_a_whole_answer_begins_with_spaces_where_the_model_is_silent(
+    headers: dict[str, str],
+) -> None:
+    gate = asyncio.Event()
+    async with temper(Script((gate, says("Hi."))), serving=QUICKLY) as front:
+        body = request(tools=None)
+        async with front.client.stream("POST", CHAT, json=body, headers=headers) as response:
+            assert response.status_code == 200
+            assert response.headers["content-type"] == "application/json"
+            assert response.headers["x-temper-backend"]
+            received = b""
+            async for piece in response.aiter_bytes():
+                received += piece
+                if len(received) > 1:
+                    gate.set()
+    assert received.startswith(b"  {")
+    message = member(json.parse(received), "choices", 0, "message")
+    assert message == {"role": "assistant", "content": "Hi."}
+
+
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
+async def test_a_whole_answer_that_fails_after_its_beginning_has_no_end(
+    headers: dict[str, str],
+) -> None:
+    gate = asyncio.Event()
+    async with temper(Script((gate,), 500), says("Hi."), serving=QUICKLY) as front:
+        body, pieces = request(tools=None), list[bytes]()
+
+        async def receive() -> None:
+            async with front.client.stream("POST", CHAT, json=body, headers=headers) as response:
+                async for piece in response.aiter_bytes():
+                    pieces.append(piece)
+                    gate.set()
+
+        with pytest.raises(httpx.RemoteProtocolError):
+            await receive()
+        again = await front.client.post(CHAT, json=body, headers=headers)
+    assert b'"code":"backend_error"' in b"".join(pieces)
+    assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
+
+
+async def test_an_early_failure_of_a_whole_answer_keeps_its_status() -> None:
+    async with temper(refuses(429, {"message": "Later."}), serving=QUICKLY) as front:
+        assert (await front.ask(request(), stream=False)).status == 429

@@ -32,7 +32,7 @@ ROUTES = (
         {"authorization": "Bearer wrong"},
         {"authorization": f"Bearer {KEY}x"},
         {"authorization": f"Basic {KEY}"},
-        {"authorization": "Bearer wrong", "x-api-key": KEY},
+        {"authorization": "Bearer wrong", "x-api-key": "wrong"},
         {"x-api-key": "wrong"},
         {"cookie": f"key={KEY}"},
     ],

@@ -41,6 +41,16 @@ async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -
     }
 
 
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/score"])
+async def test_a_ranking_goes_to_the_same_path(path: str) -> None:
+    ranked: JsonObject = {"results": [{"index": 1, "relevance_score": 0.75}]}
+    async with temper() as front:
+        front.backend.documents[path] = ranked
+        body = b'{"query":"bolt","documents":["nut", "bolt"],"stream":true}'
+        response = await front.client.post(path, content=body)
+    assert (response.status_code, response.json()) == (200, ranked)
+
+
 async def test_a_stream_comes_back_as_it_arrives() -> None:
     gate = asyncio.Event()
     async with temper(Script((CHUNK, gate, CHUNK + DONE))) as front:

@@ -107,7 +107,7 @@ class Chat:
         decoded = await self.reader.read(
             connection, _asking(self.front, self.front.decode, sender, self.tools)
         )
-        parsed = self.preparation.address(decoded)
+        parsed = await self.preparation.locate(decoded)
         request, service = parsed.request, parsed.service
         context.live.asked = RequestTarget(
             request.model, service.title, service.backend.name, request.stream
@@ -160,7 +160,8 @@ class Chat:
         slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
-        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter)
+        estimate = partial(service.fitting.estimate, known.model, prepared.plan)
+        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter, estimate)
         if self.tools is None or not context.owned:
             answering, upstream = prepared.answering, prepared.headers
             return SingleTurn(
@@ -201,7 +202,7 @@ class TokenCount:
         sender = sender_of(connection.scope)
         try:
             decode = _asking(self.front, self.front.decode_count, sender, self.tools)
-            parsed = self.preparation.address(await self.reader.read(connection, decode))
+            parsed = await self.preparation.locate(await self.reader.read(connection, decode))
             if self.tools is not None:
                 owned = self.tools.tools_for(parsed.decoded, sender.owner)
                 parsed = parsed.offering(tuple(one.tool for one in owned))

@@ -190,8 +190,7 @@ class Vectors(Relay):
         if (await service.look_up(passage.model)).engine == OLLAMA:
             return passage
         fields = resources.ask_for_vectors(passage.body())
-        name = f"{json.parse(fields['model'])}".removesuffix(":latest")
-        fields["model"] = json.dump(name)
+        fields["model"] = json.dump(passage.model.removesuffix(":latest"))
         return structs.replace(passage, path="/v1/embeddings", fields=fields)
 
     def write(self, asked: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""`POST /v1/completions` and `/v1/embeddings`: passed on without guardrails, as ASGI applications.
+"""Requests that are passed on without guardrails, such as `POST /v1/embeddings` and `/v1/rerank`.
 
 They wait for a slot like chats and end when their client leaves. Requests and answers are not
 changed.
@@ -44,7 +44,16 @@ logger = logging.getLogger(__name__)
 
 # paths: the field that the model reads, and whether the answer can be a stream
 PASSED_ON = MappingProxyType(
-    {"/v1/completions": ("prompt", True), "/v1/embeddings": ("input", False)}
+    {
+        "/v1/completions": ("prompt", True),
+        "/v1/embeddings": ("input", False),
+        # llama-server has all but the second version, vLLM all but `reranking`
+        **dict.fromkeys(
+            ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking"),
+            ("documents", False),
+        ),
+        **dict.fromkeys(("/v1/score", "/score"), ("text_1", False)),
+    }
 )
 
 
@@ -103,7 +112,7 @@ class Relay:
         self, read: PassthroughRequest, connection: ClientConnection, live: LiveRequest
     ) -> None:
         passage, service = self.preparation.relay(read)
-        passage = await self.put(passage, service)
+        passage = await self.put(await service.choose_model(passage), service)
         backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
         live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(passage, service, connection, live)

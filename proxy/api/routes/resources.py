@@ -3,6 +3,7 @@
 from asyncio import to_thread
 
 from fastapi import APIRouter, Request
+from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse, Response
 
 from proxy.api.errors import error_response, wrong_method
@@ -10,11 +11,16 @@ from proxy.api.fronts import Fronts
 from proxy.api.openapi import query_parameters
 from proxy.api.request_reader import sender_of
 from proxy.backends.client import BackendModel
+from proxy.backends.engines import engine_of, window_in
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import ListedModel, Page, Problem
+from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.openai_responses import store as responses
+from proxy.dialects.openai_responses.models import codex_models
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.serving.services import Services
+
+_CODEX = "client_version"  # a query parameter that only Codex sends
 
 
 def models_router(services: Services, fronts: Fronts) -> APIRouter:
@@ -29,15 +35,12 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the models that can be asked for."""
-        catalogue, asked = fronts.catalogue(request.headers), request.query_params
-        limit = asked.get("limit", "")
-        wanted = Page(
-            int(limit) if limit.isdecimal() else None,
-            asked.get("after_id", ""),
-            asked.get("before_id", ""),
-        )
+        asked = request.query_params
         listed = [*map(to_listed_model, await services.models())]
-        return JSONResponse(catalogue.models(listed, wanted))
+        listing = fronts.catalogue(request.headers).models(listed, _page_in(asked))
+        if _CODEX in asked:
+            listing["models"] = codex_models(listed)
+        return JSONResponse(listing)
 
     @router.get("/v1/models/{model_id:path}")
     async def show_model(request: Request) -> JSONResponse:
@@ -62,9 +65,16 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     return router
 
 
+def _page_in(asked: QueryParams) -> Page:
+    limit = asked.get("limit", "")
+    most = int(limit) if limit.isdecimal() else None
+    return Page(most, asked.get("after_id", ""), asked.get("before_id", ""))
+
+
 def to_listed_model(model: BackendModel) -> ListedModel:
-    window = model.details.get("context_window")
-    return ListedModel(model.id, window if isinstance(window, int) else None, model.details)
+    details = dict(model.details)
+    window = as_positive(details.get("context_window")) or window_in(engine_of([details]), details)
+    return ListedModel(model.id, window, details)
 
 
 _ONE = "/v1/responses/{response_id}"

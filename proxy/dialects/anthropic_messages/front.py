@@ -45,7 +45,6 @@ from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import check, schema_or_any
 from proxy.errors import InvalidRequest
-from proxy.facts import Omitted
 
 # An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
 _SHORT = 1_024
@@ -99,8 +98,7 @@ class MessagesFront:
             raise InvalidRequest("Field required", "max_tokens")
         offered = ToolSet(nodes.elements("tools"))
         messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
-        if offered.has_search:
-            facts = (Omitted("tool_search"), *facts)
+        facts = (*offered.facts, *facts)
         request = _request(checked, messages, offered.offered)
         request = replace(request, fields=_fields(request, nodes))
         # a summary, and what has no tools to call, ends in prose
@@ -129,7 +127,9 @@ class MessagesFront:
                 reports_edits=checked.context_management is not None,
             )
 
-        return IdentifiedAnswering(identify, MessageStream, MessageBuilder, new_call_id)
+        return IdentifiedAnswering(
+            identify, MessageStream, MessageBuilder, new_call_id, tells_prompt_size=True
+        )
 
 
 def _request(

@@ -17,27 +17,34 @@ from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.raw_json import Node
 from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, check_offered
 from proxy.errors import InvalidRequest
+from proxy.facts import Omitted
 
 _PLACE = "tool"  # where a tool stands while it is read on its own
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
-# A tool, None for the search for tools; and whether it waits until it is named.
-_Described: TypeAlias = tuple[Tool | None, bool]
+# A tool, or the family of one that Anthropic's servers would run; and whether it waits until
+# it is named.
+_Described: TypeAlias = tuple[Tool | str, bool]
+_SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 
 
 class ToolSet:
-    """The tools that a request describes, and those of them that are offered."""
+    """The tools that a request describes, and those of them that are offered.
+
+    Clients add tools of Anthropic's servers without being asked to, so these are `dropped`. Raises
+    `InvalidRequest` if no other tool is left: the client waits for what nothing here can do.
+    """
 
     def __init__(self, described: Sequence[Node] = ()) -> None:
         self._known: dict[str, Tool] = {}
         self._offered: dict[str, None] = {}
-        self.has_search = False
+        self._dropped: dict[str, None] = {}
         deferred: list[str] = []
         for node in described:
             tool, waits = _describe(node)
-            if tool is None:
-                self.has_search = True
+            if isinstance(tool, str):
+                self._dropped[tool] = None
                 continue
             check_new(tool.name, self._known, f"{node.path}.name")
             self._known[tool.name] = tool
@@ -45,7 +52,11 @@ class ToolSet:
                 deferred.append(tool.name)
             else:
                 self.add(tool.name)
-        if self.has_search:
+        if self._dropped and not self._known and _SEARCH not in self._dropped:
+            first = next(iter(self._dropped))
+            problem = f"Nothing here runs the tool {first!r}. Offer a custom tool."
+            raise InvalidRequest(problem, "tools")
+        if _SEARCH in self._dropped:
             for name in deferred:
                 self.add(name)
 
@@ -56,7 +67,7 @@ class ToolSet:
 
     def define(self, node: Node) -> None:
         tool, _ = _describe(node)
-        if tool is not None:
+        if isinstance(tool, Tool):
             self._known[tool.name] = tool
             self.add(tool.name)
 
@@ -66,6 +77,10 @@ class ToolSet:
     @property
     def offered(self) -> tuple[Tool, ...]:
         return tuple(self._known[name] for name in self._offered)
+
+    @property
+    def facts(self) -> tuple[Omitted, ...]:
+        return tuple(map(Omitted, self._dropped))
 
 
 def _describe(node: Node) -> _Described:
@@ -82,8 +97,10 @@ def _parse_description(source: bytes) -> _Described:
     members = Node(json.parse(source), source, _PLACE).members()
     tool_type = members.word("type", "custom")
     family = family_of(tool_type)
-    if TOOLS.drops(family):
-        return None, False
+    if TOOLS.drops(family) and "input_schema" not in members:
+        if family.startswith(_SEARCH):
+            return _SEARCH, False
+        return (family if family in TOOLS else _UNKNOWN), False
     if (remedy := TOOLS.remedy(family)) is not None:
         raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", members.at("type"))
     name, schema = members.need("name").text(), members.get("input_schema")

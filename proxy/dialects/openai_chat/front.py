@@ -23,7 +23,10 @@ class ChatCatalogue:
         return {"object": "list", "data": [self.model(model) for model in models]}
 
     def model(self, model: front.ListedModel) -> JsonObject:
-        entry: JsonObject = {"created": 0, "owned_by": "temper", **model.details}
+        entry: JsonObject = {"created": 0, "owned_by": "temper"}
+        if model.window is not None:  # as OpenRouter and vLLM call it, which clients read
+            entry |= {"context_length": model.window, "max_model_len": model.window}
+        entry |= model.details
         return {**entry, "id": model.id, "object": "model"}
 
 

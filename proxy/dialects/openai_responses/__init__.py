@@ -5,5 +5,6 @@
 - `items`: the conversation
 - `tools`, `client_tools`: what the model may call, and as what calls come back
 - `output`, `response`, `encode`: the items of the answer, its object, and both as a stream
+- `models`: the list of models for Codex
 - `store`: responses that are kept, and what is answered about them
 """

@@ -13,6 +13,7 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request, ThinkingOptions
+from proxy.conversation.tools import ToolUse
 from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.front import (
     Answering,
@@ -76,7 +77,8 @@ class ResponsesFront(OpenAIFront):
         table = ToolTable(facts)
         inputs = read_inputs(fields, store, sender.owner)
         messages = _read_messages(inputs.items, fields, table, facts)
-        request = _request(checked, fields, messages, table)
+        compacts = bool(inputs.items) and _is_trigger(inputs.items[-1])
+        request = _request(checked, fields, messages, table, calls_nothing=compacts)
         thoughts = checked.reasoning
         terms = AnswerTerms(
             echo_of({name: node.source for name, node in fields.items()}),
@@ -84,6 +86,7 @@ class ResponsesFront(OpenAIFront):
             is_stored=_is_stored(checked, inputs, store),
             summarizes=thoughts is not None and bool(thoughts.summary or thoughts.generate_summary),
             signs=_ENCRYPTED in (checked.include or []),
+            compacts=compacts,
         )
         # what Codex says in a header of a request for a summary
         codex = parse_object(sender.headers.get(_TURN_METADATA, "")) or {}
@@ -91,7 +94,9 @@ class ResponsesFront(OpenAIFront):
             request,
             self._answering(terms, request.model, inputs.own, sender.owner),
             tuple(facts[:_MOST_FACTS]),
-            accepts_prose=not request.tools or codex.get("request_kind") == "compaction",
+            accepts_prose=compacts
+            or not request.tools
+            or codex.get("request_kind") == "compaction",
             compaction=None if checked.truncation is None else checked.truncation == "auto",
         )
 
@@ -207,11 +212,23 @@ def _read_messages(
     return messages
 
 
+def _is_trigger(item: Node) -> bool:
+    """Return whether an item asks for a summary in place of an answer."""
+    return isinstance(item.value, dict) and item.value.get("type") == "compaction_trigger"
+
+
 def _request(
-    checked: ResponseRequest, fields: Members, messages: tuple[Message, ...], table: ToolTable
+    checked: ResponseRequest,
+    fields: Members,
+    messages: tuple[Message, ...],
+    table: ToolTable,
+    *,
+    calls_nothing: bool,
 ) -> Request:
     tools = table.tools
     choice, allowed = read_choice(fields.get("tool_choice"), table)
+    if calls_nothing:
+        choice, allowed = ToolUse.NONE, None
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
         form = None  # any text will do

@@ -4,7 +4,7 @@ Thoughts, a message and calls in a row are one message of the assistant; thought
 behind a message or a call begin the next, so that no later item alters an earlier message.
 """
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -143,6 +143,29 @@ def _command_result(node: Node) -> str:
     return "\n".join(text.removesuffix("\n") for text in printed if text)
 
 
+_SUMMARIZE = (
+    "Summarize this conversation, because it is about to be replaced by your summary. Say what the "
+    "user wants, what was done and found so far (with names, paths and values), and what is left "
+    "to do. Answer with the summary only, and call no tool."
+)
+_SEAL = "temper-summary1:"
+
+
+def seal(summary: str) -> str:
+    """Write a summary as the content of a `compaction` item, which clients send back unread."""
+    return _SEAL + b64encode(summary.encode("utf-8", "surrogatepass")).decode()
+
+
+def unseal(content: str) -> str:
+    """Return the summary in a `compaction` item, "" if another server wrote it."""
+    if not content.startswith(_SEAL):
+        return ""
+    try:
+        return b64decode(content.removeprefix(_SEAL), validate=True).decode("utf-8")
+    except ValueError:
+        return ""
+
+
 _ROLES = ("user", "assistant", "system", "developer")
 _SYSTEM_ROLES = ("system", "developer")
 _MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
@@ -211,6 +234,9 @@ class ItemReader:
                 self._history.add_system(texts_in(members.get("content"), self._facts), role)
             case "tool_search_output":
                 self._read_found(members)
+            case "compaction_trigger":
+                self._end_saying()
+                self._history.extend([user_entry([own_text(_SUMMARIZE)])])
             case "additional_tools":
                 self._table.find(members.get("tools"))
             case _:
@@ -316,7 +342,9 @@ def _other(kind: str, members: Members) -> _Item:
         raise InvalidRequest(problem, members.path)
     if kind == "configuration_update":
         return _Item()
-    facts = (Omitted(kind if ITEMS.drops(kind) else "unknown_item"),)
+    if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
+        return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])
+    facts = (Omitted(kind if kind in ITEMS else "unknown_item"),)
     text = remains_of(kind, members)
     said = [] if text is None else [assistant_entry([text])]
     return _Item(said, facts, is_spoken=bool(said))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import ReplyEvent, RoundMessages
+from proxy.conversation.replies import ReasoningDelta, ReplyEvent, RoundMessages
 from proxy.dialects.answer_blocks import (
     AnswerBlocks,
     BlockDelta,
@@ -28,6 +28,7 @@ from proxy.dialects.openai_responses.client_tools import (
     ToolKind,
     call_item,
 )
+from proxy.dialects.openai_responses.items import seal
 from proxy.dialects.openai_responses.response import (
     COMPLETED,
     FAILED,
@@ -193,6 +194,26 @@ class OpenCall(OpenItem):
         return [*delta, (f"{name}.done", {"input": text})]
 
 
+class OpenSummary(OpenItem):
+    """A summary of the conversation, which clients keep in place of it."""
+
+    is_held = True
+
+    def item(self, status: str) -> JsonObject:
+        del status  # it has none
+        return {"type": "compaction", "id": self.id, "encrypted_content": seal(self.text)}
+
+    def begin(self) -> list[Event]:
+        return []
+
+    def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
+        self._texts.append(text)
+        return []
+
+    def end(self) -> list[Event]:
+        return []
+
+
 def _calls_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
     """Make an item of each call that a tool server has answered."""
     results = {one.get("tool_call_id"): one for one in told.messages}
@@ -234,6 +255,8 @@ class OutputItems:
             for item in _calls_that_ran(event):
                 events += self._add_whole(item)
             return events
+        if self._terms.compacts and isinstance(event, ReasoningDelta):
+            return []
         return self._tell(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
@@ -271,6 +294,8 @@ class OutputItems:
 
     def _begin(self, started: BlockStarted) -> OpenItem:
         match started.kind:
+            case "text" if self._terms.compacts:
+                return OpenSummary(f"cmp_{self._token()}")
             case "text":
                 return OpenText(f"msg_{self._token()}")
             case "thinking":

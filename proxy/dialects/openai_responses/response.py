@@ -43,7 +43,8 @@ class AnswerTerms(msgspec.Struct, frozen=True):
 
     `echo` holds the members that it repeats, `origins` tell which tools of the client functions
     stand for. Thoughts are shown as a summary if the client asked for one (`summarizes`), and are
-    signed if it takes them for encrypted (`signs`).
+    signed if it takes them for encrypted (`signs`). With `compacts` the text is a summary of the
+    conversation, for a `compaction` item.
     """
 
     echo: Mapping[str, bytes]
@@ -51,6 +52,7 @@ class AnswerTerms(msgspec.Struct, frozen=True):
     is_stored: bool = False
     summarizes: bool = False
     signs: bool = False
+    compacts: bool = False
 
     def origin_of(self, name: str) -> Origin:
         """Return which tool of the client a call is about, by the name the model knows it by."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.foreign_history import write_tool
 from proxy.dialects.openai_chat.decode import ReadChoice
@@ -23,6 +24,7 @@ from proxy.errors import InvalidRequest
 from proxy.facts import Fact, Omitted
 
 _NAMED = tuple(kind.value for kind in NAMED_KINDS)
+_WEB_SEARCH = "web_search"
 _TOOL = "tool"  # the place of a tool before it is known where in a request it stands
 
 
@@ -93,12 +95,28 @@ class ToolTable:
 
     def _read(self, tools: Node | None) -> Iterator[_ReadTool]:
         for node in [] if tools is None else tools.elements():
-            kind = node.object().get("type")
-            if isinstance(kind, str) and TOOLS.drops(kind):
+            tool = node.object()
+            kind = tool.get("type")
+            if isinstance(kind, str) and _is_dropped(kind, tool):
                 self.left_out.append(kind)
-                self._facts.append(Omitted("web_search"))
+                self._facts.append(Omitted(_word_for(kind)))
             else:
                 yield from _read_tools(node)
+
+
+def _is_dropped(kind: str, tool: JsonObject) -> bool:
+    """Return whether a tool is dropped: Codex adds tools of OpenAI's servers unasked.
+
+    One of an unknown type without a name is none of the client's own tools.
+    """
+    return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
+
+
+def _word_for(kind: str) -> str:
+    """Return how facts call a type of tools, which is a word from a closed list."""
+    if kind.startswith(_WEB_SEARCH):
+        return _WEB_SEARCH
+    return kind if kind in TOOLS else "unknown_tool"
 
 
 def _read_tools(node: Node) -> list[_ReadTool]:

@@ -54,14 +54,28 @@ def test_any_other_id_is_replaced(wished: str) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"authorization": "Bearer key"}, {"authorization": "bearer key"}, {"x-api-key": "key"}],
+    [
+        {"authorization": "Bearer key"},
+        {"authorization": "bearer key"},
+        {"x-api-key": "key"},
+        {"authorization": "Bearer of-an-account", "x-api-key": "key"},
+        {"authorization": "Bearer key", "x-api-key": "of-another-server"},
+        {"authorization": "Basic a2V5", "x-api-key": "key"},
+    ],
 )
 def test_the_key_opens(headers: dict[str, str]) -> None:
     assert call(HandMadeClient(headers=headers), "key").status == 200
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"authorization": "key"}, {"authorization": "Bearer k"}, {"x-api-key": "ké"}]
+    "headers",
+    [
+        {},
+        {"authorization": "key"},
+        {"authorization": "Bearer k"},
+        {"x-api-key": "ké"},
+        {"authorization": "Bearer k", "x-api-key": "y"},
+    ],
 )
 def test_nothing_else_opens(headers: dict[str, str]) -> None:
     client = call(HandMadeClient(headers=headers), "key")

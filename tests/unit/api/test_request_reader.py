@@ -143,8 +143,8 @@ def test_a_body_beyond_the_limit_is_refused(headers: dict[str, str]) -> None:
     assert raised.value.limit == 5
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "identity, br"])
-def test_a_compressed_body_is_refused(encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip"])
+def test_a_body_in_another_compression_is_refused(encoding: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         body_of(HandMadeClient(b"12345", headers={"content-encoding": encoding}), 5)
     assert raised.value.param == "content-encoding"

@@ -40,6 +40,7 @@ from proxy.errors import (
     BackendUnavailable,
     ContextOverflow,
     TemperError,
+    UnknownModel,
 )
 from proxy.guardrails.schemas.schema import call_schema
 from tests.fakes.backend import every
@@ -797,10 +798,27 @@ def test_after_the_first_event_nothing_is_asked_again() -> None:
     assert len(wire.asked) == 1
 
 
-def failure_of(response: httpx.Response) -> TemperError:
+def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
     with pytest.raises(TemperError) as caught:
-        asyncio.run(replied(ConnectionPool(response).engine(), question()))
+        asyncio.run(replied(ConnectionPool(response, **documents).engine(), question()))
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ({"data": [{"id": "x"}, {"id": "y"}]}, "does not exist. Available: x, y."),
+        ({"data": [{"id": "m"}]}, "no such model"),
+        ({}, "no such model"),
+    ],
+)
+def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
+    listed: JsonObject, said: str
+) -> None:
+    refusal = httpx.Response(404, json={"error": {"message": "no such model"}})
+    error = failure_of(refusal, v1_models=listed)
+    assert said in str(error)
+    assert isinstance(error, UnknownModel) is ("Available" in said)
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[one.engine for one in OVERFLOWS])

@@ -29,7 +29,9 @@ async def test_a_web_page_is_no_server_for_models() -> None:
 async def test_a_temper_is_known_for_one() -> None:
     found = await examined(Ailment.IS_TEMPER)
     assert found["version"].status == "warn"
-    assert found["version"].said == "this is a Temper, in front of llama.cpp"
+    assert found["version"].said == (
+        "this is a Temper, in front of llama.cpp, which is examined through it"
+    )
 
 
 async def test_a_small_window_is_told_before_an_agent_finds_out() -> None:

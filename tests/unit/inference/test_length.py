@@ -90,9 +90,19 @@ def test_a_sink_takes_no_more_than_the_limit_and_all_of_it_counts() -> None:
     assert len(taken) == 9
 
 
-def test_without_a_limit_or_a_sink_there_is_nothing_to_bound() -> None:
+def test_without_a_sink_there_is_nothing_to_bound() -> None:
     assert ReplyLength(10).bound(None) is None
-    assert ReplyLength(None).bound(bool) is bool
+
+
+def test_the_tokens_of_a_reply_are_estimated_from_its_pieces_and_characters() -> None:
+    length = ReplyLength(None)
+    sink = length.bound(bool)
+    assert sink is not None
+    assert length.tokens == 0
+    assert sink([TextDelta("a")] * 3)
+    assert length.tokens == 3
+    length.exceeds([TextDelta("x" * 397), ReplyFinished("stop")])
+    assert length.tokens == 100
 
 
 def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> None:

@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 from pathlib import Path
 
 import msgspec
@@ -196,7 +197,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "line 2 is not of a recording: the line"),
+        ("{]", "line 2 is not of a recording: the line"),
         ("[]", "line 2 is not of a recording"),
         ('{"version": 3}', "version"),
         (json.dumps({**json.loads(msgspec.json.encode(EXCHANGE).decode()), "extra": 1}), "extra"),
@@ -222,6 +223,25 @@ def test_lines_of_the_version_before_are_still_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
         list(read_recording(tmp_path / "nothing"))
+
+
+def test_a_line_that_a_full_disk_has_torn_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, write = tmp_path / "recording.jsonl", os.write
+    torn = Recording(path, 1_000_000, ())
+    torn.write(EXCHANGE)
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[: len(line) // 2]))
+    torn.write(EXCHANGE)
+    monkeypatch.undo()
+    assert torn.is_over
+    torn.close()
+    assert list(read_recording(path)) == [EXCHANGE]
+    later = Recording(path, 1_000_000, ())  # as after a restart
+    later.write(EXCHANGE)
+    later.close()
+    assert list(read_recording(path)) == [EXCHANGE, EXCHANGE]
+    assert "line 2 is incomplete; skipping it" in caplog.text
 
 
 def test_empty_lines_do_not_count(tmp_path: Path) -> None:

@@ -8,16 +8,23 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as alter
 
-from proxy.backends.client import ChatBackend
+from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.context.budget import NUDGES, BudgetMode
 from proxy.context.compaction import Fitted
 from proxy.context.rough_tokens import count_rough_tokens
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
-from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
+from proxy.conversation.replies import (
+    EventSink,
+    ReplyEvent,
+    ReplyFinished,
+    TextDelta,
+    UsageReported,
+)
 from proxy.conversation.requests import Question
 from proxy.conversation.tools import ToolCall
+from proxy.dialects.lenient_json import read_usage
 from proxy.errors import ContextOverflow
 from proxy.guardrails.model_quirks import GENERIC
 from proxy.guardrails.offer import Mode, TextPolicy
@@ -281,7 +288,9 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
             with pytest.raises(ContextOverflow):
                 await asked(listened, plan)
         else:
-            assert await asked(listened, plan) == script
+            usage, end = await asked(listened, plan)
+            assert end == script[1]
+            assert usage == script[0] or script[0] == UsageReported({})
         return await fitting.count(plan.question(), KNOWN, {})
 
     usages: list[list[ReplyEvent | ContextOverflow]] = [
@@ -292,6 +301,45 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
     learnt, plain, refused = (asyncio.run(estimate(script)) for script in usages)
     assert learnt == refused
     assert abs(learnt - 20_000) < abs(plain - 20_000)
+
+
+SAID = TextDelta("It is sunny in Paris.")
+NOTHING: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0}
+
+
+class AtOnce(ScriptedBackend):
+    """Sends a reply in one batch."""
+
+    async def ask(
+        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+    ) -> ReplyEvents:
+        async with aclosing(super().ask(question, headers, sink)) as events:
+            yield [event async for batch in events for event in batch]
+
+
+@pytest.mark.parametrize("kind", [ScriptedBackend, AtOnce])
+@pytest.mark.parametrize("told", [None, UsageReported({}), UsageReported(NOTHING, stop="x")])
+async def test_a_usage_that_no_engine_reports_is_estimated(
+    told: UsageReported | None, kind: type[ScriptedBackend]
+) -> None:
+    plan = drafted(40)
+    end = ReplyFinished("stop")
+    backend = kind([[SAID, end] if told is None else [SAID, told, end]])
+    fitting = Fitting(backend, ContextPolicy())
+    said, usage, last = await asked(fitting.learning_backend("m", 100_000), plan)
+    assert (said, last) == (SAID, end)
+    assert isinstance(usage, UsageReported)
+    counts = read_usage(usage.usage)
+    assert (counts.answer, counts.prompt) == (6, fitting.estimate("m", plan))
+    assert counts.total == counts.prompt + 6
+    assert usage.usage["temper"] == {"estimated": True}
+    assert usage.stop == ("" if told is None else told.stop)
+
+
+async def test_a_usage_that_an_engine_reports_stays() -> None:
+    told = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
+    fitting = Fitting(ScriptedBackend([[SAID, told, ReplyFinished("stop")]]), ContextPolicy())
+    assert told in await asked(fitting.learning_backend("m"), drafted(40))
 
 
 def test_a_session_whose_beginning_changes_is_named_in_the_log(

@@ -12,6 +12,7 @@ from proxy.backends.ollama import Ollama, OllamaOverrides
 from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.pool import Pool
 from proxy.errors import InvalidConfiguration, LaunchFailed, UnknownModel
+from proxy.serving import opening
 from proxy.serving.opening import (
     find_backend,
     memory_of,
@@ -118,6 +119,20 @@ async def test_a_server_that_runs_is_found_where_nothing_is_named() -> None:
     assert found == FoundServer(url, "llama-server")
     settings = with_backend(Settings(), found)
     assert (settings.backend.addresses, settings.backend.kind) == ((url,), "llama-server")
+
+
+async def test_the_doctor_also_finds_a_running_temper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "likely_urls", lambda _: (NOBODY,))
+    temper = ScriptedBackend()
+    temper.models = {"data": [{"id": "m", "owned_by": "temper"}]}
+    async with listening(temper) as server:
+        port = int(server.url.rpartition(":")[2])
+        settings = load_settings(None, {"server": {"port": port}})
+        found = await find_backend(settings, (), "doctor")
+        assert found is not None
+        assert found.url == f"http://127.0.0.1:{port}"
+        with pytest.raises(InvalidConfiguration, match="nothing is named"):
+            await find_backend(settings, ())
 
 
 def test_where_nobody_answers_the_commands_to_choose_from_are_said() -> None:

@@ -355,3 +355,46 @@ def test_a_backend_alone_answers_for_every_name() -> None:
     backend = ScriptedBackend()
     services = ServiceOptions().alone(backend)
     assert services.find("whatever").backend is backend
+
+
+LISTED = ("text-embedding-nomic", "org/chat-7b", "org/chat-3b")
+
+
+@pytest.mark.parametrize(
+    ("asked", "catalogue", "description", "sent"),
+    [
+        ("default", LISTED, None, "org/chat-7b"),
+        ("auto", LISTED, None, "org/chat-7b"),
+        ("default", ("nomic-embed-text",), None, "nomic-embed-text"),
+        ("default", ("x", "default"), None, "x"),
+        ("default", (), None, "default"),
+        ("org/other", LISTED, None, "org/other"),
+        ("", LISTED, None, ""),
+        ("default", LISTED, Description(("m",), engine="llama.cpp", window=4096), "default"),
+        ("default", LISTED, Description(("m",), engine="llama.cpp"), "org/chat-7b"),
+    ],
+)
+async def test_a_choice_left_to_the_server_is_the_first_model_for_chats(
+    asked: str, catalogue: tuple[str, ...], description: Description | None, sent: str
+) -> None:
+    backend = ScriptedBackend(catalogue=catalogue, description=description)
+    service = ServiceOptions().service(backend)
+    chosen = await service.choose_model(Request(asked, (), {"model": json.dump(asked)}))
+    assert (chosen.model, chosen.fields["model"]) == (sent, json.dump(sent))
+    backend.catalogue = ("gone",)  # the list is not fetched again for a while
+    assert (await service.choose_model(Request(asked, (), {}))).model == sent
+
+
+async def test_the_choice_stays_as_it_is_while_no_list_can_be_had() -> None:
+    class Unreachable(ScriptedBackend):
+        async def models(self) -> tuple[BackendModel, ...]:
+            raise BackendUnavailable("b", "is down")
+
+    service = ServiceOptions().service(Unreachable())
+    assert (await service.choose_model(Request("default", (), {}))).model == "default"
+
+
+@pytest.mark.parametrize(("name", "upstream"), [("n", ""), ("", "u")])
+async def test_a_named_model_leaves_no_choice(name: str, upstream: str) -> None:
+    service = ServiceOptions().service(ScriptedBackend(), name=name, upstream=upstream)
+    assert (await service.choose_model(Request("default", (), {}))).model == "default"

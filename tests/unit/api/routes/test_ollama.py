@@ -91,6 +91,14 @@ async def test_other_paths_and_methods(method: str, path: str, status: int) -> N
     assert (answer.status_code, bool(error_in(answer))) == (status, True)
 
 
+async def test_vectors_may_be_asked_for_under_the_old_name_of_the_model() -> None:
+    answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
+    async with temper(Script((answer,), headers={"content-type": "application/json"})) as front:
+        got = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
+        (put,) = front.backend.questions
+    assert (got.status_code, put.raw["model"]) == (200, b'"m"')
+
+
 async def test_an_engine_that_fails_is_told(*, stream: bool) -> None:
     async with temper(Script((b"data: {",), status=500)) as front:
         answer = await front.client.post(CHAT, json={**HI, "stream": stream})

@@ -6,9 +6,10 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions
 from proxy.api.fronts import all_fronts
-from proxy.api.routes.resources import models_router, responses_router
-from proxy.backends.client import Description
+from proxy.api.routes.resources import models_router, responses_router, to_listed_model
+from proxy.backends.client import BackendModel, Description
 from proxy.conversation import json
+from proxy.dialects.lenient_json import as_list
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.errors import InvalidRequest, UnknownModel
 from proxy.serving.services import Services
@@ -59,6 +60,40 @@ def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> 
     shown = fetch("/v1/models/one", version)
     assert isinstance(shown, dict)
     assert (shown["type"], shown["display_name"]) == ("model", "one")
+
+
+def test_codex_gets_its_own_list_next_to_openais() -> None:
+    app = FastAPI()
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_fronts()))
+    client = HandMadeClient(path="/v1/models")
+    scope = {**client.scope, "query_string": b"client_version=0.155.1"}
+    asyncio.run(app(scope, client.receive, client.send))
+    listed = json.parse(client.answer)
+    assert isinstance(listed, dict)
+    assert listed["data"] == [ONE]
+    (entry,) = as_list(listed["models"])
+    assert isinstance(entry, dict)
+    # what Codex requires of an entry, apart from the instructions
+    assert (entry["slug"], entry["display_name"], entry["context_window"]) == ("one", "one", None)
+    assert entry["truncation_policy"] == {"mode": "bytes", "limit": 10_000}
+    assert entry["input_modalities"] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("details", "window"),
+    [
+        ({}, None),
+        ({"context_window": 4096, "max_model_len": 8192}, 4096),
+        ({"owned_by": "vllm", "max_model_len": 8192}, 8192),
+        ({"owned_by": "organization_owner", "max_context_length": 8192}, None),
+        ({"context_length": 16384}, 16384),
+        ({"context_window": True}, None),
+    ],
+)
+def test_the_window_is_read_from_what_an_engine_calls_it(
+    details: json.JsonObject, window: int | None
+) -> None:
+    assert to_listed_model(BackendModel("m", details)).window == window
 
 
 TOLD = Description(

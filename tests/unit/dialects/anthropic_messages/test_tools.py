@@ -84,12 +84,31 @@ class TestATool:
         assert problem.endswith("Offer it as a custom tool with a schema.")
 
     @pytest.mark.parametrize(
-        "kind", ["web_search_20260318", "code_execution_20260521", "mcp_toolset", "brand_new"]
+        ("kind", "word"),
+        [
+            ("web_search_20260318", "web_search"),
+            ("web_fetch_20260309", "web_fetch"),
+            ("code_execution_20260521", "code_execution"),
+            ("advisor_20260301", "advisor"),
+            ("brand_new", "unknown_tool"),
+        ],
     )
-    def test_that_a_vendors_server_would_run_is_refused(self, kind: str) -> None:
-        problem = refused(tools=[{"type": kind}])
-        assert problem.startswith(f"tools.0.type: Not supported: {kind!r}. It would have to be run")
-        assert problem.endswith("Leave it out, or offer a custom tool.")
+    def test_of_a_vendors_server_is_dropped_and_reported(self, kind: str, word: str) -> None:
+        tool: JsonObject = {"type": kind, "name": "x", "model": "other"}
+        read = decode_request(body([HI], tools=[tool, LOOK, tool]))
+        assert [one.name for one in read.request.tools] == ["look"]
+        assert read.facts == (Omitted(word),)
+        assert (
+            refused(tools=[tool])
+            == f"tools: Nothing here runs the tool {word!r}. Offer a custom tool."
+        )
+
+    def test_of_an_unknown_type_is_offered_if_it_has_a_schema(self) -> None:
+        assert names(tools=[{**LOOK, "type": "brand_new"}]) == ["look"]
+
+    def test_of_a_tool_server_is_refused(self) -> None:
+        problem = refused(tools=[LOOK, {"type": "mcp_toolset", "mcp_server_name": "s"}])
+        assert problem.startswith("tools.1.type: Not supported: 'mcp_toolset'. Temper connects to")
 
 
 class TestDeferredTools:

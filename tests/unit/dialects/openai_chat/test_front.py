@@ -16,6 +16,8 @@ def test_models_are_listed_with_what_is_known_of_them() -> None:
     one = {
         "created": 0,
         "owned_by": "someone",
+        "context_length": 4096,
+        "max_model_len": 4096,
         "context_window": 4096,
         "id": "m",
         "object": "model",

@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.replies import (
+    ReasoningDelta,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+)
 from proxy.conversation.requests import UNSAID, ThinkingOptions
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.front import Decoded, Sender
+from proxy.dialects.lenient_json import as_list, member
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
 from proxy.dialects.openai_responses.front import Inputs, add_ids, read_inputs
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
@@ -393,3 +401,48 @@ def test_an_input_is_a_string_or_an_array(sent: JsonValue) -> None:
     with pytest.raises(InvalidRequest, match="Send a string, or an array of items") as refused:
         read(None, input=sent)
     assert refused.value.param == "input"
+
+
+def compacted(*, stream: bool) -> tuple[Decoded, JsonObject]:
+    """Answer a request for a summary; returns it as it was read, and the item of the answer."""
+    asked = decode(
+        input=[{"role": "user", "content": "Read both."}, {"type": "compaction_trigger"}],
+        tools=[tool("f")],
+        tool_choice="required",
+    )
+    said = (ReasoningDelta("Hm."), TextDelta("Two files "), TextDelta("were read."))
+    events: list[ReplyEvent] = [ReplyStarted(), *said, ReplyFinished("stop")]
+    if stream:
+        encoder = asked.answering.begin(events[0])
+        written = b"".join(encoder.encode_all([event]) for event in events) + encoder.end()
+        assert b"output_text" not in written
+        assert written.count(b"event: response.output_item.done\n") == 1
+        whole = member(json.parse(written.rpartition(b"data: ")[2]), "response")
+    else:
+        builder = asked.answering.builder(events[0])
+        for event in events:
+            builder.add(event)
+        whole = json.parse(builder.build())
+    (item,) = as_list(member(whole, "output"))
+    assert isinstance(item, dict)
+    return asked, item
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_trigger_is_answered_with_a_summary_that_can_come_back(*, stream: bool) -> None:
+    asked, item = compacted(stream=stream)
+    assert asked.accepts_prose
+    assert asked.request.tool_choice is ToolUse.NONE
+    assert [one.role for one in asked.request.messages] == ["user", "user"]
+    assert item["type"] == "compaction"
+    later = decode(input=[item, {"role": "user", "content": "Go on."}]).request
+    assert "Two files were read." in later.messages[0].text
+    assert later.messages[0].role == "user"
+
+
+@pytest.mark.parametrize("content", ["gAAA", "temper-summary1:%%%", "temper-summary1:/w=="])
+def test_a_summary_that_cannot_be_read_is_left_out(content: str) -> None:
+    item: JsonObject = {"type": "compaction", "encrypted_content": content}
+    read = decode(input=[item, {"role": "user", "content": "Go on."}])
+    assert [one.text for one in read.request.messages] == ["Go on."]
+    assert read.facts == (Omitted("compaction"),)

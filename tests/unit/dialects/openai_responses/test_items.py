@@ -385,7 +385,6 @@ def test_an_assistant_that_said_and_did_nothing_leaves_no_trace() -> None:
 @pytest.mark.parametrize(
     ("item", "param"),
     [
-        ({"type": "compaction_trigger"}, "input.1"),
         ({"role": "critic", "content": "a"}, "input.1.role"),
         ({"content": "a"}, "input.1.role"),
         ({"type": "function_call"}, "input.1.name"),

@@ -141,7 +141,7 @@ def test_a_form_of_text_has_the_fields_that_are_read() -> None:
 
 
 def test_what_is_refused_has_a_remedy() -> None:
-    for table in (FIELDS, ITEMS, TOOLS):
+    for table in (FIELDS, TOOLS):
         refused = [name for name, row in table.items() if row.handling is Handling.REFUSED]
         assert refused
         assert all(table.remedy(name) for name in refused)

@@ -96,7 +96,7 @@ def test_every_tool_that_a_client_runs_can_be_offered() -> None:
     ("tools", "param", "said"),
     [
         ([{"type": "file_search"}], "tools.0", "'file_search' are not supported. Nothing here"),
-        ([{"type": "hologram"}], "tools.0.type", "'hologram'"),
+        ([{"type": "hologram", "name": "h"}], "tools.0.type", "'hologram'"),
         ([{"name": "f"}], "tools.0.type", "required"),
         ([{"type": "function"}], "tools.0.name", "required"),
         ([tool(" ")], "tools.0.name", "empty"),
@@ -123,14 +123,22 @@ def test_a_search_of_the_web_is_of_use_beside_a_tool_that_waits() -> None:
     table_of(tool("f", defer_loading=True), {"type": "web_search"}).check()
 
 
-def test_a_search_of_the_web_is_left_out_and_reported() -> None:
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("web_search_preview", "web_search"),
+        ("image_generation", "image_generation"),
+        ("code_interpreter", "code_interpreter"),
+        ("hologram", "unknown_tool"),
+    ],
+)
+def test_a_tool_of_a_vendors_server_is_dropped_and_reported(kind: str, word: str) -> None:
     facts: list[Fact] = []
-    table = table_of(tool("f"), {"type": "web_search_preview"}, facts=facts)
+    table = table_of(tool("f"), {"type": kind, "output_format": "png"}, facts=facts)
     table.check()
     assert names(table) == ["f"]
-    assert facts == [Omitted("web_search")]
-    assert "web_search_preview" in table.left_out
-    assert "function" not in table.left_out
+    assert facts == [Omitted(word)]
+    assert table.left_out == [kind]
 
 
 def test_a_search_of_the_web_alone_is_refused() -> None:

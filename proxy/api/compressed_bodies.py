@@ -1,0 +1,151 @@
+"""Decompresses request bodies (RFC 9110, section 8.4) while they arrive, within bounds.
+
+    Content-Encoding: gzip     one member (RFC 1952)
+    Content-Encoding: zstd     one frame (RFC 8878) with a window of at most 8 MiB (RFC 9659)
+
+Codex compresses its requests with zstd. 32 kB can expand to 32 MiB, so the body is passed on in
+small pieces: its reader applies the same limit of size as to other bodies, and stops at it.
+"""
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from starlette.types import Message, Receive, Scope
+
+from proxy import bounds
+from proxy.api.client_connection import with_headers
+from proxy.errors import InvalidRequest
+
+HEADER = "content-encoding"
+_PIECE_BYTES = 256 * bounds.KIB  # about 1 ms
+_WINDOW_LOG = 23  # 8 MiB
+_DESCRIBING = frozenset({b"content-encoding", b"content-length"})  # the body as it was sent
+
+
+class _Decompressor(Protocol):
+    """Decompresses one stream, as the classes of Python's standard library do."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class _Gzip:
+    """Makes zlib keep the input that it has not read yet, as other decompressors do."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+
+
+class _Zstd:
+    """Limits the window, which the decompressor allocates; imported when it is first used."""
+
+    def __init__(self) -> None:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+        self._stream = zstd.ZstdDecompressor(options=window)
+        self._error = zstd.ZstdError
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        try:
+            return self._stream.decompress(data, max_length)
+        except self._error as error:
+            raise ValueError from error
+
+
+_DECOMPRESSORS: Mapping[str, Callable[[], _Decompressor]] = MappingProxyType(
+    {"gzip": _Gzip, "x-gzip": _Gzip, "zstd": _Zstd}
+)
+
+
+def is_compressed(headers: Mapping[str, str]) -> bool:
+    """Return whether the body is compressed in a way that can be read."""
+    return headers.get(HEADER, "").strip().lower() in _DECOMPRESSORS
+
+
+def decompress(scope: Scope, receive: Receive, coding: str) -> tuple[Scope, Receive]:
+    """Return the request as if its body had been sent uncompressed, in chunks."""
+    headers = [pair for pair in scope["headers"] if pair[0] not in _DESCRIBING]
+    body = _Body(receive, _DECOMPRESSORS[coding.strip().lower()]())
+    return with_headers(scope, headers), body.receive
+
+
+class _Body:
+    """The body of one request; `receive` raises `InvalidRequest` if it is damaged."""
+
+    def __init__(self, receive: Receive, stream: _Decompressor) -> None:
+        self._receive = receive
+        self._stream = stream
+        self._input = b""
+        self._has_more_input = True
+        self._has_more_output = False
+        self._bytes_in = self._bytes_out = 0
+
+    async def receive(self) -> Message:
+        while self._has_more_input or self._has_more_output:
+            if not self._has_more_output:
+                message = await self._receive()
+                if message["type"] != "http.request":
+                    return message
+                self._input = message.get("body", b"")
+                self._has_more_input = message.get("more_body", False)
+                self._bytes_in += len(self._input)
+            piece = self._next_piece()
+            is_over = not (self._has_more_input or self._has_more_output)
+            if piece or is_over:
+                # a body that is here already would be decompressed without a pause
+                await asyncio.sleep(0)
+                return {"type": "http.request", "body": piece, "more_body": not is_over}
+        return await self._receive()
+
+    def _next_piece(self) -> bytes:
+        source, self._input = self._input, b""
+        try:
+            if self._stream.eof and source:
+                raise ValueError("more than one stream")
+            piece = b"" if self._stream.eof else self._stream.decompress(source, _PIECE_BYTES)
+        except (ValueError, zlib.error) as error:
+            raise _damaged() from error
+        self._bytes_out += len(piece)
+        self._has_more_output = len(piece) == _PIECE_BYTES and not self._stream.eof
+        is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
+        # empty blocks and frames take time, and no limit of the body's size applies to them
+        is_idle = self._bytes_in > self._bytes_out + bounds.FRAMING_BYTES
+        if self._stream.unused_data or is_cut or (is_idle and not self._has_more_output):
+            raise _damaged()
+        return piece
+
+
+def _damaged() -> InvalidRequest:
+    problem = "The compressed body is damaged. Send one complete stream, or no compression."
+    return InvalidRequest(problem, HEADER)

@@ -1,0 +1,43 @@
+"""The list of models as Codex reads it (`GET /v1/models?client_version=0.155.1`).
+
+    {"models": [{"slug": "qwen3", "display_name": "qwen3", "context_window": 32768, ...}]}
+
+Codex rejects a list with an entry that lacks one of these members, and then believes that the
+window has 272,000 tokens. The instructions for a model are left to Codex: older versions also
+require them in the list, and use their own where they reject it.
+"""
+
+from collections.abc import Sequence
+
+from proxy.conversation.json import JsonValue
+from proxy.dialects.front import ListedModel
+from proxy.dialects.lenient_json import as_list
+
+
+def codex_models(models: Sequence[ListedModel]) -> list[JsonValue]:
+    return [_entry(model, priority) for priority, model in enumerate(models)]
+
+
+def _entry(model: ListedModel, priority: int) -> JsonValue:
+    has_vision = "vision" in as_list(model.details.get("capabilities"))
+    return {
+        "slug": model.id,
+        "display_name": model.id,
+        "description": None,
+        "default_reasoning_level": None,
+        "supported_reasoning_levels": [],
+        "shell_type": "default",
+        "visibility": "list",
+        "supported_in_api": True,
+        "priority": priority,
+        "upgrade": None,
+        "supports_reasoning_summaries": False,
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "apply_patch_tool_type": None,
+        "truncation_policy": {"mode": "bytes", "limit": 10_000},
+        "supports_parallel_tool_calls": True,
+        "context_window": model.window,
+        "experimental_supported_tools": [],
+        "input_modalities": ["text", "image"] if has_vision else ["text"],
+    }
