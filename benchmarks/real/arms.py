@@ -113,6 +113,8 @@ class Workplace:
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
                     # no stricter than the client, which the direct arm has alone
                     "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
+                    # the number of generations is in a header, which an early head cannot have
+                    "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),
                     **self.settings,
                 }
                 async with self._opening(arm, engine, settings) as target:

@@ -102,9 +102,10 @@ class Streamable(Protocol):
 class WholeAnswer:
     """A whole answer on its way to one client, which may not wait for ever for its head.
 
-    Node.js gives up after 300 s, and many proxies after 60 s. So after `keep_alive` seconds the
-    head and a space are sent, and more spaces later: JSON may begin with them. From then on the
+    Node.js gives up after 300 s, and many proxies after 60 s. So after twice `keep_alive` seconds
+    the head and a space are sent, and more spaces later: JSON may begin with them. From then on the
     status is 200. An answer that fails later has no end, so that no client takes it for complete.
+    A stream loses nothing by an early head, so there it is sent after half of that time.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class WholeAnswer:
         # an HTTP/1.0 client cannot tell a broken response from a complete one
         if self._connection.scope.get("http_version") != "1.0":
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._keep_alive, self._begin_signs)
+            self._timer = loop.call_later(2 * self._keep_alive, self._begin_signs)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

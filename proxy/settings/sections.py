@@ -86,8 +86,8 @@ class Server(Section):
     )
     keep_alive_seconds: Seconds = setting(
         10,
-        "silence before a client gets a sign of life, in seconds; after it also a whole answer "
-        "has the status 200",
+        "silence before a client gets a sign of life, in seconds; after twice that time a whole "
+        "answer has the status 200, and an error can no longer change it",
     )
 
 
