@@ -135,19 +135,18 @@ _UNKNOWN = (
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
 _EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", re.IGNORECASE)
-_HISTORY = re.compile("tool call arguments", re.IGNORECASE)
 
 
 def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
     """Return whether the engine's own parser could not read what the model wrote: it is lost.
 
-    llama-server uses the same words for arguments in the history ("Failed to parse tool call
-    arguments as JSON", build 11669), so those have to be valid.
+    Engines use the same words for arguments in the history ("Failed to parse tool call arguments
+    as JSON", llama-server 11669), so those have to be valid.
     """
     # there is no code for it
     if refusal.status != 500 or not says_any(wordings().unreadable, refusal.message):
         return False
-    return not (_HISTORY.search(refusal.message) and any(map(_has_bad_call, messages)))
+    return not any(map(_has_bad_call, messages))
 
 
 def _has_bad_call(message: Message) -> bool:

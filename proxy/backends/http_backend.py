@@ -305,9 +305,9 @@ class HttpBackend(ABC):
                 if missing is capabilities.Capability.TOOLS:
                     self.learnt.note_words(question.request, headers)
                 question.refusals.acted += 1
-                if is_lost or attempt.has_begun:
-                    is_lost = True  # the next attempt is not refused any more
-                elif question.refusals.acted <= _MOST_REFUSALS:
+                if is_lost or (attempt.has_begun and question.tools):
+                    is_lost = True  # a grammar failed in the middle: the next attempt has none
+                elif not attempt.has_begun and question.refusals.acted <= _MOST_REFUSALS:
                     return again
                 break
         return replies.ReplyUnreadable(error.message) if is_lost else None
@@ -320,7 +320,8 @@ class HttpBackend(ABC):
             field = find_new_picture(question.messages)
             if field is not None:
                 raise errors.InvalidRequest(error.message, field) from error
-            return [(capabilities.Capability.PICTURES, "")]
+            forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
+            return [(one, "") for one in (*forms, capabilities.Capability.PICTURES)]
         if error.failed_text is not None:
             return ()
         if capabilities.is_unreadable(error, question.messages):

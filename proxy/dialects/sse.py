@@ -65,7 +65,7 @@ class EventDecoder:
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
         if self._idle_lines > bounds.IDLE_LINES:
-            raise ValueError(f"{self._idle_lines} lines without an event")
+            raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")
         return events
 
     def _drop_idle_lines(self, data: bytes) -> bytes:

@@ -151,6 +151,8 @@ def _split_content(content: JsonValue) -> tuple[str, str]:
     if not isinstance(content, list | dict):
         raise ValueError(f"content is {kind(content)}")
     parts = content if isinstance(content, list) else [content]
+    if not all(isinstance(part, str | dict) for part in parts):
+        raise ValueError("content has parts that are no objects")
     is_reasoning = [as_object(part).get("type") in _REASONING_PARTS for part in parts]
     thoughts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if is_one]
     texts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if not is_one]

@@ -104,7 +104,8 @@ class CallsInProgress(msgspec.Struct):
             if name in ("", known.name) and not known.id and self._is_another(known, arguments):
                 name = known.name
                 del self._latest[key]
-        is_new_id = fragment.index is not None and bool(call_id) and call_id not in self._by_id
+        is_numbered = fragment.index is not None or not name
+        is_new_id = is_numbered and bool(call_id) and call_id not in self._by_id
         if known is None or not (is_new_id and known.continues(name, arguments)):
             known = self._find(key, fragment.index, call_id, name)
         return [] if known is None else known.add(name, arguments)

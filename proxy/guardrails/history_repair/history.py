@@ -96,10 +96,7 @@ def _heal_text(written: str) -> str:
         return json.dump_text(kept)
     if isinstance(value, str) and parse_object(value) is not None:
         return value
-    return "{}" if value in _NO_ARGUMENTS else written
-
-
-_NO_ARGUMENTS: tuple[JsonValue, ...] = (None, [], "")
+    return "{}" if value is None else written
 
 
 def _dump_arguments(value: JsonValue) -> str:

@@ -21,6 +21,7 @@ _NO_ANSWER = "(no answer)"
 _BLANK = " "  # Kimi and DeepSeek refuse an empty string
 _ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_PARTS = re.compile(rb'"content"\s*:\s*\[')
 _PICTURE = b'"image_url"'
 _HIDDEN = {"type": "text", "text": "[An image that this model cannot read.]"}
 _PICTURE_BELOW = "The image is in the next message."
@@ -145,7 +146,10 @@ def _hide_pictures(message: Message) -> Message:
 
 
 def move_pictures(messages: Messages) -> Messages:
-    """Move pictures in tool results into a user message after these results."""
+    """Move pictures in tool results into a user message after these results.
+
+    The results become strings: some engines take no parts in them.
+    """
     sent: list[Message] = []
     moved: list[bytes] = []
     for message in messages:
@@ -155,8 +159,9 @@ def move_pictures(messages: Messages) -> Messages:
         if message.role in _RESULTS and (pictures := [part for _, part in _pictures(message)]):
             note = json.dump(_PICTURE_ABOVE.format(message.tool_call_id or ""))
             moved += [json.join_object({"type": b'"text"', "text": note}), *pictures]
-            message = contents.replace_content(message, message.text or _PICTURE_BELOW)
-        sent.append(message)
+        is_moved = message.role in _RESULTS and _PARTS.search(message.source) is not None
+        text = message.text or _PICTURE_BELOW
+        sent.append(contents.replace_content(message, text) if is_moved else message)
     return (*sent, _picture_message(moved)) if moved else tuple(sent)
 
 

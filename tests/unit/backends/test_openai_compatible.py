@@ -23,13 +23,14 @@ from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
+    ReplyUnreadable,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCallStarted,
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import NamedTool, Tool
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.dialects.sse import EventDecoder
@@ -793,7 +794,18 @@ def test_after_the_first_event_nothing_is_asked_again() -> None:
     wire = ConnectionPool(httpx.Response(200, content=begun))
 
     with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), question()))
+        asyncio.run(replied(wire.engine(), question(has_tools=False)))
+    assert len(wire.asked) == 1
+
+
+def test_a_refusal_in_the_middle_of_a_reply_loses_the_reply() -> None:
+    """vLLM's grammar may fail late: the next attempt is sent without it."""
+    problem: JsonObject = {"message": "Failed to advance FSM for request 1", "code": 500}
+    begun = stream(chunk({"content": "Hel"}), {"error": problem})
+    wire = ConnectionPool(httpx.Response(200, content=begun))
+
+    events = asyncio.run(replied(wire.engine(), question(tool_choice=ToolUse.REQUIRED)))
+    assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
     assert len(wire.asked) == 1
 
 
