@@ -194,6 +194,7 @@ ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/...
 ONLY = "Only user and assistant roles are supported!"
 FIRST = "system message must be at the beginning"
 JINJA = "tools param requires --jinja flag"
+NO_TOOLS = "registry.ollama.ai/library/m:latest does not support tools"
 NO_TOOL_USE = "No endpoints found that support tool use. Try disabling the tool."
 MASK = "Invalid grammar specification: 'triggers'"
 LITERAL = "Input should be 'low', 'medium' or 'xhigh'"
@@ -243,7 +244,7 @@ ROWS = [
         FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
     Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, is_in_words, "tools"),
     Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, is_in_words, "tools"),
-    Row("R10 Ollama", "ollama", TOOLS, 400, "m:latest does not support tools", is_in_words, "tools"),
+    Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, is_in_words, "tools"),
     Row("R11 vLLM", "openai", TOOLS, 400, MASK, is_simple, "rich_schemas"),
     Row("R12 literals", "openai", HIGH, 400, LITERAL, has_effort("xhigh"), "effort_words"),
     Row("R13 diff", "openai", TOOLS, 500, DIFF, is_in_words, "tools"),
@@ -328,7 +329,11 @@ def has(*path: str | int, value: JsonValue) -> Check:
     return lambda asked: member(asked.fields, *path) == value
 
 
-ZOD = '[{"expected": "object", "path": [0, "function", "parameters", "properties"], "message": "Required"}]'
+ZOD = (
+    '[{"code": "invalid_type", "path": [0, "function", "parameters", "properties"], '
+    '"message": "Required"}]'
+)
+IDS = "Tool call id was call_1234 but must be a-z, A-Z, 0-9, with a length of 9."
 BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
     "a user after a result": (
         after_call(HI), 400, "Unexpected role 'user' after role 'tool'",
@@ -339,7 +344,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
         has_roles("user", "assistant", "tool", "assistant", "user"), "user_after_tool",
     ),
     "ids": (
-        after_call(), 500, "Tool call id was call_1234 but must be a-z, A-Z, 0-9, with a length of 9.",
+        after_call(), 500, IDS,
         lambda asked: f"{member(asked.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
         "long_call_ids",
     ),

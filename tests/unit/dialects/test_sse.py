@@ -118,8 +118,7 @@ def test_lines_without_an_event_are_bounded(line: bytes) -> None:
     decoder, pieces = EventDecoder(), [line * 10_000] * 9
     assert decoded([*pieces[:4], b"data: a\n\n", *pieces[:4]], limit=8_000_000) == [Event("a")]
     with pytest.raises(ValueError, match="lines without an event"):
-        for piece in pieces * 9:
-            decoder.feed(piece)
+        [decoder.feed(piece) for piece in pieces * 9]
 
 
 def test_the_limit_counts_for_each_event_anew() -> None:

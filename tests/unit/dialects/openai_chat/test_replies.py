@@ -273,6 +273,7 @@ def test_a_reply_cannot_end_without_a_reason_and_an_end_mark() -> None:
     with pytest.raises(ValueError, match="ended before finishing"):
         read(chunk({"role": "assistant"}), done=True)
 
+
 @pytest.mark.parametrize(
     ("delta", "reason"),
     [
@@ -303,7 +304,8 @@ def halves(*deltas: JsonObject) -> list[ReplyPart]:
 @pytest.mark.parametrize(
     ("deltas", "parts"),
     [
-        ([{"content": f"a{HIGH}"}, {"content": f"{LOW}b"}], [TextDelta("a"), TextDelta(f"{THUMB}b")]),
+        ([{"content": f"a{HIGH}"}, {"content": f"{LOW}b"}],
+         [TextDelta("a"), TextDelta(f"{THUMB}b")]),
         ([{"content": f"a{HIGH}"}, {"content": "b"}], [TextDelta("a"), TextDelta("\ufffdb")]),
         ([{"content": f"{LOW}a"}, {"content": HIGH}], [TextDelta("\ufffda")]),
         ([{"reasoning": HIGH}, {"content": "a"}, {"reasoning": LOW}],
