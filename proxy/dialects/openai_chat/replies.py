@@ -89,6 +89,7 @@ class CallsInProgress(msgspec.Struct):
     _calls: list[_ArrivingCall] = msgspec.field(default_factory=list)
     _latest: dict[int, _ArrivingCall] = msgspec.field(default_factory=dict)
     _by_id: dict[str, _ArrivingCall] = msgspec.field(default_factory=dict)
+    is_full: bool = False
 
     def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""
@@ -147,6 +148,7 @@ class CallsInProgress(msgspec.Struct):
             # another name at the same place, without an id, begins another call
             call = call if name == call.name else None
         if call is None and len(self._calls) > bounds.CALLS:
+            self.is_full = True
             return None
         if call is None:
             call = _ArrivingCall(len(self._calls))
@@ -303,7 +305,10 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
-        if choice.finish_reason:
+        if self._calls.is_full:  # a model that never stops: the rest would be dropped anyway
+            self._reason = "tool_calls"
+            parts += self.finish()
+        elif choice.finish_reason:
             self._reason = choice.finish_reason
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
