@@ -20,7 +20,6 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
-from proxy.dialects.lenient_json import parse_object
 from proxy.facts import Fact, Healed
 from proxy.guardrails import contents
 from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
@@ -94,8 +93,8 @@ def _heal_text(written: str) -> str:
     except ValueError:
         kept: JsonObject = {"unparsable": written}
         return json.dump_text(kept)
-    if isinstance(value, str) and parse_object(value) is not None:
-        return value
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _heal_text(value)
     return "{}" if value is None else written
 
 

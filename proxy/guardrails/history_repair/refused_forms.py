@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message, Messages
-from proxy.dialects.lenient_json import as_object
 from proxy.guardrails import contents
 
 _RESULTS = ("tool", "function")
@@ -52,9 +51,12 @@ def _shorten_ids(message: Message) -> Message:
     changed = dict(members)
     calls = json.parse(members.get("tool_calls", b"null"))
     if isinstance(calls, list):
-        objects = map(as_object, calls)
         changed["tool_calls"] = json.dump(
-            [{**call, "id": _short_id(f"{call.get('id', '')}")} for call in objects]
+            [
+                {**call, "id": _short_id(f"{call.get('id', '')}")}
+                for call in calls
+                if isinstance(call, dict)
+            ]
         )
     if message.tool_call_id is not None and "tool_call_id" in members:
         changed["tool_call_id"] = json.dump(_short_id(message.tool_call_id))

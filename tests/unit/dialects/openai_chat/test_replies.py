@@ -349,8 +349,8 @@ def test_nesting_without_a_limit_is_garbage(written: str) -> None:
 
 
 def test_calls_beyond_the_bound_end_the_reply() -> None:
-    calls = [{"tool_calls": [fragment(at, f"c{at}", "f", "{}")]} for at in range(bounds.CALLS + 9)]
-    parts = read(*map(chunk, calls), END)
+    calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
+    parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
     # one more than the bound, so that the review reports it
     assert sum(isinstance(part, ToolCallStarted) for part in parts) == bounds.CALLS + 1
     assert parts[-1] == ReplyFinished("tool_calls")
