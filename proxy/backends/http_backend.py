@@ -9,6 +9,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -479,6 +480,10 @@ class HttpBackend(ABC):
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
             end = self._unreadable(reading, chunk)
+            if reading.is_ending:  # what follows a finish reason cannot spoil the reply
+                with suppress(ValueError):
+                    reading.finish(parts)
+                    end = None
         if reading.is_ending and (parts or not answer.is_end_expected):
             answer.expect_end()
         # both are the last part: nothing is read behind them
