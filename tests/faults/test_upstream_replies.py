@@ -49,8 +49,12 @@ async def test_what_is_no_reply_is_a_bad_gateway(
 
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]\n", b"null\n", b"{}\n", b'{"message": 5}\n', b"<html>", b"\xff\xfe\n"]
-)
+    "body",
+    [
+        b"", b"{", b"[]\n", b"null\n", b"{}\n", b'{"message": 5}\n', b"<html>", b"\xff\xfe\n",
+        b'{"unread": ' + b"[" * 100_000 + b"]" * 100_000 + b', "choices": []}\n',
+    ],
+)  # fmt: skip
 async def test_what_is_no_reply_has_a_code_of_its_own(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
