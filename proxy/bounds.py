@@ -25,6 +25,7 @@ FEEDS = 16  # of the dashboard at once
 # engine
 STREAM_BYTES = 32 * MIB
 EVENT_BYTES = 8_000_000
+IDLE_LINES = 100_000  # of a stream without an event in between, such as comments: 0.2 s of work
 DOCUMENT_BYTES = 4 * MIB  # of any other answer: a gateway lists hundreds of models in one
 
 # model

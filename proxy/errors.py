@@ -240,7 +240,10 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend's own error, as it came; `param` is the field that it blames, "" for none."""
+    """The backend's own error, as it came; `param` is the field that it blames, "" for none.
+
+    `failed_text` is what the model wrote, where the error quotes it.
+    """
 
     def __init__(
         self,
@@ -253,6 +256,7 @@ class BackendRefused(BackendFailed):
         retry_after: str = "",
     ) -> None:
         self.status, self.message = status, message
+        self.failed_text: str | None = None
         self.kind, self.param, self.retry_after = kind, param, retry_after
         super().__init__(backend, f"answered {status}: {message}")
 

@@ -208,6 +208,12 @@ class ClosedOut(Fact, frozen=True):
         return {"why": why, "told": WORDS.checks.get(self.result, cut(self.result))}
 
 
+class AnswerLimited(Fact, frozen=True):
+    """The client's limit of the answer was lowered to `tokens`, which the window has room for."""
+
+    tokens: int
+
+
 class Withheld(Fact, frozen=True):
     """Another attempt was due, but too many other requests are being asked again already."""
 

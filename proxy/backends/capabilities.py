@@ -11,13 +11,14 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from proxy.backends.affinity import conversation_key
 from proxy.backends.refusals import MOST_CHARACTERS, says_any, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.requests import Parsing, Question, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, parse_object
 from proxy.dialects.openai_chat.thinking import (
     EFFORT,
     RANKS,
@@ -28,6 +29,7 @@ from proxy.dialects.openai_chat.thinking import (
 )
 from proxy.errors import BackendRefused
 from proxy.guardrails.formats.hermes import HERMES_CONVENTION
+from proxy.guardrails.history_repair import refused_forms
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.schema import call_schema, simplify, simplify_for_grammar
@@ -91,6 +93,15 @@ class Capability(Enum):
     THOUGHTFUL_PREFILL = "where the history ends with the model's words, it does not think"
     PREFILL = "where the history ends with the model's words, the user says 'Continue.'"
     USERLESS = "where no user has spoken, the user says 'Continue.'"
+    USER_AFTER_TOOL = "between a tool result and a user message the assistant says 'OK.'"
+    LONG_CALL_IDS = "call ids are sent as nine letters and digits"
+    TEXT_BESIDE_THINKING = "text beside thinking and calls is sent as thinking"
+    CALLS_WITHOUT_THINKING = "calls without reasoning_content are sent with a blank one"
+    EMPTY_ANSWERS = "an assistant message without text and calls says '(no answer)'"
+    BARE_SCHEMAS = "tools without parameters are sent with an empty list of properties"
+    STRICT_FIELD = "strict is removed from tools: arguments are checked here"
+    RESULT_PICTURES = "images in tool results are sent in a user message after them"
+    PICTURES = "a note replaces images of earlier turns and of tools; a new one is refused"
 
 
 Lacks: TypeAlias = Mapping[Capability, str]
@@ -116,19 +127,30 @@ _OMITTED = {
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
     Capability.STREAM_USAGE: ("stream_options", ""),
     Capability.PARALLEL_CHOICE: ("parallel_tool_calls", ""),
+    Capability.TEMPLATE_VARIABLES: (VARIABLES, ""),
 }
 # how engines say that they do not know a field: OpenAI, pydantic (vLLM, Mistral), Go (LocalAI)
 _UNKNOWN = (
     "unsupported", "not supported", "not support", "not permitted", "unrecognized", "unknown",
     "unexpected", "not allowed", "invalid",
 )  # fmt: skip
-_EFFORTS = re.compile(r"reasoning[ _]effort|think value", re.IGNORECASE)
+_EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", re.IGNORECASE)
 
 
-def is_unreadable(refusal: BackendRefused) -> bool:
-    """Return whether the engine's own parser could not read what the model wrote: it is lost."""
+def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
+    """Return whether the engine's own parser could not read what the model wrote: it is lost.
+
+    Engines use the same words for arguments in the history ("Failed to parse tool call arguments
+    as JSON", llama-server 11669), so those have to be valid.
+    """
     # there is no code for it
-    return refusal.status == 500 and says_any(wordings().unreadable, refusal.message)
+    if refusal.status != 500 or not says_any(wordings().unreadable, refusal.message):
+        return False
+    return not any(map(_has_bad_call, messages))
+
+
+def _has_bad_call(message: Message) -> bool:
+    return any(parse_object(call.arguments) is None for call in message.calls)
 
 
 def refuses_pictures(refusal: BackendRefused) -> bool:
@@ -145,7 +167,8 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
     message = refusal.message[:MOST_CHARACTERS]
-    if _EFFORTS.search(message) and (offered := _efforts_offered(message, question.request)):
+    is_about_effort = _EFFORTS.search(f"{refusal.param} {message}") is not None
+    if is_about_effort and (offered := _efforts_offered(message, question.request)):
         yield Capability.EFFORT_WORDS, offered
     for known in wordings().refusals:
         if says_any(known.wordings, message):
@@ -158,8 +181,6 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
 def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
     if "--tool-call-parser" in said or "--enable-auto-tool-choice" in said:
         yield Capability.TOOL_PARSER
-    elif "does not support tools" in said:  # Ollama
-        yield Capability.TOOLS
     elif any(word in said for word in _UNKNOWN):
         blamed = f"{param} {said}"
         yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
@@ -193,9 +214,24 @@ def _template(lacks: Lacks) -> Template:
 
 def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
     """Fold and merge messages; the user goes on where the model may not."""
+    for capability, rewrite in _BEFORE_ROLES.items():
+        if capability in lacks:
+            messages = rewrite(messages)
     fitted = fit_roles(messages, _template(lacks), [])
+    if Capability.USER_AFTER_TOOL in lacks:  # a late system message may have become the user's
+        fitted = refused_forms.acknowledge_results(fitted)
     is_unasked = Capability.USERLESS in lacks and all(one.role != "user" for one in fitted)
     return (*fitted, CONTINUE) if is_unasked else fitted
+
+
+_BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
+    Capability.PICTURES: refused_forms.hide_pictures,
+    Capability.RESULT_PICTURES: refused_forms.move_pictures,
+    Capability.LONG_CALL_IDS: refused_forms.shorten_ids,
+    Capability.TEXT_BESIDE_THINKING: refused_forms.think_instead,
+    Capability.CALLS_WITHOUT_THINKING: refused_forms.add_thoughts,
+    Capability.EMPTY_ANSWERS: refused_forms.fill_empty_answers,
+}
 
 
 def _without_thoughts(question: Question, lacks: Lacks) -> Question:
@@ -255,11 +291,34 @@ def _with_offered_effort(question: Question, lacks: Lacks) -> Question:
     return replace(question, request=request)
 
 
+def _with_functions(question: Question, change: Callable[[JsonObject], JsonObject]) -> Question:
+    """Change the functions that the tools declare; tools that stay the same keep their bytes."""
+    tools: list[Tool] = []
+    for tool in question.tools:
+        written = as_object(json.parse(tool.source))
+        function = as_object(written.get("function"))
+        changed = change(function)
+        source = tool.source if changed == function else json.dump({**written, "function": changed})
+        tools.append(replace(tool, source=source))
+    return replace(question, tools=tuple(tools))
+
+
+def _with_properties(function: JsonObject) -> JsonObject:
+    empty: JsonObject = {"type": "object", "properties": {}}
+    return {**function, "parameters": empty | as_object(function.get("parameters"))}
+
+
+def _without_strict(function: JsonObject) -> JsonObject:
+    return {name: value for name, value in function.items() if name != "strict"}
+
+
 _CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
     Capability.EFFORT_WORDS: _with_offered_effort,
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
     Capability.REPLY_PARSER: lambda question, _: replace(question, parsing=Parsing.OURS),
     Capability.RICH_SCHEMAS: _with_simple_schemas,
+    Capability.BARE_SCHEMAS: lambda question, _: _with_functions(question, _with_properties),
+    Capability.STRICT_FIELD: lambda question, _: _with_functions(question, _without_strict),
     Capability.TOOLS: describe_tools,
 }
 
@@ -301,7 +360,8 @@ def _binding(question: Question, schema: JsonObject, lacks: Lacks) -> JsonObject
     written = json.dump(schema)
     due = [tool for tool in question.tools if json.dump({"const": tool.name}) in written]
     is_whole = schema == call_schema(due) and len(due) in (1, len(question.tools))
-    if Capability.STRICT_TOOLS in lacks or not is_whole:
+    has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
+    if not (has_strict and is_whole):
         return {"tool_choice": "none", **answer_form(question)}
     tools: JsonValue = [_as_strict(tool) for tool in question.tools]
     if len(due) == len(question.tools) or Capability.NAMED_CHOICE in lacks:
@@ -334,6 +394,7 @@ def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
 # An engine may be restarted with the missing feature; to try again costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
+_MOST_CONVERSATIONS = 4096
 
 
 class Learnt:
@@ -349,6 +410,31 @@ class Learnt:
         # behind one address there may be many models, each with other limits
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
         self._honours: dict[str, dict[str, bool]] = {}
+        self._in_words: dict[str, None] = {}  # conversations whose prompts describe the tools
+
+    def of_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
+        """Return what a conversation is sent without, so that it keeps the form it began in.
+
+        Tools that move from the engine's form into the prompt, or back, cost the prompt cache of
+        the whole conversation. So only a new conversation follows what others have learned.
+        """
+        if not self._in_words and Capability.TOOLS not in lacks:  # nearly always
+            return lacks
+        conversation = conversation_key(request, headers)
+        if conversation in self._in_words:
+            return {**lacks, Capability.TOOLS: ""}
+        if any(message.role == "assistant" for message in request.messages):
+            return {one: known for one, known in lacks.items() if one is not Capability.TOOLS}
+        self.note_words(request, headers)
+        return lacks
+
+    def note_words(self, request: Request, headers: Mapping[str, str]) -> None:
+        """Remember that a conversation's prompt describes the tools."""
+        conversation = conversation_key(request, headers)
+        self._in_words.pop(conversation, None)
+        self._in_words[conversation] = None
+        if len(self._in_words) > _MOST_CONVERSATIONS:
+            del self._in_words[next(iter(self._in_words))]
 
     def honours(self, model: str) -> Mapping[str, bool]:
         return self._honours.get(model, {})
@@ -384,4 +470,5 @@ class Learnt:
         if build and self.build and build != self.build:
             self._models.clear()
             self._honours.clear()
+            self._in_words.clear()
         self.build = build or self.build

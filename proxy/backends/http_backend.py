@@ -9,6 +9,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
@@ -17,19 +18,27 @@ from msgspec.structs import replace
 
 from proxy import bounds, errors
 from proxy.backends import capabilities, client
-from proxy.backends.refusals import Confidential, Refusal, as_error, read_streamed_refusal
+from proxy.backends.refusals import (
+    Confidential,
+    Refusal,
+    answer_limit_in,
+    as_error,
+    read_streamed_refusal,
+)
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
-from proxy.dialects.ollama_chat.encode import first_picture
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
+from proxy.guardrails.history_repair.refused_forms import find_new_picture
 
 MODELS = "/v1/models"
 _HEALTH_SECONDS = 2.0
 
-_MOST_REFUSALS = 3  # that are acted on for one request
+_MOST_REFUSALS = 5  # that are acted on for one request
+_LEAST_TOKENS = 64  # of an answer for which there is room: with less, the prompt is too long
+_STOP = replies.ReplyFinished("stop")
 
 _LAST = (replies.ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
@@ -59,7 +68,7 @@ class ReplyDecoder(Protocol):
     """Reads one reply; raises ValueError for what is none.
 
     `beginning` is what came first, for a look at what made no sense; `has_begun` reports whether
-    anything made sense so far.
+    anything made sense so far, `is_ending` whether the reply is complete but for its end mark.
     """
 
     @property
@@ -67,6 +76,9 @@ class ReplyDecoder(Protocol):
 
     @property
     def has_begun(self) -> bool: ...
+
+    @property
+    def is_ending(self) -> bool: ...
 
     def feed(self, piece: bytes, parts: list[ReplyPart], /) -> None:
         """Append the parts that `piece` completes; a `StreamedError` is the last one."""
@@ -98,6 +110,7 @@ class PieceReading(Generic[Piece]):
     """Reads a reply in a language of its own, piece by piece."""
 
     beginning = b""
+    is_ending = False
 
     def __init__(self, decoder: Decoder[Piece], reader: Reader[Piece]) -> None:
         self.has_begun = False
@@ -125,6 +138,20 @@ class PieceReading(Generic[Piece]):
         return False
 
 
+class _Turns:
+    """Gives other tasks their turn while bytes without any effect arrive, such as comments."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._since = self._clock()
+
+    async def give(self) -> None:
+        if self._clock() - self._since > _TURN:
+            await asyncio.sleep(0)
+            self._since = self._clock()
+
+
+_TURN = 0.01  # seconds
 _SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
@@ -152,6 +179,11 @@ class HttpBackend(ABC):
     def lacks(self, model: str) -> capabilities.Lacks:
         """Return what the engine lacks for a model, as far as that is known."""
         return self.learnt.of(model)
+
+    def lacks_of(self, question: Question, headers: client.Headers) -> capabilities.Lacks:
+        """Return what the engine lacks for the model of a request, as its conversation knows it."""
+        request = question.request
+        return self.learnt.of_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
         """Name what a model's engine lacks; clients may call the only model of one anything."""
@@ -192,11 +224,11 @@ class HttpBackend(ABC):
     async def ask(
         self, question: Question, headers: client.Headers, sink: replies.EventSink | None = None
     ) -> client.ReplyEvents:
-        lacks = self.lacks(question.request.model)
-        attempt: OutgoingQuestion | replies.ReplyUnreadable = await self._prepare_without(
+        lacks = self.lacks_of(question, headers)
+        attempt: OutgoingQuestion | Sequence[replies.ReplyEvent] = await self._prepare_without(
             question, lacks
         )
-        while not isinstance(attempt, replies.ReplyUnreadable):
+        while isinstance(attempt, OutgoingQuestion):
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
@@ -204,6 +236,7 @@ class HttpBackend(ABC):
                     reading = await self._begin(answer, sink)
                     events: list[replies.ReplyEvent] = []
                     end, may_be_long = None, False
+                    turns = _Turns()
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
                         attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
@@ -212,24 +245,49 @@ class HttpBackend(ABC):
                                 yield few
                         elif events:
                             yield events
+                        else:
+                            await turns.give()
                         may_be_long = not events  # behind chunks that completed nothing
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
-            except errors.BackendFailed as error:
-                changed = await self._adapt(question, attempt, error)
-                attempt = changed or await self.recover(attempt, error)
-        yield (attempt,)
+            except (errors.ContextOverflow, errors.BackendFailed) as error:
+                attempt = await self._next_attempt(question, attempt, error, headers)
+        yield attempt
 
     async def _prepare_without(
         self, question: Question, lacks: capabilities.Lacks
     ) -> OutgoingQuestion:
+        if (most := question.refusals.most_tokens) is not None:
+            question = replace(question, request=question.request.limit_tokens(most))
         attempt = await self.prepare(capabilities.without(question, lacks), lacks)
         attempt.lacks = lacks
         return attempt
 
+    async def _next_attempt(
+        self,
+        question: Question,
+        attempt: OutgoingQuestion,
+        error: errors.ContextOverflow | errors.BackendFailed,
+        headers: client.Headers,
+    ) -> OutgoingQuestion | Sequence[replies.ReplyEvent]:
+        """Return what to send after a failure, or the reply's last events; raises what it means."""
+        if (text := _failed_text(attempt, error)) is not None:
+            return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
+        if not attempt.has_begun and _lower_limit(question, len(attempt.body), error):
+            return await self._prepare_without(question, attempt.lacks)
+        if isinstance(error, errors.ContextOverflow):
+            raise error
+        changed = await self._adapt(question, attempt, error, headers)
+        changed = changed or await self.recover(attempt, error)
+        return (changed,) if isinstance(changed, replies.ReplyUnreadable) else changed
+
     async def _adapt(
-        self, question: Question, attempt: OutgoingQuestion, error: errors.BackendFailed
+        self,
+        question: Question,
+        attempt: OutgoingQuestion,
+        error: errors.BackendFailed,
+        headers: client.Headers,
     ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
 
@@ -237,24 +295,39 @@ class HttpBackend(ABC):
         """
         if not isinstance(error, errors.BackendRefused):
             return None
-        place = first_picture(question.messages)
-        if place is not None and capabilities.refuses_pictures(error):
-            raise errors.InvalidRequest(error.message, place) from error
-        is_lost = capabilities.is_unreadable(error)
-        parsers = [(one, "") for one in self.parsers]
-        blamed = parsers if is_lost else capabilities.suspects(error, attempt.question)
-        for missing, known in blamed:
+        is_lost = error.failed_text is not None
+        is_lost = is_lost or capabilities.is_unreadable(error, attempt.question.messages)
+        for missing, known in self._blamed(attempt.question, error):
             if missing in attempt.lacks:
                 continue
             again = await self._prepare_without(question, {**attempt.lacks, missing: known})
             if again.body != attempt.body:
                 self.learnt.add(question.request.model, missing, known)
+                if missing is capabilities.Capability.TOOLS:
+                    self.learnt.note_words(question.request, headers)
                 question.refusals.acted += 1
-                is_too_late = attempt.has_begun or question.refusals.acted > _MOST_REFUSALS
-                if not (is_lost or is_too_late):
+                if is_lost or (attempt.has_begun and question.tools):
+                    is_lost = True  # a grammar failed in the middle: the next attempt has none
+                elif not attempt.has_begun and question.refusals.acted <= _MOST_REFUSALS:
                     return again
                 break
         return replies.ReplyUnreadable(error.message) if is_lost else None
+
+    def _blamed(
+        self, question: Question, error: errors.BackendRefused
+    ) -> Iterable[tuple[capabilities.Capability, str]]:
+        """Return what a refusal blames; raises `InvalidRequest` for what cannot be left out."""
+        if capabilities.refuses_pictures(error):
+            field = find_new_picture(question.messages)
+            if field is not None:
+                raise errors.InvalidRequest(error.message, field) from error
+            forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
+            return [(one, "") for one in (*forms, capabilities.Capability.PICTURES)]
+        if error.failed_text is not None:
+            return ()
+        if capabilities.is_unreadable(error, question.messages):
+            return [(one, "") for one in self.parsers]
+        return capabilities.suspects(error, question)
 
     async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
         """Begin to read an answer; raises what it means where that is no success."""
@@ -407,6 +480,12 @@ class HttpBackend(ABC):
             reading.feed(chunk, parts) if chunk else reading.finish(parts)
         except ValueError:
             end = self._unreadable(reading, chunk)
+            if reading.is_ending:  # what follows a finish reason cannot spoil the reply
+                with suppress(ValueError):
+                    reading.finish(parts)
+                    end = None
+        if reading.is_ending and (parts or not answer.is_end_expected):
+            answer.expect_end()
         # both are the last part: nothing is read behind them
         if parts and isinstance(last := parts[-1], _LAST):
             if isinstance(last, replies.ReplyFinished):
@@ -424,6 +503,35 @@ class HttpBackend(ABC):
         return errors.BackendSpokeNonsense(
             self.name, "sent no valid reply", chunk or reading.beginning
         )
+
+
+def _failed_text(attempt: OutgoingQuestion, error: errors.TemperError) -> str | None:
+    """Return what the model wrote if the engine could not read it and quotes it in its error."""
+    if attempt.has_begun or not isinstance(error, errors.BackendRefused):
+        return None
+    return error.failed_text or None
+
+
+def _lower_limit(question: Question, size: int, error: errors.TemperError) -> bool:
+    """Limit the answers of a request to what the model has room for, if only that was refused.
+
+    Engines may count a prompt roughly, and vLLM only says "at least" for one of a body of `size`
+    bytes. So a part of the window stays free, and a further refusal leaves a quarter.
+    """
+    most = question.refusals.most_tokens or question.request.max_tokens
+    if most is None or most <= _LEAST_TOKENS:
+        return False
+    room: int | None = None
+    if isinstance(error, errors.BackendRefused):
+        room = answer_limit_in(error.message)
+    elif isinstance(error, errors.ContextOverflow) and (window := error.window) is not None:
+        prompt = error.prompt_tokens
+        if (size // 4 if prompt is None else prompt) + _LEAST_TOKENS <= window:
+            room = window - window // 64 - (size // 3 if prompt is None else prompt)
+    if room is None:
+        return False
+    question.refusals.most_tokens = max(room if room < most else most // 4, _LEAST_TOKENS)
+    return True
 
 
 async def _last(

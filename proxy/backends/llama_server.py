@@ -139,7 +139,7 @@ class LlamaServer(OpenAICompatible):
     async def count(self, question: Question, headers: client.Headers) -> int | None:
         if not self._counter.can_count:
             return None
-        lacks = self.lacks(question.request.model)
+        lacks = self.lacks_of(question, headers)
         body = self.body_of(simplify_tools(without(question, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 

@@ -22,8 +22,9 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.lines import LineDecoder
 from proxy.dialects.ollama_chat.decode import LineReader, decode_error
-from proxy.dialects.ollama_chat.encode import encode_question, first_picture
+from proxy.dialects.ollama_chat.encode import encode_question
 from proxy.dialects.ollama_chat.fields import ModelSettings
+from proxy.guardrails.history_repair.refused_forms import find_new_picture, hide_pictures
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Ollama(HttpBackend):
     async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
         name = self._resolve_model(question.request.model)
         shown = await self._models.show(name)
-        _check_pictures(question, name, shown)
+        question = _without_pictures(question, name, shown)
         settings = ModelSettings(
             name,
             await self._models.decide(
@@ -196,9 +197,11 @@ def _needs_words(question: Question, shown: ModelDetails | None) -> bool:
     return question.parsing is Parsing.OURS and not has_form
 
 
-def _check_pictures(question: Question, name: str, shown: ModelDetails | None) -> None:
-    """Refuse pictures for a model without vision: Ollama would silently drop them."""
-    is_blind = shown is not None and shown.can("vision") is False
-    if is_blind and (param := first_picture(question.messages)) is not None:
+def _without_pictures(question: Question, name: str, shown: ModelDetails | None) -> Question:
+    """Refuse a new image for a model without vision: Ollama would silently drop it."""
+    if shown is None or shown.can("vision") is not False:
+        return question
+    if (param := find_new_picture(question.messages)) is not None:
         problem = f"The model {name!r} takes no pictures. Choose one that does."
         raise errors.InvalidRequest(problem, param)
+    return replace(question, messages=hide_pictures(question.messages))

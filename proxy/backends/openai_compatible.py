@@ -46,12 +46,16 @@ from proxy.inference.plan import ANSWER_FORM
 
 CHAT = "/v1/chat/completions"
 
+logger = logging.getLogger(__name__)
+
 _LONGEST_REST = 64 * 1024
 _SHORT = 8 * 1024  # of a piece in which no row of events is long enough to be worth a search
 
 
 class OpenAICompatible(HttpBackend):
     """An engine behind `/v1/chat/completions`."""
+
+    _lacks_reasons = False
 
     def directives(self, question: Question, lacks: Lacks) -> JsonObject:
         """Return the fields that are added to a question."""
@@ -61,7 +65,12 @@ class OpenAICompatible(HttpBackend):
         return OutgoingQuestion(CHAT, self.body_of(question, lacks), question)
 
     def new_reading(self) -> ReplyDecoder:
-        return ReplyReading()
+        return ReplyReading(report=self._report_no_reason)
+
+    def _report_no_reason(self) -> None:
+        if not self._lacks_reasons:
+            self._lacks_reasons = True
+            logger.warning("%s ends replies without a finish reason; Temper adds one", self.name)
 
     def body_of(self, question: Question, lacks: Lacks) -> bytes:
         return encode_question(question, self.directives(question, lacks))
@@ -82,6 +91,11 @@ class ReplyReading(msgspec.Struct):
     _rest: bytes = b""
     _completion: bytearray | None = None
     _is_blank: bool = True
+    report: Callable[[], None] | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        return self._chunks.has_reason
 
     def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
         if self._is_blank:
@@ -114,7 +128,8 @@ class ReplyReading(msgspec.Struct):
         self._read_all(self._rest, parts)
         for event in self._events.finish():
             self._read(event.data, parts)
-        parts += self._chunks.finish()
+        parts += self._chunks.finish(is_complete=self._completion is not None)
+        self._report()
 
     def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
         """Read the events that are like those before, if there are any; return where they end."""
@@ -138,6 +153,7 @@ class ReplyReading(msgspec.Struct):
             self._chunks.feed_all(payloads, parts)
         finally:
             self.has_begun = self.has_begun or len(parts) > before
+        self._report()
         if len(parts) > before and isinstance(parts[-1], DELTAS):
             self._runs.learn(DATA + payloads[-1])
         return True
@@ -153,7 +169,9 @@ class ReplyReading(msgspec.Struct):
             return len(piece)
         before = len(parts)
         self._read_all(piece[start : end + len(END_OF_EVENT)], parts)
-        if len(parts) == before + 1 and isinstance(parts[-1], DELTAS):
+        if len(parts) == before:
+            self._runs.skip()
+        elif len(parts) == before + 1 and isinstance(parts[-1], DELTAS):
             self._runs.learn(piece[start:end])
         return end + len(END_OF_EVENT)
 
@@ -170,9 +188,11 @@ class ReplyReading(msgspec.Struct):
         found = self._chunks.feed(document)
         parts += found
         self.has_begun = self.has_begun or bool(found)
+        self._report()
 
-
-logger = logging.getLogger(__name__)
+    def _report(self) -> None:
+        if self._chunks.lacks_reason and self.report is not None:
+            self.report()
 
 
 # What binds a call to its schema, in the order in which it is tried.
@@ -209,7 +229,7 @@ class AdaptiveEngine(OpenAICompatible):
             async with self._probing:
                 if question.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
-                    lacks = {**lacks, **self.lacks(model)}
+                    lacks = {**lacks, **{one: "" for one in _BINDINGS if one in self.lacks(model)}}
                 is_text = ANSWER_FORM in self.directives(question, lacks)
                 if is_text and STRUCTURAL_TAG not in self.learnt.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
@@ -253,7 +273,7 @@ class AdaptiveEngine(OpenAICompatible):
     async def count(self, question: Question, headers: Headers) -> int | None:
         if not self.kind.tokenizes:
             return None
-        lacks = self.lacks(question.request.model)
+        lacks = self.lacks_of(question, headers)
         body = self.body_of(without(question, lacks), lacks)
         return await self._counter.count_chat(body, headers)
 

@@ -45,8 +45,7 @@ class Confidential:
 # an explanation is short; what is longer holds somebody's prompt
 MOST_CHARACTERS = 2000
 
-_WINDOW = r"(?P<window>[\d,]+)"
-_PROMPT = r"(?P<prompt>[\d,]+)"
+_NUMBER = re.compile(r"\{(window|prompt|total|answer|limit)\}")
 
 
 class BlamingWordings(msgspec.Struct, frozen=True):
@@ -61,6 +60,9 @@ class Wordings(msgspec.Struct, frozen=True):
 
     overflows: tuple[str, ...]
     prompts: tuple[str, ...]
+    totals: tuple[str, ...]
+    answers: tuple[str, ...]
+    limits: tuple[str, ...]
     unreadable: tuple[str, ...]
     blind: tuple[str, ...]
     refusals: tuple[BlamingWordings, ...]
@@ -81,7 +83,7 @@ def says_any(known: Iterable[str], message: str) -> bool:
 def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:
     """Yield the numbers in each wording that a text contains."""
     for wording in known:
-        pattern = wording.replace("{window}", _WINDOW).replace("{prompt}", _PROMPT)
+        pattern = _NUMBER.sub(r"(?P<\1>[\\d,]+)", wording)
         if found := re.search(pattern, text, re.IGNORECASE):
             yield found.groupdict()
 
@@ -99,8 +101,23 @@ def overflow_in(message: str) -> Lengths | None:
     known, text = wordings(), message[:MOST_CHARACTERS]
     for numbers in _search(known.overflows, text):
         prompt = numbers.get("prompt") or next(_search(known.prompts, text), numbers).get("prompt")
-        return Lengths(_number(prompt), _number(numbers.get("window")))
+        tokens = _number(prompt) or _without_answer(text)
+        return Lengths(tokens, _number(numbers.get("window")))
     return None
+
+
+def answer_limit_in(message: str) -> int | None:
+    """Return the longest answer that a model gives, in tokens, if a refusal is about that."""
+    found = next(_search(wordings().limits, message[:MOST_CHARACTERS]), {})
+    return _number(found.get("limit"))
+
+
+def _without_answer(text: str) -> int | None:
+    """Return the length of a prompt where only that of prompt and answer together is named."""
+    known = wordings()
+    total = next((_number(one.get("total")) for one in _search(known.totals, text)), None)
+    answer = next((_number(one.get("answer")) for one in _search(known.answers, text)), None)
+    return total if total is None or answer is None else max(0, total - answer) or None
 
 
 def _number(digits: str | None) -> int | None:
@@ -108,6 +125,7 @@ def _number(digits: str | None) -> int | None:
     return int(plain) if plain else None
 
 
+_FAILED = re.compile(r'"failed_generation"\s*:\s*("(?:[^"\\\x00-\x1f]|\\[^u]|\\u[0-9a-f]{4})*")')
 _EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")
 _MISSING = re.compile(r"key '([^']*)' not found")
 
@@ -139,7 +157,7 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
         return ContextOverflow(message, lengths.prompt, lengths.window)
     if refusal.status == 503 and kind == "unavailable_error":
         return BackendUnavailable(backend, "is still loading its model", loading=True)
-    return BackendRefused(
+    refused = BackendRefused(
         backend,
         refusal.status,
         message,
@@ -147,6 +165,21 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
         param=as_text(error.get("param")),
         retry_after=refusal.retry_after,
     )
+    refused.failed_text = _failed_text(error)
+    return refused
+
+
+def _failed_text(error: JsonObject) -> str | None:
+    """Return what the model wrote if it is in the error, because the engine could not read it.
+
+    Groq: {"code": "tool_use_failed", "failed_generation": "..."}; LiteLLM quotes that object in
+    its message.
+    """
+    if isinstance(text := error.get("failed_generation"), str):
+        return text
+    quoted = _FAILED.search(as_text(error.get("message")))
+    text = json.parse(quoted[1]) if quoted is not None else None
+    return text if isinstance(text, str) else None
 
 
 def _overflow(refusal: Refusal, message: str) -> Lengths | None:

@@ -5,6 +5,7 @@ answers.
 """
 
 import asyncio
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ FORWARDED_HEADERS = frozenset(
 )
 
 LINGER = 0.1
+END_SECONDS = 0.8  # from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
 _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -118,6 +120,8 @@ class BackendResponse:
         self._idle = idle
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + first_byte
+        self._end_by = math.inf
+        self._is_late = False
         self._connection: Connection
 
     async def __aenter__(self) -> "BackendResponse":
@@ -159,9 +163,19 @@ class BackendResponse:
         return self._connection.is_over
 
     async def next_chunk(self) -> bytes:
-        """Return more of the body as it arrives; empty at its end."""
+        """Return more of the body as it arrives; empty at its end.
+
+        After `expect_end` it also ends by time, whatever else arrives.
+        """
+        if self._is_late:
+            return b""
+        self._is_late = self._clock() >= self._end_by  # what has arrived by now is still read
         try:
-            chunk = await self._connection.receive(self._deadline)
+            chunk = await self._connection.receive(min(self._deadline, self._end_by))
+        except TimeoutError as error:
+            if self._end_by < self._deadline:
+                return b""
+            raise translate(self._client.name, error, mid_reply=True) from error
         except _FAILURES as error:
             raise translate(self._client.name, error, mid_reply=True) from error
         if self._idle is not None:
@@ -171,6 +185,14 @@ class BackendResponse:
             problem = f"sent a reply without an end: more than {bounds.STREAM_BYTES} bytes"
             raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
+
+    @property
+    def is_end_expected(self) -> bool:
+        return self._end_by < math.inf
+
+    def expect_end(self) -> None:
+        """Let the body end soon; some engines leave the connection open (vllm-mlx#101)."""
+        self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
         """Offer what comes to a sink first, which reports whether it takes it."""

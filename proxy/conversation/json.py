@@ -5,6 +5,8 @@ Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bou
 a client wrote can travel on unaltered.
 """
 
+import json as lenient
+import re
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -24,6 +26,16 @@ def parse(document: bytes | str) -> JsonValue:
     """Parse one JSON document; raises ValueError with line and column if it is not valid JSON."""
     source = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
     value: JsonValue = jiter.from_json(source, allow_inf_nan=False, catch_duplicate_keys=True)
+    return value
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+def parse_halves(document: str) -> JsonValue:
+    """Parse JSON like `parse`, but let strings keep one half of a surrogate pair."""
+    parse(_HALF.sub(r"\\ufffd", document))  # as strictly as all JSON
+    value: JsonValue = lenient.loads(document)
     return value
 
 

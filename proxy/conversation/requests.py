@@ -131,9 +131,13 @@ class Parsing(Enum):
 
 
 class RefusalCount(msgspec.Struct):
-    """How many refusals of engines were acted on for one request."""
+    """How many refusals of engines were acted on for one request.
+
+    Its answers were limited to `most_tokens`, None where the client's own limit applies.
+    """
 
     acted: int = 0
+    most_tokens: int | None = None
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -506,6 +506,10 @@ class ReplyReader:
         self._facts += () if _REPEATED in self._facts else (_REPEATED,)
         return True
 
+    def has_call(self, index: int) -> bool:
+        """Return whether a call that the engine recognized is read: the bound drops others."""
+        return index in self._structured
+
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
         """Begin a call; white space before it is text, unless the call is a message."""
         if len(self._structured) == MOST_CALLS:

@@ -83,7 +83,7 @@ def _is_ending_due(
     given a reply without words. A grammar for calls would make it call once more, and the client
     would get an apology instead of an answer.
     """
-    used = sum(not _is_lost(one) for one in failures)
+    used = len(failures)
     last = failures[-1]
     if used >= limit:
         return False
@@ -115,7 +115,7 @@ def _next_kind(
 ) -> AttemptKind | None:
     *before, last = failures
     is_prose = is_an_answer(last, text_policy)
-    used = sum(not _is_lost(one) for one in failures)
+    used = len(failures)
     if used >= limit or (is_prose and any(one.defect in _PROSE for one in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
@@ -129,7 +129,7 @@ def _next_kind(
 
 
 def _is_lost(failure: Failure) -> bool:
-    """Return whether the backend's own parser failed: that counts once and costs no attempt."""
+    """Return whether the backend's own parser failed, so that a raw reply can be read here."""
     is_theirs = failure.attempt.parsing is Parsing.BACKEND
     return is_theirs and failure.defect is Defect.UNREADABLE
 

@@ -391,6 +391,9 @@ class Turn:
         return events
 
     def _judge(self, reason: str) -> Sequence[ReplyEvent]:
+        most = self._plan.refusals.most_tokens
+        if most is not None and facts.AnswerLimited(most) not in self.facts:
+            self.facts += (facts.AnswerLimited(most),)
         if self._check is not None:
             return self._judge_check(self._check, reason)
         events, verdict = self._listening.finish(reason)

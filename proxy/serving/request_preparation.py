@@ -23,6 +23,7 @@ from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
+from proxy.guardrails.history_repair.refused_forms import find_new_picture
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.schemas.schema import prepare_checks
@@ -125,7 +126,8 @@ class RequestPreparation:
         """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
-        if decoded.blindness and known.is_blind:
+        is_refused = decoded.blindness and known.is_blind
+        if is_refused and find_new_picture(request.messages) is not None:
             raise InvalidRequest(decoded.blindness)
         effort = known.overrides.effort
         if effort and effort_in(request):

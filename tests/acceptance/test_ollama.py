@@ -100,8 +100,8 @@ async def test_a_call_that_ollama_cannot_read_is_asked_for_without_its_parser(
         assert all("tools" in body for body in double.asked)
     else:
         assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
-        assert ["tools" in body for body in double.asked] == [True, False, False, False]
-        assert ["format" in body for body in double.asked] == [False, False, False, True]
+        assert ["tools" in body for body in double.asked] == [True, False, False]
+        assert ["format" in body for body in double.asked] == [False, False, True]
 
 
 async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> None:

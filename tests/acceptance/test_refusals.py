@@ -21,7 +21,7 @@ from proxy.backends.openai_compatible import AdaptiveEngine
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.lenient_json import as_object
+from proxy.dialects.lenient_json import as_object, member
 from proxy.doctor.exchanges import refusals
 from proxy.doctor.target import Target
 from proxy.profiles.files import load_profiles
@@ -193,6 +193,13 @@ BARE = f"{TEMPLATE}: JSON schema error at #/properties/note: schema must be an o
 ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant/..."
 ONLY = "Only user and assistant roles are supported!"
 FIRST = "system message must be at the beginning"
+JINJA = "tools param requires --jinja flag"
+NO_TOOLS = "registry.ollama.ai/library/m:latest does not support tools"
+NO_TOOL_USE = "No endpoints found that support tool use. Try disabling the tool."
+MASK = "Invalid grammar specification: 'triggers'"
+LITERAL = "Input should be 'low', 'medium' or 'xhigh'"
+DIFF = 'Invalid diff: \'{"city": "Os\' not found at start of \'{"city": "Oslo\''
+ARGUMENTS = "Failed to parse tool call arguments as JSON: parse error at line 1, column 9"
 LAST_USER = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
 
 MEDIUM = Chat(effort="medium")
@@ -235,6 +242,14 @@ ROWS = [
     Row("R6 gpt-oss", "openai", TOOLS, 500, HARMONY, is_in_words, "tools"),
     Row("R6 amid", "openai", TOOLS, 200, HARMONY, is_in_words, "tools", (),
         FINE_THINKING + spoken.event({"error": {"message": HARMONY, "code": 500}})),
+    Row("R10 no --jinja", "llama-server", TOOLS, 500, JINJA, is_in_words, "tools"),
+    Row("R10 OpenRouter", "openai", TOOLS, 404, NO_TOOL_USE, is_in_words, "tools"),
+    Row("R10 Ollama", "ollama", TOOLS, 400, NO_TOOLS, is_in_words, "tools"),
+    Row("R11 vLLM", "openai", TOOLS, 400, MASK, is_simple, "rich_schemas"),
+    Row("R12 literals", "openai", HIGH, 400, LITERAL, has_effort("xhigh"), "effort_words"),
+    Row("R13 diff", "openai", TOOLS, 500, DIFF, is_in_words, "tools"),
+    Row("R13 arguments", "llama-server", TOOLS, 500, ARGUMENTS,
+        lambda asked: asked.fields.get("tool_choice") == "none", "reply_parser"),
     Row("R7", "llama-server", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 elsewhere", "openai", PREFILLED, 400, PREFILL, is_thoughtless, "thoughtful_prefill"),
     Row("R7 twice", "llama-server", PREFILLED, 400, PREFILL,
@@ -288,11 +303,208 @@ async def test_a_refusal_is_acted_on_and_remembered(
     assert len(told) == 1
 
 
+IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
+OSLO = '{"city": "Oslo"}'
+WEATHER: JsonObject = {"name": "get_weather", "parameters": {"type": "object"}}
+HI: JsonObject = {"role": "user", "content": "Hi"}
+DONE: JsonObject = {"role": "assistant", "content": "Done."}
+
+
+def tool(**others: JsonValue) -> JsonObject:
+    return {"type": "function", "function": {**WEATHER, **others}}
+
+
+def after_call(
+    *messages: JsonObject, result: JsonValue = "warm", **beside: JsonValue
+) -> JsonObject:
+    """Write a request with a call in its history and the members `beside` it."""
+    function: JsonObject = {"name": "get_weather", "arguments": OSLO}
+    calls: JsonValue = [{"id": "call_1234", "type": "function", "function": function}]
+    called: JsonObject = {"role": "assistant", "content": "", "tool_calls": calls, **beside}
+    answered: JsonObject = {"role": "tool", "tool_call_id": "call_1234", "content": result}
+    return {"messages": [HI, called, answered, *messages], "tools": [tool()]}
+
+
+def has(*path: str | int, value: JsonValue) -> Check:
+    return lambda asked: member(asked.fields, *path) == value
+
+
+ZOD = (
+    '[{"code": "invalid_type", "path": [0, "function", "parameters", "properties"], '
+    '"message": "Required"}]'
+)
+IDS = "Tool call id was call_1234 but must be a-z, A-Z, 0-9, with a length of 9."
+BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
+    "a user after a result": (
+        after_call(HI), 400, "Unexpected role 'user' after role 'tool'",
+        has_roles("user", "assistant", "tool", "assistant", "user"), "user_after_tool",
+    ),
+    "turns but for tools": (
+        after_call(HI), 400, f"{ALTERNATE} except for tool calls and results.",
+        has_roles("user", "assistant", "tool", "assistant", "user"), "user_after_tool",
+    ),
+    "ids": (
+        after_call(), 500, IDS,
+        lambda asked: f"{member(asked.fields, 'messages', 2, 'tool_call_id')}".isalnum(),
+        "long_call_ids",
+    ),
+    "text beside thinking": (
+        after_call(content="I look.", reasoning_content="Where?"), 500,
+        "Cannot pass both content and thinking in an assistant message with tool calls!",
+        has("messages", 1, "reasoning_content", value="Where?\n\nI look."), "text_beside_thinking",
+    ),
+    "calls without thinking": (
+        after_call(), 400, "The reasoning_content in the thinking mode must be passed back.",
+        has("messages", 1, "reasoning_content", value=" "), "calls_without_thinking",
+    ),
+    "an empty answer": (
+        {"messages": [HI, {**DONE, "content": "", "reasoning_content": "Hm."}, HI]}, 400,
+        "Assistant message must have either content or tool_calls, but not none.",
+        has("messages", 1, "content", value="(no answer)"), "empty_answers",
+    ),
+    "a tool without parameters": (
+        {"messages": [HI], "tools": [tool()]}, 400, ZOD,
+        has("tools", 0, "function", "parameters", "properties", value={}), "bare_schemas",
+    ),
+    "an image in a result": (
+        after_call(result=[IMAGE]), 400, "Invalid 'messages' in payload. Check them.",
+        has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
+    ),
+    "an image in a result, said so": (
+        after_call(result=[IMAGE]), 400, "image_url is not supported in tool messages",
+        has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
+    ),
+    "an image of an earlier turn": (
+        {"messages": [{"role": "user", "content": [IMAGE]}, DONE, HI]}, 400,
+        "At most 0 image(s) may be provided in one prompt.",
+        has("messages", 0, "content", 0, "type", value="text"), "pictures",
+    ),
+    "required": (
+        {"messages": [HI], "tools": [tool()], "tool_choice": "required"}, 400, MASK,
+        has("tool_choice", value="auto"), "required_choice",
+    ),
+    "named": (
+        {"messages": [HI], "tools": [tool()],
+         "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}, 400, MASK,
+        has("tool_choice", value="required"), "named_choice",
+    ),
+    "strict": (
+        {"messages": [HI], "tools": [tool(strict=True)]}, 400, MASK,
+        has("tools", 0, "function", value=WEATHER), "strict_field",
+    ),
+    "template variables of the client": (
+        {"messages": [HI], "chat_template_kwargs": {"enable_thinking": False}}, 400,
+        "Unrecognized request argument supplied: chat_template_kwargs",
+        has("chat_template_kwargs", value=None), "template_variables",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
+    name: str, stream: bool
+) -> None:
+    body, status, message, is_mended, learnt = BODIES[name]
+    answer = spoken.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
+    scripts = (refused("openai", status, message), answer, answer)
+    async with before("openai", *scripts) as (front, engine):
+        for _ in range(2):
+            got = await post(
+                front, "/v1/chat/completions", {"model": "m", "stream": stream, **body}
+            )
+            assert (got.status, got.error) == (200, "")
+            assert got.called or "tools" not in body
+        asked = front.backend.questions
+        assert learnt in engine.name_lacks("m", is_only=True)
+    assert [is_mended(one) for one in asked] == [False, True, True]
+    assert all("tools" in one.fields for one in asked if "tools" in body)
+
+
+@pytest.mark.parametrize(
+    ("most", "message", "sent"),
+    [
+        (16000, "This endpoint's maximum context length is 16384 tokens. However, you requested "
+         "about 16500 tokens (300 of text input, 200 of tool input, 16000 in the output).", 15628),
+        (16000, "This model's maximum context length is 16384 tokens. However, you requested 16000 "
+         "output tokens and your prompt contains at least 385 input tokens", None),
+        (9000, "max_tokens is too large: 9000. This model supports at most 8192 completion tokens",
+         8192),
+        (300, "This model's maximum context length is 1000 tokens. However, you requested 1210 "
+         "tokens (910 in the messages, 300 in the completion).", 75),
+    ],
+)  # fmt: skip
+async def test_only_the_answer_is_too_long_for_the_window(
+    most: int, message: str, sent: int | None
+) -> None:
+    body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": most, "stream": False}
+    async with before("openai", refused("openai", 400, message), says("openai", "Fine.")) as (
+        front,
+        _,
+    ):
+        answer = await front.client.post("/v1/chat/completions", json=body)
+        limit = front.backend.questions[-1].fields["max_tokens"]
+    assert answer.status_code == 200
+    assert isinstance(limit, int)
+    assert limit == (sent or limit) < most
+    assert "limited" in answer.headers["x-temper-repairs"]
+
+
+async def test_a_prompt_that_is_too_long_stays_an_overflow() -> None:
+    message = (
+        "This model's maximum context length is 1000 tokens. However, you requested 1210 tokens "
+        "(1010 in the messages, 200 in the completion)."
+    )
+    body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 200}
+    async with before("openai", refused("openai", 400, message)) as (front, _):
+        got = await post(front, "/v1/chat/completions", body)
+        assert len(front.backend.questions) == 1
+    assert (got.status, "context_length_exceeded" in got.error) == (400, True)
+
+
+GROQ: JsonObject = {
+    "message": "Failed to call a function. See 'failed_generation' for more details.",
+    "type": "invalid_request_error",
+    "code": "tool_use_failed",
+    "failed_generation": WRITTEN,
+}
+LITELLM: JsonObject = {
+    "message": f"litellm.BadRequestError: GroqException - {json.dump_text({'error': GROQ})}"
+}
+
+
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_what_a_refusal_changed_counts_no_attempt(language: str, stream: bool) -> None:
-    """The reply is prose three times: of the ladder nothing is gone."""
+@pytest.mark.parametrize("error", [GROQ, LITELLM], ids=["groq", "litellm"])
+async def test_a_call_that_an_error_quotes_is_rescued(
+    error: JsonObject, language: str, stream: bool
+) -> None:
+    async with before("openai", refuses(400, error)) as (front, _):
+        got = await ask(front, language, TOOLS, stream=stream)
+        assert len(front.backend.questions) == 1
+    assert (got.status, got.error, got.called) == (200, "", (("get_weather", CITY),))
+
+
+@pytest.mark.parametrize("language", ["chat", "messages"])
+async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: str) -> None:
+    """A reply that the engine could not parse moves the tools of its own conversation only."""
+    first = Chat((("user", "a"),), has_tools=True)
+    later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
+    lost = Chat((("user", "d"),), has_tools=True)
+    longer = Chat((("user", "d"), ("assistant", "e"), ("user", "f")), has_tools=True)
+    fine = says("openai", WRITTEN)
+    scripts = fine, refused("openai", 500, PEG), fine, fine, fine
+    async with before("openai", *scripts) as (front, _):
+        for chat in (first, lost, later, longer):
+            assert (await ask(front, language, chat, stream=False)).called
+        asked = front.backend.questions
+    assert [is_in_words(one) for one in asked] == [False, False, True, False, True]
+
+
+@pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
+async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) -> None:
+    """At most three generations: the lost one, a raw one, and the constrained one."""
     chat = Chat(has_tools=True)
-    texts = [says("openai", "<tool_call>{broken")] * 2
+    texts = [says("openai", "<tool_call>{broken")]
     probed = says("openai", "Hello.")  # what binds text, which is looked for once
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [refused("openai", 500, PEG), *texts, probed, last]
@@ -337,16 +549,16 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
-async def test_at_most_three_refusals_are_acted_on() -> None:
+async def test_at_most_five_refusals_are_acted_on() -> None:
     chat = Chat(
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
-    said = (QWEN, FIRST, PREFILL, PREFILL)
+    said = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
     async with before("openai", *[refused("openai", 400, one) for one in said]) as (front, _):
         got = await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.questions) == 4
+        assert len(front.backend.questions) == 6
     assert got.status == 400
-    assert "prefill" in got.error
+    assert "alternate" in got.error
 
 
 async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
@@ -456,11 +668,11 @@ async def test_r1_a_form_that_nobody_would_check_is_refused_with_the_reason() ->
 async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
     first = [refused("openai", 400, one) for one in (QWEN, FIRST)]
-    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR)]
+    again = [refused("openai", 400, one) for one in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
     wrong = says("openai", "<tool_call>{broken")
     async with before("openai", *first, wrong, *again) as (front, _):
         await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.questions) == 5
+        assert len(front.backend.questions) == 7
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)

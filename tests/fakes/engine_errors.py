@@ -113,7 +113,7 @@ OVERFLOWS = (
     Overflow("llama-cpp-python", _LLAMA_CPP_PYTHON, 3000, 2048, {"detail": _LLAMA_CPP_PYTHON}, 500),
     Overflow("mistral", _MISTRAL, 170397, 131072, _flat(_MISTRAL, code="3051")),
     Overflow("cerebras", _CEREBRAS, 9018, 8192, {"message": _CEREBRAS, "type": "x"}),
-    Overflow("openrouter", _OPENROUTER, 300012, 262144, _as_object(_OPENROUTER, code=400)),
+    Overflow("openrouter", _OPENROUTER, 299000, 262144, _as_object(_OPENROUTER, code=400)),
     Overflow("tgi", _TGI, 9000, 8193, {"error": _TGI, "error_type": "validation"}, 422),
     Overflow(
         "anthropic",

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.faults.toxics import chunk, chunked, repeats
+from proxy import bounds
 from proxy.api.app import ServerOptions
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
@@ -125,3 +126,29 @@ async def test_a_reply_in_more_pieces_than_tokens_keeps_its_end(*, stream: bool)
     async with before("temper", says(*words)) as front:
         answer = await front.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
     assert (answer.text, answer.reason) == (words, "stop")
+
+
+@pytest.mark.fault("F10")
+async def test_comments_without_an_end_are_cut_off(*, stream: bool) -> None:
+    """26 MB of them took 38 s of processor time."""
+    endless = repeats(chunked(spoken.START, is_whole=False), chunk(b": x\n\n" * 10_000))
+    async with poisoned(endless) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+        assert await front.backend.over.wait()
+    assert answer.error is not None
+    assert answer.error["code"] == "backend_protocol_error"
+
+
+@pytest.mark.fault("F10")
+async def test_calls_without_an_end_are_cut_off(*, stream: bool) -> None:
+    """100,000 of them took 15.8 s."""
+    calls = [
+        spoken.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")
+        for at in range(bounds.CALLS + 100)
+    ]
+    endless = repeats(chunked(spoken.START, *calls, is_whole=False), chunk(calls[-1]))
+    async with poisoned(endless) as front:
+        answer = await front.ask(WITH_TOOLS, stream=stream)
+        assert await front.backend.over.wait()
+    assert (answer.error, answer.reason) == (None, "tool_calls")
+    assert len(answer.calls) == bounds.CALLS

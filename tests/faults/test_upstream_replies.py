@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes import spoken
 from tests.fakes.front import temper
-from tests.fakes.scripted_backend import Script, refuses
+from tests.fakes.scripted_backend import Ending, Script, refuses
 from tests.fakes.spoken import says
 from tests.faults.fronts import PLAIN, TEMPER, WITH_TOOLS, Wire, before, is_bad_gateway, poisoned
 from tests.faults.wires import COMPLETION, REPLIES, ended, line
@@ -49,8 +49,12 @@ async def test_what_is_no_reply_is_a_bad_gateway(
 
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]\n", b"null\n", b"{}\n", b'{"message": 5}\n', b"<html>", b"\xff\xfe\n"]
-)
+    "body",
+    [
+        b"", b"{", b"[]\n", b"null\n", b"{}\n", b'{"message": 5}\n', b"<html>", b"\xff\xfe\n",
+        b'{"unread": ' + b"[" * 100_000 + b"]" * 100_000 + b', "choices": []}\n',
+    ],
+)  # fmt: skip
 async def test_what_is_no_reply_has_a_code_of_its_own(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
@@ -136,9 +140,27 @@ async def test_a_missing_mark_behind_the_finish_reason_does_not_matter(*, stream
 
 
 @pytest.mark.fault("F09")
-@pytest.mark.parametrize("mark", [b"", spoken.DONE])
-async def test_an_end_before_the_finish_reason_is_truncation(*, mark: bytes, stream: bool) -> None:
-    async with before("temper", spoken.START + spoken.text("It is") + mark) as front:
+async def test_a_missing_finish_reason_before_the_mark_does_not_matter(*, stream: bool) -> None:
+    reply = spoken.START + spoken.text("Hi.") + spoken.DONE
+    async with before("temper", reply) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("rest", [Ending.NEVER, b": here\n\n" * 1000, b": here\n\n" * 200_000])
+async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_open(
+    *, rest: Ending | bytes, stream: bool
+) -> None:
+    reply = says("Hi.").removesuffix(spoken.DONE)
+    async with before("temper", Script((reply, rest, Ending.NEVER))) as front:
+        answer = await front.ask(PLAIN, stream=stream)
+    assert (answer.text, answer.reason, answer.is_done) == ("Hi.", "stop", True)
+
+
+@pytest.mark.fault("F09")
+async def test_an_end_before_the_finish_reason_is_truncation(*, stream: bool) -> None:
+    async with before("temper", spoken.START + spoken.text("It is")) as front:
         answer = await front.ask(PLAIN, stream=stream)
     assert answer.error is not None
     assert answer.status == (200 if stream else 502)

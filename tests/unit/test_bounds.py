@@ -127,6 +127,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
         b"{" + b",".join(b'"%d":1' % one for one in range(bounds.FIELDS + 1)) + b"}"
     ),
     "EVENT_BYTES": lambda _: [*EventDecoder().feed(b"data: " + b"x" * bounds.EVENT_BYTES + b"\n")],
+    "IDLE_LINES": lambda _: EventDecoder().feed(b":\n" * bounds.IDLE_LINES + b":\n"),
     "FILE_BYTES": lambda path: read_text(sparse(path, bounds.FILE_BYTES + 1)),
     "RECORDED_BYTES": lambda path: [*read_recording(sparse(path, bounds.RECORDED_BYTES + 1))],
     "KEY_PARTS": lambda path: read_toml(written_in(path, "a." * bounds.KEY_PARTS + "a = 1")),

@@ -192,16 +192,6 @@ def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
     return encoded
 
 
-def first_picture(messages: Iterable[Message]) -> str | None:
-    """Name the field of the first picture, None if there is none."""
-    for place, message in enumerate(messages):
-        if b'"image_url"' in message.source:
-            for number, part in enumerate(as_list(_members(message).get("content"))):
-                if as_object(part).get("type") == "image_url":
-                    return f"messages.{place}.content.{number}"
-    return None
-
-
 def _members(message: Message) -> JsonObject:
     members = json.parse(message.source)
     assert isinstance(members, dict)  # noqa: S101 - a message is an object

@@ -82,8 +82,15 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None
 
 
-# Raises ValueError for a chunk of another form.
-read_chunk = msgspec.json.Decoder(Chunk).decode
+_read_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+def read_chunk(written: bytes | str) -> Chunk:
+    """Read a chunk of the usual form; raises ValueError for any other."""
+    try:
+        return _read_chunk(written)
+    except RecursionError:  # a member that is skipped may be nested without a limit
+        raise ValueError("nested too deeply") from None
 
 
 def as_chunk(written: JsonObject) -> Chunk:
@@ -121,10 +128,8 @@ def _as_choice(written: JsonValue) -> Choice:
         delta = written.get("message") or {}
     if not isinstance(delta, dict):
         raise ValueError(f"a delta is {kind(delta)}")
-    content = delta.get("content") or ""
-    if not isinstance(content, str):
-        raise ValueError(f"content is {kind(content)}")
-    thoughts = as_text(delta.get("reasoning_content") or delta.get("reasoning"))
+    content, in_content = _split_content(delta.get("content") or "")
+    thoughts = _flatten(delta.get("reasoning_content") or delta.get("reasoning")) or in_content
     calls = [as_fragment(one) for one in _elements(delta.get("tool_calls"), "tool calls")]
     return Choice(
         Delta(content, thoughts, tool_calls=calls),
@@ -133,6 +138,42 @@ def _as_choice(written: JsonValue) -> Choice:
         stop_reason=as_text(written.get("stop_reason")) or None,
         matched_stop=as_text(written.get("matched_stop")) or None,
     )
+
+
+def _split_content(content: JsonValue) -> tuple[str, str]:
+    """Return the text and the reasoning of a content.
+
+    Mistral's models and some gateways send parts: {"type": "text", "text": "..."}, and {"type":
+    "thinking", "thinking": [{"type": "text", "text": "..."}]}.
+    """
+    if isinstance(content, str):
+        return content, ""
+    if not isinstance(content, list | dict):
+        raise ValueError(f"content is {kind(content)}")
+    parts = content if isinstance(content, list) else [content]
+    if not all(isinstance(part, str | dict) for part in parts):
+        raise ValueError("content has parts that are no objects")
+    is_reasoning = [as_object(part).get("type") in _REASONING_PARTS for part in parts]
+    thoughts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if is_one]
+    texts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if not is_one]
+    return _flatten(texts), _flatten(thoughts)
+
+
+_REASONING_PARTS = ("thinking", "reasoning", "reasoning_text")
+_TEXT_MEMBERS = ("text", "thinking", "reasoning", "refusal")
+
+
+def _flatten(value: JsonValue) -> str:
+    """Join the text of nested parts; parts of other kinds have none."""
+    match value:
+        case str():
+            return value
+        case list():
+            return "".join(map(_flatten, value))
+        case dict():
+            return "".join(_flatten(value.get(name)) for name in _TEXT_MEMBERS)
+        case _:
+            return ""
 
 
 def as_fragment(written: JsonValue) -> CallFragment:

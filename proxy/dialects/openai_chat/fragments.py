@@ -88,6 +88,10 @@ class Runs:
             self.patience -= 1
             self._pattern = _pattern_of(event)
 
+    def skip(self) -> None:
+        """Take note of an event without effect, such as a comment."""
+        self.patience = max(0, self.patience - 1)
+
     def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""
         pattern = self._pattern

@@ -6,8 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     PromptProgress,
     ReasoningDelta,
@@ -25,6 +26,7 @@ from proxy.dialects.openai_chat.chunks import (
     CallFragment,
     Choice,
     Chunk,
+    Delta,
     as_chunk,
     read_chunk,
 )
@@ -64,6 +66,17 @@ class _ArrivingCall(msgspec.Struct):
         may_be = "".join(self.held[-2:]).rstrip().endswith("}")
         return may_be and parse_object("".join(self.held)) is not None
 
+    def continues(self, name: str, arguments: str) -> bool:
+        """Return whether a fragment with a new id and this call's index still belongs to it.
+
+        Some gateways make a new id for every fragment (BerriAI/litellm#40040), and some repeat
+        the name. A name after whole arguments, or with none, begins another call.
+        """
+        if not (self.id and self.name):
+            return False
+        is_open = bool("".join(self.held).strip() or arguments.strip()) and not self.is_whole
+        return not name or (name == self.name and is_open)
+
     def start(self) -> list[CallEvent]:
         started = ToolCallStarted(self.index, self.id or None, self.name)
         held = "".join(self.held)
@@ -76,6 +89,7 @@ class CallsInProgress(msgspec.Struct):
     _calls: list[_ArrivingCall] = msgspec.field(default_factory=list)
     _latest: dict[int, _ArrivingCall] = msgspec.field(default_factory=dict)
     _by_id: dict[str, _ArrivingCall] = msgspec.field(default_factory=dict)
+    is_full: bool = False
 
     def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""
@@ -91,7 +105,11 @@ class CallsInProgress(msgspec.Struct):
             if name in ("", known.name) and not known.id and self._is_another(known, arguments):
                 name = known.name
                 del self._latest[key]
-        return self._find(key, fragment.index, call_id, name).add(name, arguments)
+        is_numbered = fragment.index is not None or not name
+        is_new_id = is_numbered and bool(call_id) and call_id not in self._by_id
+        if known is None or not (is_new_id and known.continues(name, arguments)):
+            known = self._find(key, fragment.index, call_id, name)
+        return [] if known is None else known.add(name, arguments)
 
     def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Read more arguments of a call that was announced; None where it takes a closer look."""
@@ -112,7 +130,16 @@ class CallsInProgress(msgspec.Struct):
         known.came_again = known.came_again or known.is_whole
         return known.came_again and bool(arguments.strip())
 
-    def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall:
+    @property
+    def reason(self) -> str:
+        """The finish reason of a reply that names none; "length" if its last call is cut off."""
+        if not self._calls:
+            return "stop"
+        written = "".join(self._calls[-1].held).rstrip()
+        return "tool_calls" if not written or written.endswith("}") else "length"
+
+    def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
+        """Return the call of a fragment; None for what exceeds the bound, which one call shows."""
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
             # Some backends number no call, or every call 0: then only ids tell them apart.
@@ -120,6 +147,9 @@ class CallsInProgress(msgspec.Struct):
         elif call is not None and not call_id and name and call.name and not call.id:
             # another name at the same place, without an id, begins another call
             call = call if name == call.name else None
+        if call is None and len(self._calls) > bounds.CALLS:
+            self.is_full = True
+            return None
         if call is None:
             call = _ArrivingCall(len(self._calls))
             self._calls.append(call)
@@ -140,6 +170,37 @@ class StreamedError:
 ReplyPart: TypeAlias = ReplyEvent | StreamedError
 
 
+class SplitPairs:
+    """Joins surrogate pairs that an engine split over two deltas (openclaw/openclaw#115536).
+
+    A half without its other half becomes U+FFFD; at the end of a reply it is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+
+    def join(self, delta: Delta) -> Delta:
+        for position, fragment in enumerate(delta.tool_calls or ()):
+            if fragment.function is not None and fragment.function.arguments:
+                index = position if fragment.index is None else fragment.index
+                text = self._join(f"{index}", fragment.function.arguments)
+                fragment.function.arguments = text
+        delta.content = self._join("content", delta.content or "")
+        reasoning = delta.reasoning_content or delta.reasoning or ""
+        delta.reasoning_content = self._join("reasoning", reasoning)
+        delta.reasoning = None
+        return delta
+
+    def _join(self, stream: str, text: str) -> str:
+        if not text:
+            return ""
+        text = self._held.pop(stream, "") + text
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._held[stream] = text[-1]
+            text = text[:-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 class ChunkDecoder:
     """Turns a backend's stream of chunks into the events of one reply.
 
@@ -156,6 +217,9 @@ class ChunkDecoder:
         self._has_fingerprint = False
         self._late_fingerprint: str | None = None
         self._calls = CallsInProgress()
+        self._halves: SplitPairs | None = None
+        self._has_content = False
+        self.lacks_reason = False
 
     def feed(self, data: str) -> list[ReplyPart]:
         """Return what one server-sent event's data says: a chunk or `[DONE]`."""
@@ -179,8 +243,8 @@ class ChunkDecoder:
         if not data:
             return []
         if data == "[DONE]":
-            return self.finish()
-        chunk = json.parse(data)
+            return self.finish(is_complete=True)
+        chunk = self._parse(data)
         if not isinstance(chunk, dict):
             raise ValueError(f"a chunk is {kind(chunk)}")
         if chunk.get("error") or ("choices" not in chunk and as_text(chunk.get("message"))):
@@ -189,6 +253,14 @@ class ChunkDecoder:
         parts: list[ReplyPart] = []
         self._take(as_chunk(chunk), parts)
         return parts
+
+    def _parse(self, data: str) -> JsonValue:
+        try:
+            return json.parse(data)
+        except ValueError:
+            chunk = json.parse_halves(data)
+        self._halves = self._halves or SplitPairs()
+        return chunk
 
     def _take(self, chunk: Chunk, parts: list[ReplyPart]) -> None:
         progress = chunk.prompt_progress
@@ -222,7 +294,7 @@ class ChunkDecoder:
             self._stop = chunk.verbose.stopping_word
 
     def _take_choice(self, choice: Choice, parts: list[ReplyPart]) -> None:
-        delta = choice.delta
+        delta = choice.delta if self._halves is None else self._halves.join(choice.delta)
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
         # vLLM tells them beside an empty delta as well, and beside one of a call
@@ -232,7 +304,11 @@ class ChunkDecoder:
         if delta.tool_calls:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
-        if choice.finish_reason:
+        self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
+        if self._calls.is_full:  # a model that never stops: the rest would be dropped anyway
+            self._reason = "tool_calls"
+            parts += self.finish()
+        elif choice.finish_reason:
             self._reason = choice.finish_reason
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
@@ -244,6 +320,8 @@ class ChunkDecoder:
         """
         if self._is_ended:
             return []
+        if self._halves is not None:
+            return None
         match sample:
             case ArgumentsFragment(number):
                 return [*more] if (more := self._calls.go_on(number, texts)) else None
@@ -252,12 +330,24 @@ class ChunkDecoder:
             case ReasoningDelta():
                 return [*map(ReasoningDelta, filter(None, texts))]
 
-    def finish(self) -> list[ReplyPart]:
-        """Return the last events: only the end reports that nothing follows the finish reason."""
+    @property
+    def has_reason(self) -> bool:
+        """Whether only the usage and the end mark are missing."""
+        return bool(self._reason) and not self._is_ended
+
+    def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
+        """Return the last events: only the end reports that nothing follows the finish reason.
+
+        A reply that `is_complete`, because it has an end mark or is a whole document, may lack a
+        reason (waybarrios/vllm-mlx#628).
+        """
         if self._is_ended:
             return []
         if not self._reason:
-            raise ValueError("the reply ended before finishing")
+            if not (is_complete and self._has_content):
+                raise ValueError("the reply ended before finishing")
+            self.lacks_reason = True
+            self._reason = self._calls.reason
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:

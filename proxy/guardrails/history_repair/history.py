@@ -73,9 +73,8 @@ def _heal_calls(message: Message, facts: list[Fact]) -> Message:
 def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
     if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
         return call
-    arguments = written = function.get("arguments")
-    if written is None or isinstance(written, str):
-        arguments = _heal_text(written or "")
+    written = function.get("arguments")
+    arguments = _heal_text(written if isinstance(written, str) else _dump_arguments(written))
     if arguments == written and "type" in call:
         return call
     facts.append(Healed("arguments" if arguments != written else "type"))
@@ -83,15 +82,24 @@ def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
 
 
 def _heal_text(written: str) -> str:
-    """Make arguments JSON: "" means none, and what cannot be parsed is kept as a string."""
+    """Make arguments JSON: "" means none, and what cannot be parsed is kept as a string.
+
+    Clients that encode them twice send a JSON string of an object (JetBrains/koog#2095).
+    """
     if not written.strip():
         return "{}"
     try:
-        json.parse(written)
+        value = json.parse(written)
     except ValueError:
         kept: JsonObject = {"unparsable": written}
         return json.dump_text(kept)
-    return written
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _heal_text(value)
+    return "{}" if value is None else written
+
+
+def _dump_arguments(value: JsonValue) -> str:
+    return "" if value is None else json.dump_text(value)
 
 
 _FOREIGN = ("tool", "function", "user")

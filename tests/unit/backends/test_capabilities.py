@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from proxy.backends.capabilities import (
     Capability,
     Lacks,
+    Learnt,
     directives,
     directives_without,
     suspects,
@@ -313,3 +314,30 @@ def test_a_user_goes_on_where_nobody_has_spoken() -> None:
     put = without(asked, lacking(Capability.USERLESS))
     assert [one.text for one in put.messages] == ["Begin.", "Continue."]
     assert without(question(), lacking(Capability.USERLESS)).messages == question().messages
+
+
+def test_a_conversation_keeps_its_tools_where_they_were() -> None:
+    """Learned refusals expire, and others' refusals move no open conversation."""
+    now = [0.0]
+    learnt = Learnt("engine", lambda: now[0])
+    answer = plain_message("assistant", "b")
+
+    def lacks(text: str, *, is_open: bool) -> bool:
+        request = question(text=text).request
+        if is_open:
+            request = replace(request, messages=(*request.messages, answer))
+        return Capability.TOOLS in learnt.of_conversation(learnt.of("m"), request, {})
+
+    assert not lacks("a", is_open=False)
+    learnt.add("m", Capability.TOOLS)
+    learnt.note_words(question(text="lost").request, {})
+    assert not lacks("a", is_open=True)
+    assert lacks("lost", is_open=True)
+    assert lacks("new", is_open=False)
+    now[0] = 601.0
+    assert lacks("lost", is_open=True)
+    assert lacks("new", is_open=True)
+    assert not lacks("newer", is_open=False)
+    learnt.note_build("b1")
+    learnt.note_build("b2")
+    assert not lacks("lost", is_open=True)

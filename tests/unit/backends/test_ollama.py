@@ -55,7 +55,7 @@ def lacks_tools(refused: BackendRefused) -> bool:
 def test_a_model_without_tools_is_told_from_other_refusals() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
-    assert not lacks_tools(refusal(500, "does not support tools"))
+    assert not lacks_tools(refusal(429, "does not support tools"))
 
 
 @pytest.mark.parametrize(

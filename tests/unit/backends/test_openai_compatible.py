@@ -2,8 +2,9 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
 from itertools import pairwise, repeat
 
 import httpx
@@ -12,24 +13,26 @@ import respx
 from msgspec.structs import replace
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
+from benchmarks.faults.toxics import chunk as framed
 from proxy import bounds
 from proxy.backends.client import Backend, BackendModel, Description, Health
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
 from proxy.backends.probing import PROBES, write_probe
-from proxy.backends.transport import BackendClient
+from proxy.backends.transport import END_SECONDS, LINGER, BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
     ReplyStarted,
+    ReplyUnreadable,
     TextDelta,
     ToolCallArgumentsDelta,
     ToolCallStarted,
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import NamedTool, Tool
+from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
 from proxy.dialects.sse import EventDecoder
@@ -794,7 +797,18 @@ def test_after_the_first_event_nothing_is_asked_again() -> None:
     wire = ConnectionPool(httpx.Response(200, content=begun))
 
     with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), question()))
+        asyncio.run(replied(wire.engine(), question(has_tools=False)))
+    assert len(wire.asked) == 1
+
+
+def test_a_refusal_in_the_middle_of_a_reply_loses_the_reply() -> None:
+    """vLLM's grammar may fail late: the next attempt is sent without it."""
+    problem: JsonObject = {"message": "Failed to advance FSM for request 1", "code": 500}
+    begun = stream(chunk({"content": "Hel"}), {"error": problem})
+    wire = ConnectionPool(httpx.Response(200, content=begun))
+
+    events = asyncio.run(replied(wire.engine(), question(tool_choice=ToolUse.REQUIRED)))
+    assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
     assert len(wire.asked) == 1
 
 
@@ -1153,3 +1167,84 @@ async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
     assert all(one["add_special_tokens"] is False for one in asked)
     assert await engine.count_texts(["unknown", *texts], {}) is None
+
+
+ENDED = (chunk({"content": "Hi"}), chunk({}, "stop"))
+USED: JsonObject = {"id": "r", "choices": [], "usage": {"prompt_tokens": 3}}
+
+
+async def stay_open(caller: Caller) -> None:
+    await asyncio.sleep(PATIENCE_SECONDS)
+
+
+async def comment(caller: Caller) -> None:
+    while True:
+        await caller.send(framed(b": still here\n\n"))
+        await asyncio.sleep(0.01)
+
+
+async def report_usage(caller: Caller) -> None:
+    await asyncio.sleep(0.3)
+    await caller.send(framed(stream(USED, done=False)))
+    await comment(caller)
+
+
+@pytest.mark.parametrize("rest", [stay_open, comment, report_usage])
+async def test_a_reply_ends_soon_after_its_finish_reason(
+    rest: Callable[[Caller], Awaitable[None]],
+) -> None:
+    """The engine sends no end mark and leaves the connection open."""
+
+    async def reply(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD + framed(stream(*ENDED, done=False)))
+        with suppress(OSError):
+            await rest(caller)
+
+    async with raw_backend(reply) as backend:
+        engine = AdaptiveEngine(BackendClient(backend.url))
+        began = time.monotonic()
+        events = await replied(engine, question(has_tools=False))
+        took = time.monotonic() - began
+        await engine.close()
+    assert events[-1] == ReplyFinished("stop")
+    assert (UsageReported({"prompt_tokens": 3}) in events) is (rest is report_usage)
+    assert took < END_SECONDS + 2 * LINGER + 1
+
+
+async def test_what_follows_a_finish_reason_is_still_read() -> None:
+    async def reply(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(STREAM_HEAD + framed(stream(*ENDED, done=False)))
+        for _ in range(3):
+            await asyncio.sleep(END_SECONDS / 2)
+            await caller.send(framed(stream(chunk({"content": "!"}), done=False)))
+        await caller.send(framed(stream()))
+
+    async with raw_backend(reply) as backend:
+        engine = AdaptiveEngine(BackendClient(backend.url))
+        events = await replied(engine, question(has_tools=False))
+        await engine.close()
+    assert "".join(one.text for one in events if isinstance(one, TextDelta)) == "Hi!!!"
+
+
+async def test_an_engine_without_finish_reasons_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    body = stream(chunk({"content": "Hi"}))
+    wire = ConnectionPool(*[httpx.Response(200, content=body)] * 2)
+    engine = wire.engine()
+    for _ in range(2):
+        assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
+    assert sum("without a finish reason" in one for one in caplog.messages) == 1
+
+
+async def test_comments_leave_the_loop_to_others() -> None:
+    """26 MB of them took 38 s of CPU, with stalls of 8 s."""
+    reading, worst = ReplyReading(), 0.0
+    for _ in range(40):
+        began = time.process_time()
+        with suppress(ValueError):
+            reading.feed(b": x\n\n" * 12_000, [])
+        worst = max(worst, time.process_time() - began)
+    assert worst < 0.5

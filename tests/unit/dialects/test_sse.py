@@ -109,6 +109,18 @@ def test_what_outgrows_the_limit_is_refused(stream: bytes) -> None:
             decoded(pieces, limit=20)
 
 
+IDLE = (b": x\n\n", b"id: 1\n", b"a\r\n", b": x\r\n\r\n")
+
+
+@pytest.mark.parametrize("line", IDLE)
+def test_lines_without_an_event_are_bounded(line: bytes) -> None:
+    """The limit counts lines in a row; the work for 26 MB of comments took 38 s."""
+    decoder, pieces = EventDecoder(), [line * 10_000] * 9
+    assert decoded([*pieces[:4], b"data: a\n\n", *pieces[:4]], limit=8_000_000) == [Event("a")]
+    with pytest.raises(ValueError, match="lines without an event"):
+        [decoder.feed(piece) for piece in pieces * 9]
+
+
 def test_the_limit_counts_for_each_event_anew() -> None:
     assert (
         decoded([b"data: 123456\n\n: a comment\n: a comment\n\n" * 5], limit=20)

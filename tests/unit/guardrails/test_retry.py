@@ -38,9 +38,9 @@ def climb(policy: TextPolicy, *defects: Defect, limit: int = 3) -> list[Attempt]
         (RESPOND, (Defect.PROSE, Defect.INVALID_ARGUMENTS), [NUDGED, CONSTRAINED]),
         (REQUIRE, (Defect.PROSE, Defect.PROSE, Defect.PROSE), [NUDGED, CONSTRAINED]),
         (ACCEPT, (Defect.UNKNOWN_TOOL,) * 3, [NUDGED, CONSTRAINED]),
-        (ACCEPT, (Defect.UNREADABLE, Defect.BROKEN_ARGUMENTS), [RAW, NUDGED_RAW]),
+        (ACCEPT, (Defect.UNREADABLE, Defect.BROKEN_ARGUMENTS), [RAW, CONSTRAINED]),
         (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.UNREADABLE), [NUDGED, RAW]),
-        (ACCEPT, (Defect.UNREADABLE, Defect.UNREADABLE), [RAW, NUDGED_RAW]),
+        (ACCEPT, (Defect.UNREADABLE, Defect.UNREADABLE), [RAW, CONSTRAINED]),
         (ACCEPT, (Defect.INVALID_ANSWER, Defect.INVALID_ANSWER), [ANSWER, ANSWER]),
         (ACCEPT, (Defect.BROKEN_ARGUMENTS, Defect.INVALID_ANSWER), [NUDGED, ANSWER]),
     ],
@@ -57,10 +57,11 @@ def test_the_limit_bounds_the_generations() -> None:
     assert climb(RESPOND, Defect.PROSE, Defect.PROSE, limit=2) == [NUDGED]
 
 
-def test_what_the_backends_parser_lost_costs_no_attempt() -> None:
+def test_what_the_backends_parser_lost_was_generated_all_the_same() -> None:
     defects = (Defect.UNREADABLE, *[Defect.BROKEN_ARGUMENTS] * 3)
-    assert climb(ACCEPT, *defects) == [RAW, NUDGED_RAW, CONSTRAINED]
-    assert climb(ACCEPT, *defects, limit=1) == [RAW]
+    assert climb(ACCEPT, *defects) == [RAW, CONSTRAINED]
+    assert climb(ACCEPT, *defects, limit=4) == [RAW, NUDGED_RAW, CONSTRAINED]
+    assert climb(ACCEPT, *defects, limit=1) == []
 
 
 def test_what_comes_out_of_a_constrained_attempt_is_no_prose() -> None:

@@ -85,6 +85,10 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (facts.RoundsMade(60), "The model has called tools in 60 rounds since the user spoke."),
     (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
+    (
+        facts.AnswerLimited(900),
+        "The answer was limited to 900 tokens, because the window has no room for more.",
+    ),
     (facts.Withheld(), "It was not asked again: too many others were being asked again."),
     (
         facts.ClosedOut("failed_result", "called"),
@@ -131,6 +135,7 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
         ((facts.LoopNoticed("f", 3),), "the same call of f 3 times"),
         ((facts.FailuresNoticed(3),), "3 rounds of failing tools noticed"),
         ((facts.RoundsExceeded(50),), "an answer asked for after 50 rounds of tools"),
+        ((facts.AnswerLimited(900),), "the answer limited to 900 tokens"),
         ((facts.Withheld(),), "no retry, as too many run already"),
         ((facts.ClosedOut("always", "done"),), "asked what is left after the answer: nothing was"),
         ((facts.BrokeOff("f"),), "a call of f broke off"),

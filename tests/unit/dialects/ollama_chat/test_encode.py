@@ -11,7 +11,6 @@ from proxy.dialects.ollama_chat.encode import (
     encode_messages,
     encode_question,
     encode_tool,
-    first_picture,
 )
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.dialects.openai_chat.decode import decode_request
@@ -411,19 +410,3 @@ def test_a_function_of_old_is_a_tool() -> None:
         {"role": "tool", "content": "blue", "tool_name": "look"}
     ]
     assert encoded({"role": "tool", "content": "blue"}) == [{"role": "tool", "content": "blue"}]
-
-
-def test_the_first_picture_is_found() -> None:
-    asked: JsonObject = {
-        "messages": [
-            {"role": "user", "content": 'He said "image_url".'},
-            {"role": "user", "content": "image_url"},
-            {"role": "user", "content": [text("Look"), PICTURE]},
-        ]
-    }
-    messages = decode_request(json.dump(asked)).messages
-    assert first_picture(messages) == "messages.2.content.1"
-    assert first_picture(messages[:2]) is None
-    quoted: JsonObject = {"role": "user", "content": "Hi", "note": {"image_url": 1}}
-    odd = decode_request(json.dump({"messages": [quoted]})).messages
-    assert first_picture(odd) is None

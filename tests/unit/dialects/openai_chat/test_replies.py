@@ -1,5 +1,8 @@
+import json as lenient
+
 import pytest
 
+from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -70,13 +73,21 @@ TWO = [WrittenCall("f", '{"a":1}', "c1"), WrittenCall("g", "{}", "c2")]
         [[fragment(None, "c1", "f", '{"a"')], [fragment(None, None, None, ":1}")],
          [fragment(None, "c2", "g", "{")], [fragment(None, "c2", None, "}")]],
         [[fragment(7, "c1", "f", {"a": 1})], [fragment(3, "c2", "g", {})]],
+        # a new id for every fragment
+        [[fragment(0, "c1", "f")], [fragment(0, "x", None, '{"a"')], [fragment(0, "y", "", ":1}")],
+         [fragment(1, "c2", "g")], [fragment(1, "z", None, "{}")]],
+        [[fragment(0, "c1", "f", "")], [fragment(0, "x", "f", '{"a"')],
+         [fragment(0, "y", "f", ":1}")], [fragment(0, "c2", "g", "{}")]],
+        [[fragment(None, "c1", "f")], [fragment(None, "x", None, '{"a":1}')],
+         [fragment(None, "c2", "g", "{}")]],
         [[fragment(0, "c1", None, '{"a"')], [fragment(0, None, "f", ":1}")],
          [fragment(1, "c2", "g", "{}")]],
     ],
     ids=[
         "whole calls", "one after the other", "side by side", "the name again and again",
         "every index 0", "every index 0 and the first again", "no index, whole",
-        "no index, in fragments", "odd indexes and objects", "the name late",
+        "no index, in fragments", "odd indexes and objects", "a new id for every fragment",
+        "and the name again", "and no index", "the name late",
     ],
 )  # fmt: skip
 def test_calls_are_told_apart(chunks: list[list[JsonObject]]) -> None:
@@ -255,9 +266,94 @@ class TestAReply:
             ReplyFinished("stop"),
         ]
 
-    def test_cannot_end_without_a_reason(self, done: bool) -> None:
-        with pytest.raises(ValueError, match="ended before finishing"):
-            read(chunk({"content": "Hel"}), done=done)
+
+def test_a_reply_cannot_end_without_a_reason_and_an_end_mark() -> None:
+    with pytest.raises(ValueError, match="ended before finishing"):
+        read(chunk({"content": "Hel"}), done=False)
+    with pytest.raises(ValueError, match="ended before finishing"):
+        read(chunk({"role": "assistant"}), done=True)
+
+
+@pytest.mark.parametrize(
+    ("delta", "reason"),
+    [
+        ({"content": "Hello"}, "stop"),
+        ({"reasoning": "Hm."}, "stop"),
+        ({"tool_calls": [fragment(0, "c", "f", '{"a":1}')]}, "tool_calls"),
+        ({"tool_calls": [fragment(0, "c", "f")]}, "tool_calls"),
+        ({"tool_calls": [fragment(0, "c", "f", '{"a":')]}, "length"),
+    ],
+)
+def test_a_reply_gets_a_reason_if_its_end_mark_came_without_one(
+    delta: JsonObject, reason: str
+) -> None:
+    assert read(chunk(delta), done=True)[-1] == ReplyFinished(reason)
+
+
+THUMB = "\N{THUMBS UP SIGN}"
+HIGH, LOW = "\ud83d", "\udc4d"
+
+
+def halves(*deltas: JsonObject) -> list[ReplyPart]:
+    """Read deltas whose strings may have one half of a pair, which only Python's JSON writes."""
+    decoder = ChunkDecoder()
+    chunks = [lenient.dumps(chunk(delta)) for delta in deltas]
+    return [part for data in chunks for part in decoder.feed(data)][1:]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "parts"),
+    [
+        ([{"content": f"a{HIGH}"}, {"content": f"{LOW}b"}],
+         [TextDelta("a"), TextDelta(f"{THUMB}b")]),
+        ([{"content": f"a{HIGH}"}, {"content": "b"}], [TextDelta("a"), TextDelta("\ufffdb")]),
+        ([{"content": f"{LOW}a"}, {"content": HIGH}], [TextDelta("\ufffda")]),
+        ([{"reasoning": HIGH}, {"content": "a"}, {"reasoning": LOW}],
+         [TextDelta("a"), ReasoningDelta(THUMB)]),
+        ([{"tool_calls": [fragment(0, "c", "f", f'"{HIGH}')]},
+          {"tool_calls": [fragment(0, None, None, f'{LOW}"')]}],
+         [ToolCallStarted(0, "c", "f"), ToolCallArgumentsDelta(0, '"'),
+          ToolCallArgumentsDelta(0, f'{THUMB}"')]),
+    ],
+)  # fmt: skip
+def test_a_character_that_was_split_over_two_deltas_is_joined(
+    deltas: list[JsonObject], parts: list[ReplyPart]
+) -> None:
+    assert halves(*deltas) == parts
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "reasoning"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab", ""),
+        (["a", {"text": "b"}], "ab", ""),
+        ({"type": "text", "text": "a"}, "a", ""),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}], "", "Hm."),
+        ([{"type": "reasoning", "text": "Hm."}, {"type": "text", "text": "a"}], "a", "Hm."),
+        ([{"type": "image_url", "image_url": {"url": "u"}}, {"type": "refusal", "refusal": "No."}],
+         "No.", ""),
+    ],
+)  # fmt: skip
+def test_a_content_may_have_parts(content: JsonValue, text: str, reasoning: str) -> None:
+    parts = read(chunk({"content": content}), END)
+    assert "".join(part.text for part in parts if isinstance(part, TextDelta)) == text
+    assert "".join(part.text for part in parts if isinstance(part, ReasoningDelta)) == reasoning
+
+
+@pytest.mark.parametrize("written", ['{"x":%s}', '{"choices":[],"x":%s}', '{"choices":%s}'])
+def test_nesting_without_a_limit_is_garbage(written: str) -> None:
+    deep = written % ("[" * 100_000 + "]" * 100_000)
+    for document in (deep, deep.replace('"x"', '"\\ud83d"')):
+        with pytest.raises(ValueError, match=r".+"):
+            ChunkDecoder().feed(document)
+
+
+def test_calls_beyond_the_bound_end_the_reply() -> None:
+    calls = [fragment(at, f"c{at}", "f", "{}") for at in range(bounds.CALLS + 9)]
+    parts = read(*[chunk({"tool_calls": [call]}) for call in calls], END)
+    # one more than the bound, so that the review reports it
+    assert sum(isinstance(part, ToolCallStarted) for part in parts) == bounds.CALLS + 1
+    assert parts[-1] == ReplyFinished("tool_calls")
 
 
 class TestAChunk:

@@ -40,7 +40,6 @@ def heal(message: JsonObject) -> tuple[Message, Message, list[Fact]]:
         {"role": "assistant", "tool_calls": []},
         {"role": "assistant", "tool_calls": None},
         called(call("a", arguments='{"a": 1}')),
-        called(call("a", arguments={"type": "function", "arguments": "x"})),
         called(call("a"), call("b", arguments='{"type": "function"}'), content="So"),
     ],
 )
@@ -52,7 +51,15 @@ def test_what_is_not_broken_stays_the_very_same_message(message: JsonObject) -> 
 
 @pytest.mark.parametrize(
     ("arguments", "mended"),
-    [("", "{}"), ("  ", "{}"), (None, "{}"), ('{"a', '{"unparsable":"{\\"a"}')],
+    [
+        ("", "{}"),
+        ("  ", "{}"),
+        (None, "{}"),
+        ("null", "{}"),
+        ('{"a', '{"unparsable":"{\\"a"}'),
+        ({"type": "function", "arguments": "x"}, '{"type":"function","arguments":"x"}'),
+        ('"{\\"a\\": 1}"', '{"a": 1}'),
+    ],
 )
 def test_arguments_become_json_text(arguments: JsonValue, mended: str) -> None:
     _, healed, facts = heal(called(call("a"), call("b", arguments=arguments), content="So"))
@@ -67,7 +74,7 @@ def test_missing_arguments_become_an_empty_object() -> None:
 
 
 def test_a_call_without_type_gets_one() -> None:
-    function: JsonObject = {"name": "look", "arguments": {"type": "function"}}
+    function: JsonObject = {"name": "look", "arguments": '{"type": "function"}'}
     _, healed, facts = heal(called({"id": "a", "function": function}))
     assert written([healed]) == [called({"id": "a", "type": "function", "function": function})]
     assert facts == [Healed("type")]

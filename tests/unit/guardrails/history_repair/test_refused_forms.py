@@ -1,0 +1,148 @@
+"""Each rewriting changes what was refused and nothing else, the same way in a longer history."""
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.messages import Messages
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.guardrails.history_repair import refused_forms
+
+IMAGE: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
+NOTE: JsonObject = {"type": "text", "text": "[An image that this model cannot read.]"}
+USER: JsonObject = {"role": "user", "content": "Look"}
+SHOWN: JsonObject = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}
+HIDDEN: JsonObject = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, NOTE]}
+DONE: JsonObject = {"role": "assistant", "content": "Done."}
+OK: JsonObject = {"role": "assistant", "content": "OK."}
+
+
+def calling(call_id: str = "call_1", content: str = "", **others: JsonValue) -> JsonObject:
+    function: JsonObject = {"name": "look", "arguments": "{}"}
+    call: JsonObject = {"id": call_id, "type": "function", "function": function}
+    return {"role": "assistant", "content": content, "tool_calls": [call], **others}
+
+
+def result(content: JsonValue = "blue", call_id: str = "call_1") -> JsonObject:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def labeled(call_id: str) -> JsonObject:
+    text = f"Image from the result of the tool call {call_id}:"
+    return {"role": "user", "content": [{"type": "text", "text": text}, IMAGE]}
+
+
+Rewrite = Callable[[Messages], Messages]
+
+CASES: dict[str, tuple[Rewrite, list[JsonObject], list[JsonObject]]] = {
+    "a user after a result": (
+        refused_forms.acknowledge_results,
+        [USER, calling(), result(), USER],
+        [USER, calling(), result(), OK, USER],
+    ),
+    "thinking beside text": (
+        refused_forms.think_instead,
+        [USER, calling(content="I look.", reasoning_content="Which?"), result(), DONE],
+        [USER, calling(reasoning_content="Which?\n\nI look."), result(), DONE],
+    ),
+    "thinking beside nothing": (
+        refused_forms.think_instead,
+        [USER, calling(reasoning="Which?"), {**DONE, "reasoning": "So."}],
+        [USER, calling(reasoning="Which?"), {**DONE, "reasoning": "So."}],
+    ),
+    "calls without thinking": (
+        refused_forms.add_thoughts,
+        [USER, calling(), result(), calling(thinking="Hm."), DONE],
+        [
+            USER, calling(reasoning_content=" "), result(),
+            calling(thinking="Hm.", reasoning_content="Hm."), DONE,
+        ],
+    ),
+    "empty answers": (
+        refused_forms.fill_empty_answers,
+        [USER, {"role": "assistant", "content": "", "reasoning_content": "Hm."}, calling(), DONE],
+        [
+            USER,
+            {"role": "assistant", "content": "(no answer)", "reasoning_content": "Hm."},
+            calling(),
+            DONE,
+        ],
+    ),
+    "images of earlier turns and of tools": (
+        refused_forms.hide_pictures,
+        [SHOWN, calling(), result([IMAGE]), DONE, SHOWN],
+        [HIDDEN, calling(), result([NOTE]), DONE, SHOWN],
+    ),
+    "images in results": (
+        refused_forms.move_pictures,
+        [SHOWN, calling(), result([IMAGE]), result([{"type": "text", "text": "b"}], "c2"), USER],
+        [
+            SHOWN, calling(), result("The image is in the next message."), result("b", "c2"),
+            labeled("call_1"), USER,
+        ],
+    ),
+    "an image in the last result": (
+        refused_forms.move_pictures,
+        [USER, calling(), result([{"type": "text", "text": "a"}, IMAGE])],
+        [USER, calling(), result("a"), labeled("call_1")],
+    ),
+}  # fmt: skip
+
+
+def rewritten(rewrite: Rewrite, messages: list[JsonObject]) -> list[JsonValue]:
+    request = decode_request(json.dump({"messages": [*messages]}))
+    return [json.parse(message.source) for message in rewrite(request.messages)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_refused_is_sent_in_another_form(name: str) -> None:
+    rewrite, messages, expected = CASES[name]
+    assert rewritten(rewrite, messages) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_longer_history_begins_with_the_same_prompt(name: str) -> None:
+    rewrite, messages, expected = CASES[name]
+    sent = rewritten(rewrite, [*messages, DONE])
+    if rewrite is not refused_forms.hide_pictures:  # a new image is refused, and never sent
+        assert sent[: len(expected)] == expected
+
+
+def test_call_ids_become_nine_letters_and_digits() -> None:
+    sent = rewritten(refused_forms.shorten_ids, [USER, calling(), result(), calling("abcDEF123")])
+    called, answered, kept = sent[1:]
+    assert isinstance(answered, dict)
+    short = answered["tool_call_id"]
+    assert isinstance(short, str)
+    assert (len(short), short.isalnum(), short.isascii()) == (9, True, True)
+    assert called == calling(short)
+    assert kept == calling("abcDEF123")
+
+
+def test_untouched_messages_keep_their_bytes() -> None:
+    written = (
+        b'{"messages":[{ "role":"user","content" : "Hi"},{"role":"assistant","content":"a" }]}'
+    )
+    messages = decode_request(written).messages
+    for rewrite in (*(case[0] for case in CASES.values()), refused_forms.shorten_ids):
+        assert rewrite(messages) == messages
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ([{"role": "user", "content": 'He said "image_url".'}], None),
+        ([{"role": "user", "content": "Hi", "note": {"image_url": 1}}], None),
+        ([USER, SHOWN], "messages.1.content.1"),
+        ([SHOWN, DONE, USER], None),
+        ([SHOWN, DONE, SHOWN], "messages.2.content.1"),
+        ([USER, calling(), result([IMAGE])], None),
+    ],
+)
+def test_only_a_new_image_of_the_user_is_found(
+    messages: list[JsonObject], field: str | None
+) -> None:
+    request = decode_request(json.dump({"messages": [*messages]}))
+    assert refused_forms.find_new_picture(request.messages) == field
