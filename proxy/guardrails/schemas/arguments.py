@@ -15,7 +15,13 @@ from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names, unwrap_arguments
+from proxy.guardrails.schemas.coercion import (
+    coerce,
+    copy_value,
+    unescape_names,
+    unwrap_arguments,
+    write_integers,
+)
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
@@ -96,7 +102,7 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if schema.is_valid(read.value, _most_bytes(read.text)):
-        return _valid(read, read.facts)
+        return _accept(tool, schema, read)
     try:
         coercion = coerce(schema, read.value)
     except TooLargeToExplain:
@@ -107,6 +113,15 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
+    return _accept(tool, schema, _ParsedObject(value, facts=facts))
+
+
+def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
+    """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
+    value, places = write_integers(schema, read.value)
+    if not (places and isinstance(value, dict)):
+        return _valid(read, read.facts)
+    facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
     return _valid(_ParsedObject(value), facts)
 
 

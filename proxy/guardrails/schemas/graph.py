@@ -3,6 +3,7 @@
 It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -119,6 +120,8 @@ _LINKS: dict[str, Link] = {
 _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
 _UNIONS = frozenset(["anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
+# How descriptions that were made from Python's docstrings say that a default is null.
+NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum", "const"])
 
 
@@ -133,6 +136,7 @@ class SchemaNode:
     Those in `labelled` check one member or item. Branches are examined this many times, and the
     schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
     member with `name_patterns`. An array can only have been meant to consist of `item_options`.
+    `types` are those that the schema names.
     """
 
     errors: int = 1
@@ -143,6 +147,7 @@ class SchemaNode:
     name_patterns: list[str] = field(default_factory=list)
     defaults: tuple[JsonValue, ...] = ()  # one, or none
     item_options: tuple[JsonValue, ...] = ()
+    types: tuple[JsonValue, ...] = ()
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
@@ -313,6 +318,10 @@ def _describe(
         node.patterns.append(value)
     elif keyword == "default":
         node.defaults = (value,)
+    elif keyword == "type":
+        node.types = tuple(value) if isinstance(value, list) else (value,)
+    elif keyword == "description" and isinstance(value, str) and NO_DEFAULT.search(value):
+        node.defaults = node.defaults or (None,)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
