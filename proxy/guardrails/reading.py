@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
@@ -36,9 +37,10 @@ from proxy.guardrails.reasoning import (
     EndedSplitter,
     ReasoningSplitter,
     Spoken,
+    make_splitter,
     split_unopened,
 )
-from proxy.guardrails.rescue import findings
+from proxy.guardrails.rescue import findings, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
@@ -68,6 +70,8 @@ _PARAGRAPH = "\n\n"
 _MOST_BEHIND = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
+_PYTHON_FENCE = re.compile(r"\s*```py(?:thon)?\s*\n(?!\s*\[)")
+_PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
@@ -155,7 +159,8 @@ class ReplyReader:
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
-        self._splitter = ReasoningSplitter(offer.opens_thoughts)
+        texts = (*offer.quotable, *offer.instructions)
+        self._splitter = make_splitter(texts, opens_thoughts=offer.opens_thoughts)
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # until there is text
         self._structured: dict[int, _StructuredCall] = {}
@@ -201,7 +206,21 @@ class ReplyReader:
                 may_cut=self._may_cut,
                 may_hide=self._may_hide,
             )
-        return self._scanner.feed(text)
+        return self._complete(self._scanner.feed(text))
+
+    def _complete(self, found: list[Finding]) -> list[Finding]:
+        """Give every argument its key; a call for which none fits is broken."""
+        completed: list[Finding] = []
+        for one in found:
+            if not isinstance(one, findings.FoundCalls):
+                completed.append(one)
+                continue
+            calls = [unnamed.complete(call, self._offer.everything) for call in one.calls]
+            if None in calls:
+                completed += (findings.RefusedText(Reason.BROKEN), findings.Prose(one.source))
+            else:
+                completed.append(replace(one, calls=tuple(filter(None, calls))))
+        return completed
 
     def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether calls of offered tools are the model's own words, and no example."""
@@ -248,7 +267,7 @@ class ReplyReader:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
         if self._scanner is not None:
-            last = self._scanner.finish(cut_off=cut_off)
+            last = self._complete(self._scanner.finish(cut_off=cut_off))
             heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
@@ -411,6 +430,8 @@ class ReplyReader:
         before = found.before
         if before is Words.OTHER and asks_user("".join(self._text)):
             before = Words.ASKING
+        if _PYTHON_FENCE.match(found.source) and not self._may_be_python(calls, before):
+            before = Words.SHOWING
         behind = _classify_words(words, said)
         content = Content.MARKED if found.is_marked else Content.PLAIN
         if self._holds_places(found, said, is_asking=behind is Words.ASKING):
@@ -437,6 +458,16 @@ class ReplyReader:
         heard = self._say(source)
         self._is_behind_call = not found.is_doubtful
         return heard
+
+    def _may_be_python(self, calls: Sequence[WrittenCall], before: Words) -> bool:
+        """Return whether Python in a code fence is a call, and no code that was asked for."""
+        offer = self._offer
+        is_asked = any(
+            _PYTHON.search(text) or any(is_asked_about(call.name, text) for call in calls)
+            for text in offer.spoken
+        )
+        is_led = before is Words.NONE or announces("".join(self._text), self._names)
+        return is_led and not is_asked and all(_is_fit(offer, call) for call in calls)
 
     def _holds_places(self, found: findings.FoundCalls, said: str, *, is_asking: bool) -> bool:
         """Return whether a call beside an answer has placeholders for all required values."""

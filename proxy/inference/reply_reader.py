@@ -205,14 +205,13 @@ class PassthroughReader:
         self._streams_calls = streams_calls
         self._reply = ReplyInProgress()
         self._splitter = splitter
-        self._splits = splitter is not None  # until there is text
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         identify = self._ids.identify
-        if self._splits and self._splitter is not None:
+        if self._splitter is not None:
             events = self._split(events, self._splitter)
         shown = [
             identify(event) if isinstance(event, ToolCallStarted) else event for event in events
@@ -233,7 +232,6 @@ class PassthroughReader:
                     split += (*splitter.settle(), event)
                 case _:
                     split.append(event)
-        self._splits = not splitter.is_over
         return split
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:

@@ -171,6 +171,22 @@ HARMONY = named_json(
     _HARMONY,
 )
 HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, "reply_start")
+# An engine that drops the control tokens leaves the words between them (Rapid-MLX#480):
+# `analysisI list the files.assistantcommentary to=functions.NAME json{...}`.
+HARMONY_WORDS = named_json(
+    "harmony_words",
+    tuple(
+        f"{role}{channel} {_RECIPIENT}"
+        for role in ("", "assistant")
+        for channel in ("commentary", "analysis")
+    ),
+    Marks(
+        _HARMONY.required,
+        ("<|call|>", "<|end|>"),
+        optional=("json", "code", "<|constrain|>", "<|channel|>", "commentary"),
+        is_sure=True,
+    ),
+)
 
 
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -213,4 +229,7 @@ FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, "reply_start", is_marke
 FUNCTIONARY_IN_TEXT = Syntax("functionary_in_text", (f"\n{MARK}",), _read_rows, is_marked=False)
 _HEADER_BEGINS = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
 FUNCTIONARY_HEADER = Syntax("functionary_header", _HEADER_BEGINS, _read_message)
-MARKED = KIMI, DEEPSEEK, DEEPSEEK_PLAIN, HARMONY, HARMONY_START, PLAMO, SOLAR, FUNCTIONARY_HEADER
+MARKED = (
+    *(KIMI, DEEPSEEK, DEEPSEEK_PLAIN, HARMONY, HARMONY_START, HARMONY_WORDS, PLAMO, SOLAR),
+    FUNCTIONARY_HEADER,
+)

@@ -61,8 +61,8 @@ BARE_JSON = Syntax("bare_json", ("{", "["), _read_reply, "reply_start", is_marke
 UNOPENED_JSON = Syntax("unopened_json", ("\n{", "\n[{"), read_unopened, is_marked=False)
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
-_PYTHON = "tool_code"  # Gemma's word for it
-_JSON_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", "python", _PYTHON))
+_PYTHON = frozenset(("python", "py", "tool_code"))  # the last is Gemma's word for it
+_JSON_LANGUAGES = _PYTHON | {"", "json", "tool_call", "tool_calls"}
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
 _MARKED_LIMIT = 20  # each of them is examined several times
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
@@ -111,7 +111,7 @@ class _FenceReader:
     def _read_content(self, cursor: Cursor, language: str) -> Reading:
         if mark := (yield from self._find_mark(cursor)):
             return (yield from self._read_all_marked(cursor, mark))
-        if language == _PYTHON or (
+        if language in _PYTHON or (
             language in _JSON_LANGUAGES and (yield from begins_list(cursor))
         ):
             return (yield from read_python_calls(cursor))
