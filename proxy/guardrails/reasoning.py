@@ -191,6 +191,12 @@ class ReasoningSplitter:
             self._read_all(self._end_opened(is_over=True))
         return self._report()
 
+    def pass_by(self, text: str) -> None:
+        """Note text of the answer that is passed on as it came."""
+        if text:
+            self._place = "answering"
+            self._answered.append(text)
+
     def take_space(self) -> str:
         """Return the white space that the reply began with, because no text follows it."""
         is_first = self._place == "start" and not self._partial
@@ -255,22 +261,21 @@ class ReasoningSplitter:
         text, self._partial = self._partial + text, ""
         place = _LATER_MARKS.find(text, 0, is_finished=False)
         mark = _LATER_MARKS.at(text, place, is_finished=False) if self._patience else ""
-        self._emit_answer(text[:place])
-        rest = text[place + len(mark or "") :]
-        is_later = mark and self._begins_thoughts(rest)
-        if is_later:
-            self._patience -= 1
-            self._enter(_BLOCKS[mark])
-            return rest
+        end = place + len(mark or "")
+        is_later = self._begins_thoughts(text[:place], text[end:]) if mark else False
         if mark is None or is_later is None:
             self._partial = text[place:]
-            return ""
-        self._emit_answer(text[place : place + max(len(mark), 1)])
-        return text[place + max(len(mark), 1) :]
+        if is_later:
+            self._patience -= 1
+            self._emit_answer(text[:place])
+            self._enter(_BLOCKS[mark or ""])
+            return text[end:]
+        self._emit_answer(text[: place if self._partial else max(end, place + 1)])
+        return "" if self._partial else text[max(end, place + 1) :]
 
-    def _begins_thoughts(self, rest: str) -> bool | None:
-        """Return whether a mark in the answer is meant; None if that depends on what follows."""
-        before = "".join(self._answered)
+    def _begins_thoughts(self, text: str, rest: str) -> bool | None:
+        """Return whether a mark after `text` is meant; None if that depends on the `rest`."""
+        before = "".join((*self._answered, text))
         lead = before[-_LEAD:].rstrip(" \t")
         is_apart = not lead or lead.endswith("\n")
         if not is_apart and not _SENTENCE_END.search(lead):

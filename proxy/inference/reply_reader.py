@@ -228,7 +228,10 @@ class PassthroughReader:
             match event:
                 case TextDelta(text, logprobs=None):
                     split += splitter.feed(text)
-                case TextDelta() | ToolCallStarted():  # which cannot be cut, or is no thought
+                case TextDelta(text):  # with probabilities, so it cannot be cut
+                    split += (*splitter.settle(), event)
+                    splitter.pass_by(text)
+                case ToolCallStarted():
                     split += (*splitter.settle(), event)
                 case _:
                     split.append(event)

@@ -43,7 +43,7 @@ _MARK = re.compile(
     rf"<(?:\w+[:|])?(?:{_WORDS})\b"
     r"|<[|｜](?!\"\|>)|<tools>\s*[\[{]"
     r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
-    r"|to=functions\.|functools\[|function call<|Action: ?```json"
+    r"|toolscall tool=|to=functions\.|functools\[|function call<|Action: ?```json"
     r"|\]<\]minimax\[>\[<|<ifm\|"
 )
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")

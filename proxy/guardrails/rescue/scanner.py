@@ -82,6 +82,7 @@ class Scanner:
         self._may_cut = may_cut
         self._may_hide = may_hide
         self._cursor = Cursor()
+        self._cursor.offered = self._offered
         self._cursor.may_cut = may_cut is not cut_nothing
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_untouched=True)

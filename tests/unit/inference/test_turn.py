@@ -313,7 +313,7 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
 
 CUT = '{"name": "get_weather", "arguments": {"ci'
 BROKEN = "<tool_call>" + CUT
-MARKUP = f"commentary to=functions.get_weather json{PARIS}"
+MARKUP = f"tool get_weather json{PARIS}"
 
 
 @pytest.mark.parametrize(

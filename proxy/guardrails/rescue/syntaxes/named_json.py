@@ -8,7 +8,7 @@ writes `>>>NAME` and the object on the next line; version 2 writes messages with
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, read_row
@@ -149,11 +149,11 @@ SOLAR = named_json(
 )
 HEADER_END = "<|message|>"
 _HARMONY = Marks(
-    (HEADER_END,),
+    (HEADER_END, "json"),
     ("<|call|>", "<|end|>", "<|channel|>final", HEADER_END),
     optional=(
         *("<|channel|>commentary", "<|channel|>analysis", "<|channel|>"),
-        *("<|constrain|>json", "<|constrain|>", "json", "code", "commentary", "analysis"),
+        *("<|constrain|>json", "<|constrain|>", "code", "commentary", "analysis"),
     ),
 )
 _RECIPIENT = "to=functions."
@@ -172,20 +172,28 @@ HARMONY = named_json(
 )
 HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, "reply_start")
 # An engine that drops the control tokens leaves the words between them (Rapid-MLX#480):
-# `analysisI list the files.assistantcommentary to=functions.NAME json{...}`.
-HARMONY_WORDS = named_json(
+# `analysisI list the files.assistantcommentary to=functions.NAME json{...}`. The splitter of
+# thoughts removes the first part. Elsewhere these words would hold back too many others.
+_WORDS = replace(_HARMONY, closers=("<|call|>", "<|end|>", "assistantfinal"), is_sure=True)
+
+
+def _read_harmony_words(cursor: Cursor, opening: str) -> Reading:
+    return read_row(
+        cursor,
+        lambda cursor: _read(cursor, _WORDS),
+        lambda cursor: cursor.literal(f"assistantcommentary {_RECIPIENT}"),
+    )
+
+
+HARMONY_WORDS = Syntax(
     "harmony_words",
     tuple(
         f"{role}{channel} {_RECIPIENT}"
         for role in ("", "assistant")
         for channel in ("commentary", "analysis")
     ),
-    Marks(
-        _HARMONY.required,
-        ("<|call|>", "<|end|>"),
-        optional=("json", "code", "<|constrain|>", "<|channel|>", "commentary"),
-        is_sure=True,
-    ),
+    _read_harmony_words,
+    "reply_start",
 )
 
 

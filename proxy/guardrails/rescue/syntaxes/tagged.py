@@ -240,7 +240,7 @@ class _CallReader:
         self.has_lines = "\n" in space and not self._element.name
         first = yield from self._cursor.peek()
         is_object = first == "{"
-        if first not in "<{" and not self._element.name and not self._element.token:
+        if first not in "<{[" and not self._element.name and not self._element.token:
             yield from self._read_body()
         else:
             yield from (self._read_json(name) if is_object else self._read_arguments())
@@ -279,7 +279,8 @@ class _CallReader:
     def _read_body(self) -> Waiting[None]:
         """Read the text of a call in place of its only argument, which has no key."""
         text = yield from self._cursor.take_until(literals_of(*self._ends))
-        if self._begins_call(text) or any(mark in text for mark in self._parameters):
+        marks = (*self._parameters, *self._parameters.values())
+        if self._begins_call(text) or any(mark in text for mark in marks):
             raise Unreadable
         if not (yield from self._cursor.is_next(self._element.call_end)):
             raise Unreadable

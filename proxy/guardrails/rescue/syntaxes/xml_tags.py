@@ -256,7 +256,7 @@ def _read_word_head(cursor: Cursor) -> Waiting[tuple[str, str]]:
     return name, attributes
 
 
-KIMI_K3_WORDS = Syntax("kimi_k3_words", (f"tools{_WORDS_CALL}",), _read_kimi_words)
+KIMI_K3_WORDS = Syntax("kimi_k3_words", (f"tools{_WORDS_CALL}",), _read_kimi_words, "reply_start")
 
 _SOLAR_CALL, _SOLAR_CALL_END = "<|tool_call:start|>", "<|tool_call:end|>"
 _SOLAR_KEY, _SOLAR_VALUE = "<|tool_arg:start|>", "<|tool_arg:value|>"
