@@ -34,7 +34,8 @@ def find_name(written: str, names: Collection[str]) -> str | None:
         return written
     meanings = [_words(meant) for meant in _meanings(written)]
     by_words = _by_words(tuple(names))
-    for key in (*meanings, *map("".join, meanings)):
+    keys: list[tuple[str, ...] | str] = [*meanings, *map("".join, meanings)]
+    for key in keys:
         if fitting := by_words.get(key):
             return fitting[0] if len(fitting) == 1 else None
     return None

@@ -59,7 +59,7 @@ from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_values
-from proxy.guardrails.respond import MessageDecoder, extract_message
+from proxy.guardrails.respond import ANSWER_TOOLS, MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import begins_call, is_asked_about
@@ -132,6 +132,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     doubted: tuple[Doubted, ...] = ()
     markup: str = ""
     result_texts: tuple[str, ...] = ()
+    thoughts: str = ""
 
     @property
     def words(self) -> str:
@@ -188,7 +189,7 @@ class ReplyReader:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        return (*self._offer.callable_names, *self._offer.aliases)
+        return (*self._offer.callable_names, *self._offer.aliases, *ANSWER_TOOLS)
 
     @cached_property
     def _named(self) -> tuple[Syntax, ...]:
@@ -298,6 +299,7 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
+            thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
 
@@ -387,12 +389,15 @@ class ReplyReader:
 
     def _find(self, found: findings.FoundCalls) -> list[Heard]:
         """Note calls; text after them counts too, unless they are messages."""
-        if all(self._offer.is_respond(call.name) for call in found.calls):
+        if all(map(self._is_message, found.calls)):
             return self._promote(found)
         if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
             return self._say(found.source)  # nobody would ask
         self._late.append(found)
         return []
+
+    def _is_message(self, call: WrittenCall) -> bool:
+        return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
@@ -482,7 +487,7 @@ class ReplyReader:
         heard: list[Heard] = []
         for call in found.calls:
             self._facts.append(Rescued(found.syntax_name, call.name))
-            if self._offer.is_respond(call.name):
+            if self._is_message(call):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
             elif not self._is_repeated(call, is_marked=found.is_marked):
@@ -562,6 +567,9 @@ class ReplyReader:
                 heard.append(BrokenCall(self._append(str(written.arguments), is_message=True)))
             elif call.message is not None:
                 heard += self._end_message(call.message, written)
+            elif is_whole and self._offer.is_answer(written):
+                self._facts.append(Dropped("answer_tool"))
+                heard += self._end_message(MessageDecoder(), written)
             else:
                 self.calls.insert(call.position + before, written)
                 before += 1

@@ -111,9 +111,11 @@ _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{one}" for one in (_ANALYSIS, "commentary t
 _BLOCKS[_ANALYSIS] = _MarkedBlock(
     Literals((*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"))
 )
-# Kimi K3's and Inkling's, after the answer.
-_ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
-_ENDS_OF_ALL += (f"{_ASSISTANT}{_FINAL}",)  # of thoughts, which are over
+# Kimi K3's and Inkling's after the answer, and Harmony's word before it.
+_ENDS_OF_ALL = (
+    *("<|close|>message<|sep|>", "<|content_model_end_sampling|>"),
+    f"{_ASSISTANT}{_FINAL}",
+)
 _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 # Where thoughts can begin again within an answer.
 _LATER_MARKS = Literals(_THOUGHTS)

@@ -32,7 +32,7 @@ from proxy.guardrails.repetition import (
 from proxy.guardrails.rescue.copies import is_same
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
-from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
 from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import parse_arguments
@@ -330,7 +330,7 @@ def _judge_words(
     if is_done and not offer.is_correction:
         return answer
     doubted = _judge_doubted(reply, answer, offer)
-    return doubted or _insist_on_call(_judge_prose(answer, offer), offer)
+    return doubted or _insist_on_call(_judge_prose(answer, offer, reply.thoughts), offer)
 
 
 def _judge_repetition(
@@ -394,10 +394,10 @@ def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
     return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), verdict, verdict.facts)
 
 
-def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
+def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdict:
     text, facts = answer.text, answer.facts
-    if offer.answer_schema is not None and text.strip():
-        return _judge_answer(answer, offer.answer_schema)
+    if offer.answer_schema is not None:
+        return _judge_answer(answer, thoughts, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
     if not text.strip():
@@ -423,8 +423,8 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
     return answer
 
 
-def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
-    match check_answer(answer.text, schema):
+def _judge_answer(answer: Accepted, thoughts: str, schema: JsonSchema) -> Verdict:
+    match check_reply(answer.text, thoughts, schema):
         case ValidAnswer(text, facts):
             return replace(answer, text=text, facts=(*answer.facts, *facts))
         case InvalidAnswer(problems):

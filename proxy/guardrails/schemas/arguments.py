@@ -3,6 +3,7 @@
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
 
+import re
 from typing import TypeAlias
 
 import msgspec
@@ -182,6 +183,8 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | Brok
 
 
 _FENCE = "```"
+_JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
+_MOST_BEGINNINGS = 10  # each of them is parsed up to the end
 
 
 class ValidAnswer(msgspec.Struct, frozen=True):
@@ -195,6 +198,23 @@ class InvalidAnswer(msgspec.Struct, frozen=True):
     """Anything else; `problems` are phrases that a model can act on."""
 
     problems: tuple[str, ...]
+
+
+def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
+    """Judge the answer of a reply: its text, or its thoughts if there is none."""
+    found = None if text.strip() else _find_answer(thoughts, schema)
+    return found or check_answer(text, schema)
+
+
+def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
+    """Return the answer that a model gave only as its thoughts, or at their end."""
+    text = thoughts.strip()
+    places = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_BEGINNINGS:]
+    for place in (0, *places):
+        checked = check_answer(text[place:], schema) if text else None
+        if isinstance(checked, ValidAnswer):
+            return ValidAnswer(checked.text, (Dropped("thoughts"), *checked.facts))
+    return None
 
 
 def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
