@@ -22,7 +22,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool, ToolUse, WrittenCall
-from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
+from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Repaired, Rescued
 from proxy.guardrails import names
 from proxy.guardrails.announcements.recognition import (
     announces,
@@ -40,7 +40,7 @@ from proxy.guardrails.reasoning import (
     make_splitter,
     split_unopened,
 )
-from proxy.guardrails.rescue import findings, unnamed
+from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
@@ -571,9 +571,19 @@ class ReplyReader:
                 self._facts.append(Dropped("answer_tool"))
                 heard += self._end_message(MessageDecoder(), written)
             else:
-                self.calls.insert(call.position + before, written)
-                before += 1
+                calls = self._reread(written) if is_whole else (written,)
+                self.calls[call.position + before : call.position + before] = calls
+                before += len(calls)
         return heard
+
+    def _reread(self, written: WrittenCall) -> Sequence[WrittenCall]:
+        """Return the calls that an engine's parser took for one."""
+        if not (self._offer.repairs and self._offer.rescues):
+            return (written,)
+        calls = swallowed.reread(written, self._offer.readable_syntaxes, self._names)
+        if calls[0] is not written:
+            self._facts += (Repaired(call.name) for call in calls)
+        return calls
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
         self._has_responded = True

@@ -30,6 +30,7 @@ from proxy.guardrails.repetition import (
     words_in_json,
 )
 from proxy.guardrails.rescue.copies import is_same
+from proxy.guardrails.rescue.swallowed import find_leak
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
@@ -280,6 +281,11 @@ def _judge_call(
     call = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(one, Repaired | Coerced) for one in checked.facts):
         return _object_to_repair(call, checked.facts, offer)
+    leak = find_leak(checked.value) if isinstance(values, str) and not insistence else None
+    if leak is not None and offer.repairs:
+        problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
+        defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: markup in {leak}"
+        return _JudgedCall(call, facts, defect, problem, objection, tool.name)
     found = object_to(call.name, checked.value, offer, insistence=insistence)
     return _JudgedCall(call, facts, *found, tool.name) if found else _JudgedCall(call, facts)
 
