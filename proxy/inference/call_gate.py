@@ -43,9 +43,10 @@ _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")
 # waits for the verdict, and so does a line end before such a mark.
 _MARKS = ("</parameter", "</param>", "</arg_value", "</function", "</invoke", "</tool_")
 _MARKS += ("<|", "</|", "<\uff5c", "</\uff5c", "\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
-_MARK = re.compile(rf"(?:\\n)*(?:{'|'.join(map(re.escape, _MARKS))})")
+_MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, _MARKS))})")
 _BEGINNINGS = sorted({mark[:end] for mark in _MARKS[:10] for end in range(1, len(mark))})
-_MARK_BEGINS = re.compile(rf"(?:(?:\\n)+|(?:\\n)*(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
+_MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
+_LONGEST_MARK = 2 + max(map(len, _MARKS))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'
@@ -69,7 +70,8 @@ class ArgumentsGate:
         """Take more of the arguments' text; return what may be shown now."""
         if self._is_over:
             return ""
-        if self._flows and "<" not in fragment and _CONTENT.fullmatch(fragment):
+        may_hold = "<" in fragment or "\\" in fragment
+        if self._flows and not may_hold and _CONTENT.fullmatch(fragment):
             self.shown.add_to_string(fragment)
             return fragment
         self._cursor.feed(fragment)
@@ -127,15 +129,15 @@ class ArgumentsGate:
                 self._flows = not self._pending
                 yield
                 self._flows = False
-            elif not text and cursor.stands_at(_QUOTE):
+                continue
+            if not text and cursor.stands_at(_QUOTE):
                 self._flow(self._pending)
                 self._pending = ""
                 cursor.begin()
                 cursor.advance(1)
                 return True
-            elif not (text or (text := (yield from self._pass_escape()))):
-                return False
-            elif not self._flow_to_mark(text):
+            text = text or (yield from self._pass_escape())
+            if not text or not self._flow_to_mark(text):
                 return False
 
     def _show_value(self, name: str, first: str) -> Waiting[bool]:
@@ -212,7 +214,7 @@ class ArgumentsGate:
     def _flow_to_mark(self, text: str) -> bool:
         """Show a string up to where a mark may begin; return False if one does."""
         text = self._pending + text
-        mark = _MARK.search(text) or _MARK_BEGINS.search(text)
+        mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
         place = len(text) if mark is None else mark.start()
         self._pending = text[place:]
         self._flow(text[:place])
