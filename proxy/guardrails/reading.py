@@ -55,6 +55,7 @@ from proxy.guardrails.rescue.provenance import (
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.stray import StrayMarks
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -78,7 +79,7 @@ _INVENTED_RESULT = Dropped("invented_result")
 _NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
-_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText)
+_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
 _UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
@@ -167,6 +168,7 @@ class ReplyReader:
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
+        self._stray = StrayMarks(lambda mark: not self._may_hide(mark))
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
         self._result_texts: list[str] = []
@@ -178,6 +180,7 @@ class ReplyReader:
         self._message: MessageDecoder | None = None
         self._ends_in_message = False
         self._is_behind_call = False
+        self._is_behind_text = False  # a call that is no call
         self._has_responded = False
         self._is_cut_off = False
         self._refusal: Reason | None = None
@@ -209,10 +212,13 @@ class ReplyReader:
             )
         return self._complete(self._scanner.feed(text))
 
-    def _complete(self, found: list[Finding]) -> list[Finding]:
-        """Give every argument its key; a call for which none fits is broken."""
+    def _complete(self, found: list[Finding], *, is_last: bool = False) -> list[Finding]:
+        """Give every argument its key; a call for which none fits is broken.
+
+        Marks that belong to no call are removed.
+        """
         completed: list[Finding] = []
-        for one in found:
+        for one in self._stray.filter(found, is_last=is_last):
             if not isinstance(one, findings.FoundCalls):
                 completed.append(one)
                 continue
@@ -268,7 +274,7 @@ class ReplyReader:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
         if self._scanner is not None:
-            last = self._complete(self._scanner.finish(cut_off=cut_off))
+            last = self._complete(self._scanner.finish(cut_off=cut_off), is_last=True)
             heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
@@ -370,6 +376,8 @@ class ReplyReader:
                 return self._respond(self._message.feed(text)) if self._message else []
             case findings.FoundCalls():
                 return self._find(finding)
+            case findings.Gap(text):
+                return self._say(text) if self._is_behind_text else []
             case findings.ResultText():
                 return self._hear_result(finding)
             case _:
@@ -392,7 +400,8 @@ class ReplyReader:
         if all(map(self._is_message, found.calls)):
             return self._promote(found)
         if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
-            return self._say(found.source)  # nobody would ask
+            self._is_behind_text = True
+            return self._say(found.lead + found.source)  # nobody would ask
         self._late.append(found)
         return []
 
@@ -446,7 +455,7 @@ class ReplyReader:
         treatment = decide(Standing(origin, around, before, behind, content))
         if treatment is Treatment.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
-            self._is_behind_call = True
+            self._is_behind_call, self._is_behind_text = True, False
             return []
         if treatment is Treatment.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
@@ -455,13 +464,11 @@ class ReplyReader:
         reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
-        # the white space around it went with a call that could be one
-        is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
-        source = found.source if is_apart else _LINE + found.source
+        source = found.lead + found.source
         if is_doubted:
             self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
         heard = self._say(source)
-        self._is_behind_call = not found.is_doubtful
+        self._is_behind_text = True
         return heard
 
     def _may_be_python(self, calls: Sequence[WrittenCall], before: Words) -> bool:
@@ -483,7 +490,7 @@ class ReplyReader:
 
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
         message, self._message = self._message, None
-        self._is_behind_call = True
+        self._is_behind_call, self._is_behind_text = True, False
         heard: list[Heard] = []
         for call in found.calls:
             self._facts.append(Rescued(found.syntax_name, call.name))

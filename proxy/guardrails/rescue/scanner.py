@@ -129,6 +129,8 @@ class Scanner:
                     self._record.refuse(reason, found.source + "".join(gap))
                 else:
                     self._record.accept(found)
+            case AfterCall(None, gap):
+                self._record.widen_gap("".join(gap))
             case Skipping(_, content, opening) if content is not None:
                 text = "".join((*content, self._cursor.pass_until(_NOTHING)))
                 self._record.report.add(ResultText(text, opening + text, closed=False))
