@@ -35,7 +35,6 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import (
     AddressedText,
     EndedSplitter,
-    ReasoningSplitter,
     Spoken,
     make_splitter,
     split_unopened,
@@ -278,6 +277,7 @@ class ReplyReader:
             heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
+        self._drop_leak()
         if self.calls or self._has_answered:
             self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
         else:
@@ -308,6 +308,14 @@ class ReplyReader:
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
+
+    def _drop_leak(self) -> None:
+        """Drop the rest of a call next to calls that the backend read whole."""
+        is_whole = self._structured and all(_is_fit(self._offer, call) for call in self.calls)
+        if is_whole and self._stray.has_leak and self._markup_at is not None:
+            del self._text[self._markup_at :]
+            self._is_broken, self._markup_at = False, None
+            self._facts.append(Dropped("stray_mark"))
 
     def _find_beginning(self, last: list[Finding]) -> list[Finding]:
         """Take the beginning of a call on the last lines of a reply for one that is not closed."""

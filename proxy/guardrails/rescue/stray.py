@@ -33,7 +33,10 @@ _STRAY = LeftOut("stray_mark")
 
 
 class StrayMarks:
-    """Takes the findings of a reply in order; `is_given` says whether the prompt has a mark."""
+    """Takes the findings of a reply in order; `is_given` says whether the prompt has a mark.
+
+    It `has_leak` if the rest of a call was reported as refused.
+    """
 
     def __init__(self, is_given: Callable[[str], bool]) -> None:
         self._is_given = is_given
@@ -41,6 +44,7 @@ class StrayMarks:
         self._held = ""
         self._patience = _MOST
         self._is_refused = False
+        self.has_leak = False
 
     def filter(self, found: Iterable[Finding], *, is_last: bool = False) -> list[Finding]:
         kept: list[Finding] = []
@@ -84,6 +88,7 @@ class StrayMarks:
             if self._is_text(mark, rest):
                 kept += self._say(mark)
             elif mark in _LEAKS or self._ends_call(mark):
+                self.has_leak = True
                 kept += (RefusedText(Reason.BROKEN), Prose(text))
                 return kept
             else:

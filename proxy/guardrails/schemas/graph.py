@@ -121,7 +121,7 @@ _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
 _UNIONS = frozenset(["anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
 # How descriptions that were made from Python's docstrings say that a default is null.
-NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
+_NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum", "const"])
 
 
@@ -271,6 +271,11 @@ class Graph:
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
                 node.item_options = _item_options(schema)
+                types = schema.get("type", [])
+                node.types = tuple(types) if isinstance(types, list) else (types,)
+                described = schema.get("description")
+                if isinstance(described, str) and _NO_DEFAULT.search(described):
+                    node.defaults = node.defaults or (None,)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -318,10 +323,6 @@ def _describe(
         node.patterns.append(value)
     elif keyword == "default":
         node.defaults = (value,)
-    elif keyword == "type":
-        node.types = tuple(value) if isinstance(value, list) else (value,)
-    elif keyword == "description" and isinstance(value, str) and NO_DEFAULT.search(value):
-        node.defaults = node.defaults or (None,)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS

@@ -135,7 +135,7 @@ class Schema:
     def integers(self, value: JsonValue) -> Set[Path]:
         """Return the places of whole numbers written as `5.0` where an integer is due.
 
-        JSON Schema takes them for integers; strictly typed clients refuse them (openai/codex#33452).
+        JSON Schema takes them for integers, strictly typed clients do not (openai/codex#33452).
         """
         return self._workload.integers(value)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.reasoning import (
     ReasoningSplitter,
-    make_splitter,
     Spoken,
     ThoughtHabit,
+    make_splitter,
     split_thoughts,
     split_unopened,
 )

@@ -247,6 +247,44 @@ def test_an_answer_by_a_tool_that_there_is_not_becomes_text(
     assert book.turn.next_question() is None
 
 
+LEAK = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
+
+
+def test_the_rest_of_a_call_next_to_it_is_never_shown() -> None:
+    book = Playbook.of(make_request()).ask()
+    for start in range(0, len(LEAK), 5):
+        book.receive(TextDelta(LEAK[start : start + 5]))
+    call(book, "get_weather", PARIS)
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls")).end()
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
+    book = Playbook.of(make_request()).ask()
+    book.receive(TextDelta(LEAK))
+    call(book, "get_weather", "{}")
+    call(book.ask(), "get_weather", PARIS)
+    assert shown_text(book) == ""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_value_with_the_mark_of_its_call_is_asked_for_again_once(stream: bool) -> None:
+    book = Playbook.of(make_request(stream=stream)).ask()
+    call(book, "get_weather", '{"city": "Paris</parameter>"}')
+    book.shown.clear()
+    call(book.ask(), "get_weather", PARIS)
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+    book = Playbook.of(make_request(stream=stream)).ask()
+    for _ in range(2):
+        call(book, "get_weather", '{"city": "Paris</parameter>"}')
+        book.shown.clear()
+        if book.turn.state is TurnState.ASKING:
+            book.ask()
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+    book = Playbook.of(make_request(stream=stream)).ask()
+    call(book, "get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value>", "{}")
+    assert any("Paris" in str(event) for event in book.shown)
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
+
+
 def test_an_answer_tool_of_the_clients_own_is_called() -> None:
     own = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
     book = Playbook.of(make_request(tools=(own,))).ask()
