@@ -278,11 +278,7 @@ class ReplyReader:
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
         self._drop_leak()
-        if self.calls or self._has_answered:
-            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
-        else:
-            self._facts += self._thought_facts
-            self.calls += self._thought_calls
+        self._count_thought_calls()
         if not (self.calls or self._text) and not cut_off:
             self._search_reasoning()
         calls = tuple(self.calls)
@@ -308,6 +304,14 @@ class ReplyReader:
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
+
+    def _count_thought_calls(self) -> None:
+        """Count the calls in thoughts if nothing follows them."""
+        if self.calls or self._has_answered:
+            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
+        else:
+            self._facts += self._thought_facts
+            self.calls += self._thought_calls
 
     def _drop_leak(self) -> None:
         """Drop the rest of a call next to calls that the backend read whole."""
@@ -449,11 +453,7 @@ class ReplyReader:
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
             origin = self._earlier.find_origin(found.source, calls)
-        before = found.before
-        if before is Words.OTHER and asks_user("".join(self._text)):
-            before = Words.ASKING
-        if _PYTHON_FENCE.match(found.source) and not self._may_be_python(calls, before):
-            before = Words.SHOWING
+        before = self._classify_lead(found, calls)
         behind = _classify_words(words, said)
         content = Content.MARKED if found.is_marked else Content.PLAIN
         if self._holds_places(found, said, is_asking=behind is Words.ASKING):
@@ -479,15 +479,21 @@ class ReplyReader:
         self._is_behind_text = True
         return heard
 
-    def _may_be_python(self, calls: Sequence[WrittenCall], before: Words) -> bool:
-        """Return whether Python in a code fence is a call, and no code that was asked for."""
+    def _classify_lead(self, found: findings.FoundCalls, calls: Sequence[WrittenCall]) -> Words:
+        """Classify the words before a call; Python in a code fence may have been asked for."""
+        before = found.before
+        if before is Words.OTHER and asks_user("".join(self._text)):
+            before = Words.ASKING
+        if not _PYTHON_FENCE.match(found.source):
+            return before
         offer = self._offer
         is_asked = any(
             _PYTHON.search(text) or any(is_asked_about(call.name, text) for call in calls)
             for text in offer.spoken
         )
         is_led = before is Words.NONE or announces("".join(self._text), self._names)
-        return is_led and not is_asked and all(_is_fit(offer, call) for call in calls)
+        is_meant = is_led and not is_asked and all(_is_fit(offer, call) for call in calls)
+        return before if is_meant else Words.SHOWING
 
     def _holds_places(self, found: findings.FoundCalls, said: str, *, is_asking: bool) -> bool:
         """Return whether a call beside an answer has placeholders for all required values."""

@@ -158,9 +158,10 @@ class ReasoningSplitter:
     Blocks count at the very start and right after one another, and a later block of thoughts on
     lines of its own (kekzl/imp#793), unless it is quoted or a call precedes it. Whatever may still
     be part of a mark, or white space that a mark would remove, is held back; everything else is
-    passed on at once. `<answer>` around an answer is removed if the model `unwraps_answer`. A header that addresses a tool is left to the rescue, with all that follows. If the prompt
-    may have opened thoughts (`is_opened`), everything is held up to their end, the end of the
-    reply, or `_MOST_HELD` characters; then `has_ended` says whether there were any.
+    passed on at once. `<answer>` around an answer is removed if the model `unwraps_answer`. A
+    header that addresses a tool is left to the rescue, with all that follows. If the prompt may
+    have opened thoughts (`is_opened`), everything is held up to their end, the end of the reply,
+    or `_MOST_HELD` characters; then `has_ended` says whether there were any.
     """
 
     is_opened: bool = False
@@ -222,21 +223,23 @@ class ReasoningSplitter:
 
     def _read_on(self, text: str) -> str:
         """Read the next part, and return the rest; white space before no mark is text."""
-        if self._place == "answering":
-            return self._read_answer(text)
-        if self._place == "header":
-            return self._read_header(text)
-        if self._place in ("opened", "within"):
-            return (self._read_opened if self._place == "opened" else self._read_block)(text)
+        read = {
+            "answering": self._read_answer,
+            "header": self._read_header,
+            "opened": self._read_opened,
+            "within": self._read_block,
+        }.get(self._place, self._read_beginning)
+        return read(text)
+
+    def _read_beginning(self, text: str) -> str:
+        """Read up to the first mark, or between two."""
         head = self._partial + text if self._partial else text.lstrip()
         if not self._partial and (self._place == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
-        self._partial = head if mark is None else ""
-        if mark is None:
-            return ""
-        if mark == _ANALYSIS and head == mark:  # the next letter decides
-            self._partial = head
+        is_open = mark is None or (mark == _ANALYSIS and head == mark)  # the next letter decides
+        self._partial = head if is_open else ""
+        if mark is None or is_open:
             return ""
         if not mark or not self._counts(mark, head):
             return self._answer(self._take_spaces() + head)

@@ -14,11 +14,12 @@ markup, so a mark that was opened in the value, or that is followed by words, is
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.marks import STRAY_CLOSERS
@@ -67,60 +68,66 @@ _HALF = 4  # characters of a closing mark, at least
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 
+class Reader(NamedTuple):
+    """What is needed to read text again: the syntaxes, and the names of tools."""
+
+    syntaxes: Sequence[Syntax]
+    names: Sequence[str]
+
+    def read(self, text: str) -> Sequence[WrittenCall] | None:
+        """Return the calls of a text that consists of nothing else."""
+        calls: list[WrittenCall] = []
+        for finding in find_calls(text, self.syntaxes, self.names):
+            if isinstance(finding, FoundCalls):
+                calls += finding.calls
+            elif isinstance(finding, Prose) and finding.text.strip():
+                return None
+        return None if any(map(_is_incomplete, calls)) else calls
+
+
+def _is_incomplete(call: WrittenCall) -> bool:
+    return isinstance(call.arguments, dict) and UNNAMED in call.arguments
+
+
 def reread(
     call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
 ) -> Sequence[WrittenCall]:
     """Return the calls that a structured call consists of; only itself if that is not certain."""
-    written = call.arguments
-    if not isinstance(written, str):
-        return (call,)
+    reader = Reader(syntaxes, names)
     if "<" in call.name:
-        return _reread_name(call, syntaxes, names) or (call,)
-    if "<" not in written and "\\u003c" not in written.casefold():
-        return (call,)
-    try:
-        arguments = json.parse(written)
-    except ValueError:
-        return (call,)
-    if not isinstance(arguments, dict):
-        return (call,)
-    for key, value in arguments.items():
-        if isinstance(value, str) and "<" in value:
-            found = _reread_value(call, arguments, key, value, syntaxes, names)
-            if found is not None:
-                return found
+        return _reread_name(call, reader) or (call,)
+    for key, value in _parse(call.arguments).items():
+        if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
+            return found
     return (call,)
 
 
-def _reread_name(
-    call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
-) -> Sequence[WrittenCall] | None:
+def _parse(written: JsonValue) -> JsonObject:
+    """Return the members of arguments in JSON, none if they are broken."""
+    try:
+        value = json.parse(written) if isinstance(written, str) else None
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | None:
     """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`."""
     for text in (f"<tool_call>{call.name}</tool_call>", f"<function={call.name}</function>"):
-        found = _read(text, syntaxes, names)
-        if found and len(found) == 1 and isinstance(found[0].arguments, dict):
-            return (_merge(call, call.arguments, found[0]),)
+        found = reader.read(text)
+        if found and len(found) == 1:
+            return (_merge(call, _parse(call.arguments), found[0]),)
     return None
 
 
-def _merge(call: WrittenCall, written: object, found: WrittenCall) -> WrittenCall:
-    try:
-        others = json.parse(written) if isinstance(written, str) and written.strip() else {}
-    except ValueError:
-        others = {}
-    known = others if isinstance(others, dict) else {}
-    arguments = found.arguments if isinstance(found.arguments, dict) else {}
-    return WrittenCall(found.name, json.dump_text({**known, **arguments}), call.id)
+def _merge(call: WrittenCall, known: JsonObject, found: WrittenCall) -> WrittenCall:
+    more = found.arguments if isinstance(found.arguments, dict) else {}
+    return WrittenCall(found.name, json.dump_text({**known, **more}), call.id)
 
 
-def _reread_value(
-    call: WrittenCall,
-    arguments: JsonObject,
-    key: str,
-    value: str,
-    syntaxes: Sequence[Syntax],
-    names: Sequence[str],
-) -> Sequence[WrittenCall] | None:
+def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[WrittenCall] | None:
+    arguments = _parse(call.arguments)
+    value = str(arguments[key])
     for family in _FAMILIES:
         place = _find_end(value, family)
         if place is None:
@@ -131,11 +138,10 @@ def _reread_value(
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
         text = family.before % (call.name, key) + value
         for whole in (text, f"{text}{family.end}{family.after}") if rest.strip() else ():
-            if found := _read(whole, syntaxes, names):
+            if found := reader.read(whole):
                 without = {name: one for name, one in arguments.items() if name != key}
-                first = _merge(call, json.dump_text(without), found[0])
                 others = [replace(one, arguments=_text_of(one)) for one in found[1:]]
-                return (first, *others)
+                return (_merge(call, without, found[0]), *others)
     return None
 
 
@@ -169,20 +175,3 @@ def _find_end(value: str, family: Family) -> int | None:
         return None
     rest = value[place + len(family.end) :]
     return place if not rest.strip() or _MARK.match(rest) else None
-
-
-def _read(
-    text: str, syntaxes: Sequence[Syntax], names: Sequence[str]
-) -> Sequence[WrittenCall] | None:
-    """Return the calls of a text that consists of nothing else."""
-    calls: list[WrittenCall] = []
-    for finding in find_calls(text, syntaxes, names):
-        if isinstance(finding, FoundCalls):
-            calls += finding.calls
-        elif isinstance(finding, Prose) and finding.text.strip():
-            return None
-    return None if any(_is_incomplete(call) for call in calls) else calls
-
-
-def _is_incomplete(call: WrittenCall) -> bool:
-    return isinstance(call.arguments, dict) and UNNAMED in call.arguments

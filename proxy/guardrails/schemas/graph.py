@@ -270,12 +270,7 @@ class Graph:
                     node.links["value"] = [number_of(target) for target in targets]
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
-                node.item_options = _item_options(schema)
-                types = schema.get("type", [])
-                node.types = tuple(types) if isinstance(types, list) else (types,)
-                described = schema.get("description")
-                if isinstance(described, str) and _NO_DEFAULT.search(described):
-                    node.defaults = node.defaults or (None,)
+                _describe_value(node, schema)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -329,6 +324,14 @@ def _describe(
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
         if keyword == "patternProperties" and isinstance(value, dict):
             node.name_patterns.extend(value)
+
+
+def _describe_value(node: SchemaNode, schema: JsonObject) -> None:
+    node.item_options = _item_options(schema)
+    types, described = schema.get("type", []), schema.get("description")
+    node.types = tuple(types) if isinstance(types, list) else (types,)
+    if isinstance(described, str) and _NO_DEFAULT.search(described):
+        node.defaults = node.defaults or (None,)
 
 
 def _item_options(schema: JsonObject) -> tuple[JsonValue, ...]:

@@ -7,7 +7,7 @@ from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.swallowed import find_leak, reread
 
 BAR = "\uff5c"
-LOOK = ("look", {})
+LOOK: tuple[str, object] = ("look", {})
 NAMES = ("look", "run")
 
 
