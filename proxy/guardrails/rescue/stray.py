@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from proxy.guardrails.rescue.examples import introduces_example
-from proxy.guardrails.rescue.findings import Finding, LeftOut, Prose, RefusedText
-from proxy.guardrails.rescue.marks import STRAY_CLOSERS, TAGS, THOUGHT_ENDS
+from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.marks import STRAY_CLOSERS, TAGS, THOUGHT_ENDS, holds_call
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
@@ -25,7 +25,7 @@ _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 _LEAKS = ("<\uff5cDSML\uff5c", "<|DSML|", "<arg_key>", "<parameter=")
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *_LEAKS))
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
-_FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
+_FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LEAD = 400  # characters that may introduce an example
 _MOST = 50  # marks of one reply that are examined
@@ -51,12 +51,13 @@ class StrayMarks:
         for one in found:
             if not isinstance(one, Prose):
                 kept += self._read("", is_last=True)
-                self._is_refused = isinstance(one, RefusedText) and (
+                # text about calls, or the rest of one that could not be read
+                self._is_refused |= isinstance(one, RefusedText) and (
                     one.reason is not Reason.NOT_A_CALL
                 )
+                self._said += (one.source,) if isinstance(one, FoundCalls) else ()
                 kept.append(one)
-            elif self._is_refused:  # the text of a call that could not be read
-                self._is_refused = False
+            elif self._is_refused:
                 kept += self._say(one.text)
             else:
                 kept += self._read(one.text, is_last=False)
@@ -107,7 +108,7 @@ class StrayMarks:
         line = said[said.rfind("\n") + 1 :]
         lead = said[-_LEAD:].rstrip()
         is_alone = not line.strip()
-        if self._is_given(mark) or line.count("`") % 2 or lead.endswith(":"):
+        if self._is_given(mark) or holds_call(said) or line.count("`") % 2 or lead.endswith(":"):
             return True
         if len(_FENCED_LINE.findall(said)) % 2 or introduces_example(lead):
             return True
