@@ -149,11 +149,11 @@ SOLAR = named_json(
 )
 HEADER_END = "<|message|>"
 _HARMONY = Marks(
-    (HEADER_END, "json"),
+    (HEADER_END,),
     ("<|call|>", "<|end|>", "<|channel|>final", HEADER_END),
     optional=(
         *("<|channel|>commentary", "<|channel|>analysis", "<|channel|>"),
-        *("<|constrain|>json", "<|constrain|>", "code", "commentary", "analysis"),
+        *("<|constrain|>json", "<|constrain|>", "json", "code", "commentary", "analysis"),
     ),
 )
 _RECIPIENT = "to=functions."
