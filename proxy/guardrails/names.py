@@ -11,7 +11,6 @@ _PREFIXES = (
     *("tools.", "tools/", "tools:", "tool.", "tool/"),
     *("default_api:", "default_api."),
 )
-_CONTROL = re.compile(r"<[|\uff5c]")
 _NUMBERED = re.compile(r"functions_(.+)_\d+")
 # Between words: a dot, a dash, an underscore, white space, or where a capital letter begins one.
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -28,22 +27,33 @@ def find_name(written: str, names: Collection[str]) -> str | None:
     """Return the name that was meant; a near miss counts only if exactly one name fits.
 
     A near miss differs by a namespace prefix, or in how the words are joined: `getWeather`,
-    `get-weather` and `get.weather` are `get_weather`. Some models write the tool's own name as the
+    `get-weather` and `getweather` are `get_weather`. Some models write the tool's own name as the
     namespace, and some escape names for Markdown.
     """
     if written in names:
         return written
-    for meant in _meanings(written):
-        if fitting := _by_words(tuple(names)).get(_words(meant)):
+    meanings = [_words(meant) for meant in _meanings(written)]
+    by_words = _by_words(tuple(names))
+    keys: list[tuple[str, ...] | str] = [*meanings, *map("".join, meanings)]
+    for key in keys:
+        if fitting := by_words.get(key):
             return fitting[0] if len(fitting) == 1 else None
     return None
 
 
+def has_markup(written: str) -> bool:
+    """Return whether an engine's parser left more of a call in its name than the name."""
+    return "<" in written or "{" in written
+
+
 @lru_cache(maxsize=16)
-def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
-    found: dict[tuple[str, ...], list[str]] = {}
+def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...] | str, list[str]]:
+    """Return the names by their words, and by all their words joined."""
+    found: dict[tuple[str, ...] | str, list[str]] = {}
     for name in names:
-        found.setdefault(_words(name), []).append(name)
+        words = _words(name)
+        found.setdefault(words, []).append(name)
+        found.setdefault("".join(words), []).append(name)
     return found
 
 
@@ -51,10 +61,10 @@ def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
 def _meanings(written: str) -> tuple[str, ...]:
     """Return what may be meant, likeliest first: the name without what models add to it.
 
-    They add control tokens after it (gpt-oss), namespaces before it (Gemma and DeepSeek), and Kimi
-    its own form of `functions.NAME:2`.
+    They add control tokens or tags after it (gpt-oss, GLM), namespaces before it (Gemma and
+    DeepSeek), and Kimi its own form of `functions.NAME:2`.
     """
-    name = _CONTROL.split(written, maxsplit=1)[0]
+    name = written.partition("<")[0]
     parts = [part for part in reversed(name.split(":")[1:]) if part]
     numbered = _NUMBERED.fullmatch(name)
     return (name, *parts, numbered[1]) if numbered else (name, *parts)

@@ -169,6 +169,10 @@ def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
     return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
 
 
+def ask_for_words() -> tuple[Message, ...]:
+    return (user_message("You cannot call a tool now. Answer in words."),)
+
+
 def correct_cut_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
     cut = "Your reply was cut off before the call was complete: make it shorter."
     return _reply(written, f"{cut} {_what_to_do(offer)}")

@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
@@ -21,7 +22,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import Tool, ToolUse, WrittenCall
-from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
+from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Repaired, Rescued
 from proxy.guardrails import names
 from proxy.guardrails.announcements.recognition import (
     announces,
@@ -34,12 +35,12 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import (
     AddressedText,
     EndedSplitter,
-    ReasoningSplitter,
     Spoken,
+    make_splitter,
     split_unopened,
 )
 from proxy.guardrails.repetition import has_run
-from proxy.guardrails.rescue import findings
+from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
@@ -54,11 +55,12 @@ from proxy.guardrails.rescue.provenance import (
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.stray import StrayMarks
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_values
-from proxy.guardrails.respond import MessageDecoder, extract_message
+from proxy.guardrails.respond import ANSWER_TOOLS, MessageDecoder, extract_message
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import begins_call, is_asked_about
@@ -69,13 +71,15 @@ _PARAGRAPH = "\n\n"
 _MOST_BEHIND = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
+_PYTHON_FENCE = re.compile(r"\s*```py(?:thon)?\s*\n(?!\s*\[)")
+_PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
 _NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
 _BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
-_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText)
+_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
 _UNREAD = (*_BOTCHED, Reason.CUT_OFF)
 
 
@@ -129,6 +133,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     doubted: tuple[Doubted, ...] = ()
     markup: str = ""
     result_texts: tuple[str, ...] = ()
+    thoughts: str = ""
 
     @property
     def words(self) -> str:
@@ -156,12 +161,14 @@ class ReplyReader:
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
-        self._splitter = ReasoningSplitter(offer.opens_thoughts)
+        texts = (*offer.quotable, *offer.instructions)
+        self._splitter = make_splitter(texts, opens_thoughts=offer.opens_thoughts)
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # until there is text
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
+        self._stray = StrayMarks(lambda mark: not self._may_hide(mark))
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
         self._is_recited = False
@@ -174,6 +181,7 @@ class ReplyReader:
         self._message: MessageDecoder | None = None
         self._ends_in_message = False
         self._is_behind_call = False
+        self._is_behind_text = False  # a call that is no call
         self._has_responded = False
         self._is_cut_off = False
         self._refusal: Reason | None = None
@@ -185,7 +193,7 @@ class ReplyReader:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        return (*self._offer.callable_names, *self._offer.aliases)
+        return (*self._offer.callable_names, *self._offer.aliases, *ANSWER_TOOLS)
 
     @cached_property
     def _named(self) -> tuple[Syntax, ...]:
@@ -203,7 +211,24 @@ class ReplyReader:
                 may_cut=self._may_cut,
                 may_hide=self._may_hide,
             )
-        return self._scanner.feed(text)
+        return self._complete(self._scanner.feed(text))
+
+    def _complete(self, found: list[Finding], *, is_last: bool = False) -> list[Finding]:
+        """Give every argument its key; a call for which none fits is broken.
+
+        Marks that belong to no call are removed.
+        """
+        completed: list[Finding] = []
+        for one in self._stray.filter(found, is_last=is_last):
+            if not isinstance(one, findings.FoundCalls):
+                completed.append(one)
+                continue
+            calls = [unnamed.complete(call, self._offer.everything) for call in one.calls]
+            if None in calls:
+                completed += (findings.RefusedText(Reason.BROKEN), findings.Prose(one.source))
+            else:
+                completed.append(replace(one, calls=tuple(filter(None, calls))))
+        return completed
 
     def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether calls of offered tools are the model's own words, and no example."""
@@ -250,15 +275,12 @@ class ReplyReader:
             heard += self._hear_labelled(self._labels.finish())
         cut_off = reason == "length"
         if self._scanner is not None:
-            last = self._scanner.finish(cut_off=cut_off)
+            last = self._complete(self._scanner.finish(cut_off=cut_off), is_last=True)
             heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)
-        if self.calls or self._has_answered:
-            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
-        else:
-            self._facts += self._thought_facts
-            self.calls += self._thought_calls
+        self._drop_leak()
+        self._count_thought_calls()
         if not (self.calls or self._text) and not cut_off:
             self._search_reasoning()
         calls = tuple(self.calls)
@@ -281,8 +303,25 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
+            thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
+
+    def _count_thought_calls(self) -> None:
+        """Count the calls in thoughts if nothing follows them."""
+        if self.calls or self._has_answered:
+            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
+        else:
+            self._facts += self._thought_facts
+            self.calls += self._thought_calls
+
+    def _drop_leak(self) -> None:
+        """Drop the rest of a call next to calls that the backend read whole."""
+        is_whole = self._structured and all(_is_fit(self._offer, call) for call in self.calls)
+        if is_whole and self._stray.has_leak and self._markup_at is not None:
+            del self._text[self._markup_at :]
+            self._is_broken, self._markup_at = False, None
+            self._facts.append(Dropped("stray_mark"))
 
     def _find_beginning(self, last: list[Finding]) -> list[Finding]:
         """Take the beginning of a call on the last lines of a reply for one that is not closed."""
@@ -351,6 +390,8 @@ class ReplyReader:
                 return self._respond(self._message.feed(text)) if self._message else []
             case findings.FoundCalls():
                 return self._find(finding)
+            case findings.Gap(text):
+                return self._say(text) if self._is_behind_text else []
             case findings.ResultText():
                 return self._hear_result(finding)
             case _:
@@ -370,12 +411,16 @@ class ReplyReader:
 
     def _find(self, found: findings.FoundCalls) -> list[Heard]:
         """Note calls; text after them counts too, unless they are messages."""
-        if all(self._offer.is_respond(call.name) for call in found.calls):
+        if all(map(self._is_message, found.calls)):
             return self._promote(found)
         if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
-            return self._say(found.source)  # nobody would ask
+            self._is_behind_text = True
+            return self._say(found.lead + found.source)  # nobody would ask
         self._late.append(found)
         return []
+
+    def _is_message(self, call: WrittenCall) -> bool:
+        return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _settle(self) -> list[Heard]:
         """Decide about the calls found so far, then read what came after the first of them."""
@@ -410,9 +455,7 @@ class ReplyReader:
         calls = tuple(_resolve(offer, call) for call in found.calls)
         if offer.choice is ToolUse.AUTO and offer.quotable:
             origin = self._earlier.find_origin(found.source, calls)
-        before = found.before
-        if before is Words.OTHER and asks_user("".join(self._text)):
-            before = Words.ASKING
+        before = self._classify_lead(found, calls)
         behind = _classify_words(words, said)
         content = Content.MARKED if found.is_marked else Content.PLAIN
         if self._holds_places(found, said, is_asking=behind is Words.ASKING):
@@ -422,7 +465,7 @@ class ReplyReader:
         treatment = decide(Standing(origin, around, before, behind, content))
         if treatment is Treatment.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
-            self._is_behind_call = True
+            self._is_behind_call, self._is_behind_text = True, False
             return []
         if treatment is Treatment.READ and not (found.is_doubtful or self._doubted):
             return self._promote(found)
@@ -431,14 +474,28 @@ class ReplyReader:
         reason = _refusal(origin, is_doubted=is_doubted)
         if reason or (found.is_marked and not found.is_doubtful):
             self._facts.append(Refused(reason or Reason.QUOTED.value))
-        # the white space around it went with a call that could be one
-        is_apart = found.is_doubtful or not self._text or self._text[-1][-1:].isspace()
-        source = found.source if is_apart else _LINE + found.source
+        source = found.lead + found.source
         if is_doubted:
             self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
         heard = self._say(source, is_held=any(has_run(call, offer) for call in calls))
-        self._is_behind_call = not found.is_doubtful
+        self._is_behind_text = True
         return heard
+
+    def _classify_lead(self, found: findings.FoundCalls, calls: Sequence[WrittenCall]) -> Words:
+        """Classify the words before a call; Python in a code fence may have been asked for."""
+        before = found.before
+        if before is Words.OTHER and asks_user("".join(self._text)):
+            before = Words.ASKING
+        if not _PYTHON_FENCE.match(found.source):
+            return before
+        offer = self._offer
+        is_asked = any(
+            _PYTHON.search(text) or any(is_asked_about(call.name, text) for call in calls)
+            for text in offer.spoken
+        )
+        is_led = before is Words.NONE or announces("".join(self._text), self._names)
+        is_meant = is_led and not is_asked and all(_is_fit(offer, call) for call in calls)
+        return before if is_meant else Words.SHOWING
 
     def _holds_places(self, found: findings.FoundCalls, said: str, *, is_asking: bool) -> bool:
         """Return whether a call beside an answer has placeholders for all required values."""
@@ -449,11 +506,11 @@ class ReplyReader:
 
     def _promote(self, found: findings.FoundCalls) -> list[Heard]:
         message, self._message = self._message, None
-        self._is_behind_call = True
+        self._is_behind_call, self._is_behind_text = True, False
         heard: list[Heard] = []
         for call in found.calls:
             self._facts.append(Rescued(found.syntax_name, call.name))
-            if self._offer.is_respond(call.name):
+            if self._is_message(call):
                 heard += self._end_message(message or MessageDecoder(), call)
                 message = None
             elif not self._is_repeated(call, is_marked=found.is_marked):
@@ -537,10 +594,23 @@ class ReplyReader:
                 heard.append(BrokenCall(self._append(str(written.arguments), is_message=True)))
             elif call.message is not None:
                 heard += self._end_message(call.message, written)
+            elif is_whole and self._offer.is_answer(written):
+                self._facts.append(Dropped("answer_tool"))
+                heard += self._end_message(MessageDecoder(), written)
             else:
-                self.calls.insert(call.position + before, written)
-                before += 1
+                calls = self._reread(written) if is_whole else (written,)
+                self.calls[call.position + before : call.position + before] = calls
+                before += len(calls)
         return heard
+
+    def _reread(self, written: WrittenCall) -> Sequence[WrittenCall]:
+        """Return the calls that an engine's parser took for one."""
+        if not (self._offer.repairs and self._offer.rescues):
+            return (written,)
+        calls = swallowed.reread(written, self._offer.readable_syntaxes, self._names)
+        if calls[0] is not written:
+            self._facts += (Repaired(call.name) for call in calls)
+        return calls
 
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
         self._has_responded = True

@@ -4,10 +4,14 @@ It knows only marks. Backends that split reasoning themselves never need it.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.guardrails.rescue.examples import introduces_example
+from proxy.guardrails.rescue.marks import holds_call
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import Literals
 
 
@@ -23,10 +27,14 @@ _SplitterPlace: TypeAlias = Literal["start", "opened", "within", "between", "hea
 
 @dataclass(frozen=True, slots=True)
 class _MarkedBlock:
-    """A part of a reply that has marks of its own, up to one of `ends`."""
+    """A part of a reply that has marks of its own, up to one of `ends`.
+
+    The white space next to its marks is not part of it if it `is_trimmed`.
+    """
 
     ends: Literals
     kind: type[Spoken] = ReasoningDelta
+    is_trimmed: bool = True
 
 
 _THOUGHTS = {
@@ -63,10 +71,19 @@ _ANSWERS = {
 }
 _BLOCKS = (
     {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()}
-    | {opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()}
+    | {
+        opening: _MarkedBlock(Literals((end,)), TextDelta, is_trimmed=False)
+        for opening, end in _ANSWERS.items()
+    }
     | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
-    | {f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta) for header in _INKLING}
+    | {
+        f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta, is_trimmed=False)
+        for header in _INKLING
+    }
 )
+# Hunyuan's template wraps every answer so; other models do it where the prompt asks for it.
+_ANSWER_TAG = "<answer>"
+_BLOCKS[_ANSWER_TAG] = _MarkedBlock(Literals(("</answer>",)), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
 _HEADER_STARTS = ("<|start|>", "<|channel|>")
@@ -81,15 +98,31 @@ _TURN_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", "<|eot|>", "<|start|>
 _MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
 _CHANNELS = {
     "analysis": _MarkedBlock(_MESSAGE_ENDS),
-    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta),
-    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta),
+    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False),
+    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False),
     _SELF: _MarkedBlock(_MESSAGE_ENDS),
-    _USER: _MarkedBlock(_TURN_ENDS, AddressedText),
+    _USER: _MarkedBlock(_TURN_ENDS, AddressedText, is_trimmed=False),
 }
 _BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
-# Kimi K3's and Inkling's, after the answer.
-_ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
+# Harmony whose control tokens an engine dropped: `analysisI know it.assistantfinalVienna.` No word
+# begins with "analysis" and goes on with a letter.
+_ANALYSIS, _ASSISTANT = "analysis", "assistant"
+_NEXT_MESSAGES = tuple(f"{_ASSISTANT}{one}" for one in (_ANALYSIS, "commentary to="))
+_BLOCKS[_ANALYSIS] = _MarkedBlock(
+    Literals((*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"))
+)
+# Kimi K3's and Inkling's after the answer, and Harmony's word before it.
+_ENDS_OF_ALL = (
+    *("<|close|>message<|sep|>", "<|content_model_end_sampling|>"),
+    f"{_ASSISTANT}{_FINAL}",
+)
 _MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+# Where thoughts can begin again within an answer.
+_LATER_MARKS = Literals(_THOUGHTS)
+_LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in _THOUGHTS})))
+_FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
+_SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - as Chinese has it
+_LEAD = 400  # characters that may introduce an example
 # A reply of nothing but marks is noise; the search stops here.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
@@ -122,14 +155,17 @@ class ThoughtHabit:
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    Only blocks at the very start count, and blocks right after them. Whatever may still be part of
-    a mark, or white space that a mark would remove, is held back; everything else is passed on at
-    once. A header that addresses a tool is left to the rescue, with all that follows. If the prompt
-    may have opened thoughts (`is_opened`), everything is held up to their end, the end of the
-    reply, or `_MOST_HELD` characters; then `has_ended` says whether there were any.
+    Blocks count at the very start and right after one another, and a later block of thoughts on
+    lines of its own (kekzl/imp#793), unless it is quoted or a call precedes it. Whatever may still
+    be part of a mark, or white space that a mark would remove, is held back; everything else is
+    passed on at once. `<answer>` around an answer is removed if the model `unwraps_answer`. A
+    header that addresses a tool is left to the rescue, with all that follows. If the prompt may
+    have opened thoughts (`is_opened`), everything is held up to their end, the end of the reply,
+    or `_MOST_HELD` characters; then `has_ended` says whether there were any.
     """
 
     is_opened: bool = False
+    unwraps_answer: bool = True
     has_ended: bool = field(default=False, init=False)
     _place: _SplitterPlace = "start"
     _block: _MarkedBlock = _CHANNELS[_FINAL]
@@ -141,25 +177,28 @@ class ReasoningSplitter:
     _spoken: list[Spoken] = field(default_factory=list)
     _held: int = 0
     _tail: str = ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all that follows is text."""
-        return self._place == "answering"
+    _answered: list[str] = field(default_factory=list)
 
     def feed(self, text: str) -> list[Spoken]:
-        if self._place == "answering":
-            return [TextDelta(text)] if text else []
-        while text:
-            text = self._read_on(text)
+        is_plain = self._place == "answering" and not self._partial
+        if is_plain and text and not _LATER_INITIALS.search(text):
+            self._answered.append(text)
+            return [TextDelta(text)]
+        self._read_all(text)
         return self._report()
 
     def settle(self) -> list[Spoken]:
         """Decide about possible thoughts: nothing follows that could end them."""
         self.is_opened = False
-        if self._place == "opened":
-            self._end_opened(is_over=True)  # a mark with anything after it was judged before
+        if self._place == "opened":  # a mark with anything after it was judged before
+            self._read_all(self._end_opened(is_over=True))
         return self._report()
+
+    def pass_by(self, text: str) -> None:
+        """Note text of the answer that is passed on as it came."""
+        if text:
+            self._place = "answering"
+            self._answered.append(text)
 
     def take_space(self) -> str:
         """Return the white space that the reply began with, because no text follows it."""
@@ -171,26 +210,38 @@ class ReasoningSplitter:
         spoken = self.settle()
         held, self._partial = self._take_spaces() + self._partial, ""
         if self._place != "within":
-            self._answer(held)
+            self._read_all(self._answer(held))
+            self._emit(TextDelta, self._partial)
         else:
-            is_start = self._block.kind is ReasoningDelta and self._is_block_blank
+            is_start = self._block.is_trimmed and self._is_block_blank
             self._say(held.lstrip() if is_start else held)
         return spoken + self._report()
 
+    def _read_all(self, text: str) -> None:
+        while text:
+            text = self._read_on(text)
+
     def _read_on(self, text: str) -> str:
-        """Read before the answer, and return the rest; white space before no mark is text."""
-        if self._place == "header":
-            return self._read_header(text)
-        if self._place in ("opened", "within"):
-            return (self._read_opened if self._place == "opened" else self._read_block)(text)
+        """Read the next part, and return the rest; white space before no mark is text."""
+        read = {
+            "answering": self._read_answer,
+            "header": self._read_header,
+            "opened": self._read_opened,
+            "within": self._read_block,
+        }.get(self._place, self._read_beginning)
+        return read(text)
+
+    def _read_beginning(self, text: str) -> str:
+        """Read up to the first mark, or between two."""
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial and self._place == "start":
+        if not self._partial and (self._place == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
-        self._partial = head if mark is None else ""
-        if mark is None:
+        is_open = mark is None or (mark == _ANALYSIS and head == mark)  # the next letter decides
+        self._partial = head if is_open else ""
+        if mark is None or is_open:
             return ""
-        if not mark:
+        if not mark or not self._counts(mark, head):
             return self._answer(self._take_spaces() + head)
         self._patience -= 1
         if mark in _HEADER_STARTS:
@@ -198,6 +249,47 @@ class ReasoningSplitter:
             return head
         self._enter(_BLOCKS.get(mark))
         return head[len(mark) :]
+
+    @property
+    def _has_open_line(self) -> bool:
+        """Whether thoughts interrupted a line of the answer."""
+        return bool(self._answered) and not self._answered[-1][-1].isspace()
+
+    def _counts(self, mark: str, head: str) -> bool:
+        """Return whether a mark is one, and no word or tag of the answer."""
+        if mark == _ANALYSIS:
+            return head[len(mark)].isalnum()
+        return mark != _ANSWER_TAG or self.unwraps_answer
+
+    def _read_answer(self, text: str) -> str:
+        """Read text up to where thoughts begin again."""
+        text, self._partial = self._partial + text, ""
+        place = _LATER_MARKS.find(text, 0, is_finished=False)
+        mark = _LATER_MARKS.at(text, place, is_finished=False) if self._patience else ""
+        end = place + len(mark or "")
+        is_later = self._begins_thoughts(text[:place], text[end:]) if mark else False
+        if mark is None or is_later is None:
+            self._partial = text[place:]
+        if is_later:
+            self._patience -= 1
+            self._emit_answer(text[:place])
+            self._enter(_BLOCKS[mark or ""])
+            return text[end:]
+        self._emit_answer(text[: place if self._partial else max(end, place + 1)])
+        return "" if self._partial else text[max(end, place + 1) :]
+
+    def _begins_thoughts(self, text: str, rest: str) -> bool | None:
+        """Return whether a mark after `text` is meant; None if that depends on the `rest`."""
+        before = "".join((*self._answered, text))
+        lead = before[-_LEAD:].rstrip(" \t")
+        is_apart = not lead or lead.endswith("\n")
+        if not is_apart and not _SENTENCE_END.search(lead):
+            return False
+        words = lead.rstrip()
+        is_shown = words.endswith(":") or introduces_example(words)
+        if is_shown or len(_FENCED_LINE.findall(before)) % 2 or holds_call(before):
+            return False
+        return True if is_apart else (rest.startswith("\n") if rest else None)
 
     def _read_header(self, text: str) -> str:
         head, end, body = (self._partial + text).partition(_HEADER_END)
@@ -215,14 +307,16 @@ class ReasoningSplitter:
         text = self._partial + text
         place = self._block.ends.find(text, 0, is_finished=False)
         mark = self._block.ends.at(text, place, is_finished=False)
-        if self._block.kind is ReasoningDelta:
-            self._emit_thought(text[:place])
+        if self._block.is_trimmed:
+            self._emit_trimmed(text[:place])
         else:
             self._say(text[:place])
         self._partial = "" if mark else text[place:]
         if not mark:
             return ""
         self._enter(None)
+        if mark in _NEXT_MESSAGES:
+            return text[place + len(_ASSISTANT) :]
         return text[place if mark in _HEADER_STARTS else place + len(mark) :]
 
     def _read_opened(self, text: str) -> str:
@@ -256,7 +350,7 @@ class ReasoningSplitter:
         if block is not None:
             self._block, self._is_block_blank = block, True
 
-    def _emit_thought(self, text: str) -> None:
+    def _emit_trimmed(self, text: str) -> None:
         body = text.rstrip()
         if not body:
             self._spaces.append(text)
@@ -276,13 +370,16 @@ class ReasoningSplitter:
         return spaces
 
     def _answer(self, text: str) -> str:
-        """Emit text outside of blocks; from here on everything is."""
-        if text and self.is_opened and self._place == "start":
-            self._place = "opened"
-            return text
-        self._place = "answering" if text else self._place
-        self._emit(TextDelta, text)
-        return ""
+        """Begin the text outside of blocks, and return it."""
+        is_opened = self.is_opened and self._place == "start"
+        if text:
+            self._place = "opened" if is_opened else "answering"
+        return text
+
+    def _emit_answer(self, text: str) -> None:
+        if text:
+            self._answered.append(text)
+            self._emit(TextDelta, text)
 
     def _emit(self, kind: type[Spoken], text: str) -> None:
         if text:
@@ -292,6 +389,12 @@ class ReasoningSplitter:
     def _report(self) -> list[Spoken]:
         spoken, self._spoken = self._spoken, []
         return spoken
+
+
+def make_splitter(texts: Iterable[str], *, opens_thoughts: bool) -> ReasoningSplitter:
+    """Make the splitter of a reply to a prompt with these texts, which may ask for a tag."""
+    is_asked_for = any(_ANSWER_TAG in text for text in texts)
+    return ReasoningSplitter(opens_thoughts, unwraps_answer=not is_asked_for)
 
 
 class EnoughHeardError(Exception):

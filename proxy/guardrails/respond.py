@@ -29,6 +29,9 @@ _PARAMETERS: JsonObject = {
     "additionalProperties": False,
 }
 
+# Tools of other systems that models call although the client has no such tool.
+ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
+
 _BETWEEN_MEMBERS = re.compile(r"[\s,]+")
 _BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']+")
 _BORING = re.compile(r"[^\"'{}\[\],]+")
@@ -60,6 +63,18 @@ def extract_message(arguments: JsonValue) -> str:
             return _extract_from_members(arguments)
         case _:
             return json.dump_text(arguments)
+
+
+def only_text(arguments: JsonValue) -> str | None:
+    """Return the text of arguments that consist of nothing else, None for any others."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.parse(arguments)
+        except ValueError:
+            return None
+    values = [*arguments.values()] if isinstance(arguments, dict) else [None]
+    text = values[0] if len(values) == 1 else None
+    return text if isinstance(text, str) and text.strip() else None
 
 
 def _extract_from_text(text: str) -> str:

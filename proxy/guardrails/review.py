@@ -31,9 +31,10 @@ from proxy.guardrails.repetition import (
     words_in_json,
 )
 from proxy.guardrails.rescue.copies import is_same
+from proxy.guardrails.rescue.swallowed import find_leak
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.schemas import arguments
-from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_answer
+from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
 from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import parse_arguments
@@ -281,6 +282,11 @@ def _judge_call(
     call = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(one, Repaired | Coerced) for one in checked.facts):
         return _object_to_repair(call, checked.facts, offer)
+    leak = find_leak(checked.value) if isinstance(values, str) and not insistence else None
+    if leak is not None and offer.repairs:
+        problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
+        defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: markup in {leak}"
+        return _JudgedCall(call, facts, defect, problem, objection, tool.name)
     found = object_to(call.name, checked.value, offer, insistence=insistence)
     return _JudgedCall(call, facts, *found, tool.name) if found else _JudgedCall(call, facts)
 
@@ -331,7 +337,7 @@ def _judge_words(
     if is_done and not offer.is_correction:
         return answer
     unmeant = _judge_doubted(reply, answer, offer) or _judge_foreign_calls(answer, offer)
-    return unmeant or _insist_on_call(_judge_prose(answer, offer), offer)
+    return unmeant or _insist_on_call(_judge_prose(answer, offer, reply.thoughts), offer)
 
 
 def _judge_repetition(
@@ -413,10 +419,10 @@ def _judge_foreign_calls(answer: Accepted, offer: OfferedTools) -> Rejected | No
     return Rejected(Defect.UNKNOWN_SYNTAX, nudge, nothing, answer.facts, name, words="")
 
 
-def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
+def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdict:
     text, facts = answer.text, answer.facts
-    if offer.answer_schema is not None and text.strip():
-        return _judge_answer(answer, offer.answer_schema)
+    if offer.answer_schema is not None:
+        return _judge_answer(answer, thoughts, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
     if not text.strip():
@@ -451,8 +457,8 @@ def _explains_next_step(text: str, names: Sequence[str], offer: OfferedTools) ->
     return bool(find_open_values(offer)) and not is_how_to and instructs_user(text, names)
 
 
-def _judge_answer(answer: Accepted, schema: JsonSchema) -> Verdict:
-    match check_answer(answer.text, schema):
+def _judge_answer(answer: Accepted, thoughts: str, schema: JsonSchema) -> Verdict:
+    match check_reply(answer.text, thoughts, schema):
         case ValidAnswer(text, facts):
             return replace(answer, text=text, facts=(*answer.facts, *facts))
         case InvalidAnswer(problems):

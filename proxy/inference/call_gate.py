@@ -25,6 +25,7 @@ from proxy.conversation import json
 from proxy.conversation.possessive import possessive
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.tools import Tool
+from proxy.guardrails.names import has_markup
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.order import is_free
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
@@ -38,6 +39,17 @@ _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_
 _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))  # of a string
 # with whole strings
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
+# Marks of calls in a string: an engine's parser may have missed the end of the value. The rest
+# waits for the verdict, and so does a line end before such a mark.
+_MARKS = (
+    *("</parameter", "</param>", "</arg_value", "</function", "</invoke", "</tool_"),
+    *("<|", "</|", "<\uff5c", "</\uff5c"),
+)
+_ESCAPED_MARKS = ("\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
+_MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, _MARKS + _ESCAPED_MARKS))})")
+_BEGINNINGS = sorted({mark[:end] for mark in _MARKS for end in range(1, len(mark))})
+_MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
+_LONGEST_MARK = 2 + max(map(len, _MARKS))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'
@@ -54,13 +66,15 @@ class ArgumentsGate:
         self._out: list[str] = []
         self._reading = self._read()
         self._flows = False  # whether plain text goes out as it is
+        self._pending = ""  # text of a string that may begin a mark
         self._is_over = False
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return what may be shown now."""
         if self._is_over:
             return ""
-        if self._flows and _CONTENT.fullmatch(fragment):
+        may_hold = "<" in fragment or "\\" in fragment
+        if self._flows and not may_hold and _CONTENT.fullmatch(fragment):
             self.shown.add_to_string(fragment)
             return fragment
         self._cursor.feed(fragment)
@@ -113,19 +127,20 @@ class ArgumentsGate:
         self._let_out(self._take_held())
         self.shown.begin_string(name)
         while True:
-            if text := cursor.pass_run(_CONTENT):
-                self._flow(text)
-            elif cursor.is_exhausted:
-                self._flows = True
+            text = cursor.pass_run(_CONTENT)
+            if not text and cursor.is_exhausted:
+                self._flows = not self._pending
                 yield
                 self._flows = False
-            elif cursor.stands_at(_QUOTE):
+                continue
+            if not text and cursor.stands_at(_QUOTE):
+                self._flow(self._pending)
+                self._pending = ""
                 cursor.begin()
                 cursor.advance(1)
                 return True
-            elif escape := (yield from self._pass_escape()):
-                self._flow(escape)
-            else:
+            text = text or (yield from self._pass_escape())
+            if not text or not self._flow_to_mark(text):
                 return False
 
     def _show_value(self, name: str, first: str) -> Waiting[bool]:
@@ -142,6 +157,8 @@ class ArgumentsGate:
         if not is_whole or (yield from cursor.next_visible()) not in ",}":
             return False
         written = self._take_held()
+        if _MARK.search(written):
+            return False
         try:
             settled = self._members.settle(name, json.parse(written))
         except ValueError:
@@ -197,6 +214,15 @@ class ArgumentsGate:
         self.shown.add(text)
         self._out.append(text)
 
+    def _flow_to_mark(self, text: str) -> bool:
+        """Show a string up to where a mark may begin; return False if one does."""
+        text = self._pending + text
+        mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
+        place = len(text) if mark is None else mark.start()
+        self._pending = text[place:]
+        self._flow(text[:place])
+        return mark is None or mark.re is _MARK_BEGINS
+
     def _flow(self, text: str) -> None:
         self.shown.add_to_string(text)
         self._out.append(text)
@@ -250,7 +276,7 @@ class CallGate:
         """Return the tool of a call whose name may be shown before its arguments are known."""
         offer = self._offer
         tool = offer.tool_named(name)
-        if tool is None or not is_free(tool.name, offer):
+        if tool is None or has_markup(name) or not is_free(tool.name, offer):
             return None
         is_surplus = not offer.parallel and self._release is not None
         return None if is_surplus or not offer.may_call(tool.name) else tool
@@ -259,8 +285,9 @@ class CallGate:
         """End the previous call, if any; None if it has to wait for the verdict."""
         if self._tool is None:
             return []
-        checked = arguments.check(self._tool, "".join(self._written))
-        if not isinstance(checked, arguments.ValidArguments):
+        written = "".join(self._written)
+        checked = arguments.check(self._tool, written)
+        if not isinstance(checked, arguments.ValidArguments) or _MARK.search(written):
             return None
         begun = [self._begin(SentArguments())] if self._sent.open_call is None else []
         closed = self._sent.close_call(checked.text)

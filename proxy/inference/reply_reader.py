@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from proxy.conversation.json import JsonSchema
 from proxy.conversation.replies import (
     DELTAS,
     Delta,
@@ -25,11 +26,14 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.facts import EndedThoughts, Fact, RejectedReply, Unchecked
+from proxy.facts import Dropped, EndedThoughts, Fact, RejectedReply, Unchecked
+from proxy.guardrails.nudges import ask_for_words, correct_answer
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
+from proxy.guardrails.respond import ANSWER_TOOLS, only_text
 from proxy.guardrails.review import NewId, review
+from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
@@ -205,14 +209,13 @@ class PassthroughReader:
         self._streams_calls = streams_calls
         self._reply = ReplyInProgress()
         self._splitter = splitter
-        self._splits = splitter is not None  # until there is text
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         return self.hear_all((event,))
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         identify = self._ids.identify
-        if self._splits and self._splitter is not None:
+        if self._splitter is not None:
             events = self._split(events, self._splitter)
         shown = [
             identify(event) if isinstance(event, ToolCallStarted) else event for event in events
@@ -229,11 +232,13 @@ class PassthroughReader:
             match event:
                 case TextDelta(text, logprobs=None):
                     split += splitter.feed(text)
-                case TextDelta() | ToolCallStarted():  # which cannot be cut, or is no thought
+                case TextDelta(text):  # with probabilities, so it cannot be cut
+                    split += (*splitter.settle(), event)
+                    splitter.pass_by(text)
+                case ToolCallStarted():
                     split += (*splitter.settle(), event)
                 case _:
                     split.append(event)
-        self._splits = not splitter.is_over
         return split
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -258,6 +263,100 @@ class PassthroughReader:
         if self._streams_calls:
             return []
         return [ToolCalled(index, call) for index, call in enumerate(answer.calls)]
+
+
+class WordsReader(PassthroughReader):
+    """Passes on a reply where the client allows no call; a call is left out.
+
+    Ollama ignores `tool_choice: none` (ollama/ollama#17921). A reply of nothing but calls is
+    rejected once, like an empty one.
+    """
+
+    def __init__(self, new_id: NewId, *, splitter: ReasoningSplitter | None) -> None:
+        super().__init__(new_id, streams_calls=False, splitter=splitter)
+        self._is_rejected = False
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        return [TextDelta(answer.text)] if self._is_rejected and answer.text else []
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        shown, verdict = super().finish(reason)
+        if not isinstance(verdict, Accepted) or not verdict.calls:
+            return shown, verdict
+        said = [only_text(call.arguments) for call in verdict.calls if call.name in ANSWER_TOOLS]
+        facts = (*verdict.facts, *(Dropped("forbidden_call") for _ in verdict.calls))
+        ending = "stop" if reason == "tool_calls" else reason
+        answer = replace(verdict, calls=(), reason=ending, facts=facts)
+        if not answer.text and (text := "\n\n".join(filter(None, said))):
+            return [*shown, TextDelta(text)], replace(answer, text=text)
+        if answer.text.strip():
+            return shown, answer
+        self._is_rejected = True
+        return shown, Rejected(Defect.EMPTY, ask_for_words(), answer, facts)
+
+
+class AnswerReader(PassthroughReader):
+    """Enforces the form of an answer where no tools are offered.
+
+    Engines enforce it, but not in thoughts, and not at all if they have no grammars. A streamed
+    answer that begins like an object or a list is shown as it arrives; it is never retried.
+    """
+
+    def __init__(
+        self,
+        schema: JsonSchema,
+        new_id: NewId,
+        *,
+        streams: bool,
+        splitter: ReasoningSplitter | None,
+    ) -> None:
+        super().__init__(new_id, streams_calls=False, splitter=splitter)
+        self._schema = schema
+        self._streams = streams
+        self._held: list[ReplyEvent] = []
+        self._thoughts: list[str] = []
+        self._is_shown = False
+
+    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        return [one for event in super().hear_all(events) for one in self._show(event)]
+
+    def _show(self, event: ReplyEvent) -> list[ReplyEvent]:
+        if isinstance(event, ReasoningDelta):
+            self._thoughts.append(event.text)
+        if self._is_shown or not isinstance(event, TextDelta):
+            return [event]
+        self._held.append(event)
+        written = "".join(one.text for one in self._held if isinstance(one, TextDelta)).lstrip()
+        if not self._streams or written[:1] not in ("{", "["):
+            return []
+        self._is_shown = True
+        held, self._held = self._held, []
+        return held
+
+    def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
+        rest, verdict = super().finish(reason)
+        shown = [one for event in rest for one in self._show(event)]
+        if not isinstance(verdict, Accepted) or reason not in ("stop", "tool_calls"):
+            self._is_shown = True
+            return [*shown, *self._held], verdict
+        match check_reply(verdict.text, "".join(self._thoughts), self._schema):
+            case ValidAnswer(text, facts):
+                facts = (*verdict.facts, *facts)
+                if self._is_shown:
+                    return shown, replace(verdict, facts=facts)
+                held = self._held if text == verdict.text else [TextDelta(text)]
+                self._is_shown = True
+                return [*shown, *held], replace(verdict, text=text, facts=facts)
+            case InvalidAnswer(problems) if self._is_shown:
+                facts = (*verdict.facts, Unchecked("the answer", "; ".join(problems)))
+                return shown, replace(verdict, facts=facts)
+            case InvalidAnswer(problems):
+                nudge = correct_answer(verdict.text, problems)
+                return shown, Rejected(Defect.INVALID_ANSWER, nudge, verdict, verdict.facts)
+
+    def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
+        """Show an answer of which nothing was shown, because it was rejected."""
+        return [] if self._is_shown or not answer.text else [TextDelta(answer.text)]
 
 
 class ObservingReader(PassthroughReader):

@@ -46,7 +46,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Question
-from proxy.conversation.tools import ToolCall, WrittenCall
+from proxy.conversation.tools import ToolCall, ToolUse, WrittenCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.close_out import (
     LEAST_TOKENS,
@@ -314,9 +314,7 @@ class Turn:
     def _listen(self) -> reply_reader.TurnReader:
         offer, streams = self._terms, self._plan.streams_calls
         if offer is None:
-            return reply_reader.PassthroughReader(
-                self._new_id, streams_calls=streams, splitter=self._plan.make_splitter()
-            )
+            return self._listen_without_tools()
         if self._plan.is_untouchable:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "ending":
@@ -335,6 +333,19 @@ class Turn:
             self._sent,
             insistence=len(self._failures),
             shows_pieces=self._plan.shows_pieces,
+        )
+
+    def _listen_without_tools(self) -> reply_reader.TurnReader:
+        plan, request = self._plan, self._plan.request
+        new_id, splitter = self._new_id, plan.make_splitter()
+        if not plan.is_untouchable and request.answer_schema is not None and not plan.is_final:
+            return reply_reader.AnswerReader(
+                request.answer_schema, new_id, streams=plan.shows_pieces, splitter=splitter
+            )
+        if not plan.is_untouchable and request.tool_choice is ToolUse.NONE:
+            return reply_reader.WordsReader(new_id, splitter=splitter)
+        return reply_reader.PassthroughReader(
+            new_id, streams_calls=plan.streams_calls, splitter=splitter
         )
 
     def _release(self, offer: OfferedTools) -> text_gate.ReplyGate:

@@ -317,7 +317,7 @@ async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
 
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
 WRONG = '<tool_call>{"name": "get_weather", "arguments": {"town": "Paris"}}</tool_call>'
-UNKNOWN = 'commentary to=functions.get_weather json{"location": "Paris"}'
+UNKNOWN = 'tool get_weather json{"location": "Paris"}'
 HEAD = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
 NEVER_USABLE = [
     ((WRONG, WRONG, CUT[11:]), "get_weather: "),

@@ -187,6 +187,14 @@ def _gemma_value(value: JsonValue) -> str:
             return json.dump_text(value)
 
 
+def kimi_k3_words(name: str, arguments: JsonObject) -> str:
+    """Write a call as Kimi K3 does, without its control tokens."""
+    words = kimi_k3(name, arguments)
+    for token in ("<|open|>", "<|close|>", "<|sep|>"):
+        words = words.replace(token, "")
+    return words
+
+
 def kimi_k3(name: str, arguments: JsonObject) -> str:
     """Write a call as Kimi K3 does."""
     kinds = {str: "string", bool: "boolean", int: "integer", list: "array", dict: "object"}
@@ -271,6 +279,7 @@ _PLAMO = named(
 _TO = " to=functions."
 _HARMONY = named(f"<|channel|>commentary{_TO}", " <|constrain|>json<|message|>", "<|call|>")
 _HARMONY_START = named("to=functions.", "<|channel|>commentary json<|message|>", "<|call|>")
+_HARMONY_WORDS = named("to=functions.", " json", "")
 _GEMMA_CALL = around("<|tool_call>", lines(gemma), "<tool_call|>")
 
 
@@ -325,6 +334,17 @@ SINGLE: tuple[Spelling, ...] = (
         "harmony_start",
         lines(_HARMONY_START, "<|start|>assistant "),
         "<|call|>",
+        follows_prose=False,
+    ),
+    Spelling(
+        "harmony_words",
+        around("commentary ", lines(_HARMONY_WORDS, "assistantcommentary "), ""),
+        follows_prose=False,
+    ),
+    Spelling(
+        "kimi_k3_words",
+        around("tools", lines(kimi_k3_words, ""), "tools"),
+        "tools",
         follows_prose=False,
     ),
     spell("deepseek_plain", lines(_PLAIN_BAR, ""), "<|tool▁call▁end|>"),

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Prose
+from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Gap, Prose
 from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.scanner import Scanner
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
@@ -112,7 +112,8 @@ def scan(
 def joined(findings: Iterable[Finding]) -> list[Finding]:
     """Join neighbouring texts, and those of doubtful calls; leave out what is around calls."""
     result: list[Finding] = []
-    for kind, neighbours in groupby(map(settled, findings), type):
+    counted = (settled(finding) for finding in findings if not isinstance(finding, Gap))
+    for kind, neighbours in groupby(counted, type):
         group = list(neighbours)
         texts = [item.text for item in group if isinstance(item, Prose | ArgumentsText)]
         if kind is Prose:
@@ -130,7 +131,7 @@ def settled(finding: Finding) -> Finding:
         return finding
     if finding.is_doubtful:
         return Prose(finding.source)
-    return replace(finding, before=Words.NONE, within=())
+    return replace(finding, before=Words.NONE, within=(), lead="")
 
 
 def calls_found(findings: Iterable[Finding]) -> list[FoundCalls]:

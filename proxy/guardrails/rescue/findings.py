@@ -1,8 +1,8 @@
 """What a scanner reports about a reply, in the order of the text.
 
 All `Prose` and the sources of all `FoundCalls`, joined in order, are the reply again, except for
-what is dropped on purpose: white space and leaked control tokens next to a found call, and what a
-`LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
+what is dropped on purpose: the `lead` of found calls and the `Gap` after them, and what a `LeftOut`
+stands for. The text of a `RefusedText` follows it as `Prose`.
 """
 
 from typing import TypeAlias
@@ -42,7 +42,8 @@ class FoundCalls(msgspec.Struct, frozen=True):
 
     One that `is_doubtful` is in a place where calls are not accepted. One that is `within` an
     element counts as inside it if one of these closing marks follows; "" is in any text. One that
-    `ends_reply` is followed by text that was dropped: the reply no longer made progress.
+    `ends_reply` is followed by text that was dropped: the reply no longer made progress. The `lead`
+    is the white space and the leaked tokens before it.
     """
 
     syntax_name: str
@@ -54,6 +55,13 @@ class FoundCalls(msgspec.Struct, frozen=True):
     within: tuple[str, ...] = ()
     is_doubtful: bool = False
     ends_reply: bool = False
+    lead: str = ""
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """White space, closing marks and leaked tokens after a call; prose if the call is text."""
+
+    text: str
 
 
 class RefusedText(msgspec.Struct, frozen=True):
@@ -93,6 +101,7 @@ Finding: TypeAlias = (
     | ArgumentsStarted
     | ArgumentsText
     | FoundCalls
+    | Gap
     | RefusedText
     | LeftOut
     | ResultText

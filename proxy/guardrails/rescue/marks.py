@@ -43,7 +43,7 @@ _MARK = re.compile(
     rf"<(?:\w+[:|])?(?:{_WORDS})\b"
     r"|<[|｜](?!\"\|>)|<tools>\s*[\[{]"
     r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
-    r"|to=functions\.|functools\[|function call<|Action: ?```json"
+    r"|toolscall tool=|to=functions\.|functools\[|function call<|Action: ?```json"
     r"|\]<\]minimax\[>\[<|<ifm\|"
 )
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
@@ -66,7 +66,8 @@ def holds_mark(text: str) -> bool:
 
 def holds_rest(text: str) -> bool:
     """Return whether a text contains such a mark, or the end of a call whose beginning is gone."""
-    return holds_mark(text) or any(end in text for end in STRAY_CLOSERS)
+    is_open = text.rstrip().endswith("}}") and text.count("}") > text.count("{")
+    return is_open or holds_mark(text) or any(end in text for end in STRAY_CLOSERS)
 
 
 def holds_call(text: str) -> bool:

@@ -11,6 +11,7 @@ from proxy.guardrails.rescue.findings import (
     EarlierThoughts,
     Finding,
     FoundCalls,
+    Gap,
     Prose,
     RefusedText,
 )
@@ -47,8 +48,10 @@ class Report:
         if text:
             self._held.append(text)
 
-    def drop_held(self) -> None:
+    def take_held(self) -> str:
+        held = "".join(self._held)
         self._held.clear()
+        return held
 
     def take_space(self) -> str:
         """Return and release what is held back, if it is only white space."""
@@ -149,12 +152,16 @@ class Record:
     def widen_gap(self, gap: str) -> None:
         if self._row:
             self._row[-1].gap += gap
+        elif gap:
+            self.report.add(Gap(gap))
 
     def release(self) -> None:
         for one in self._row:
-            self.report.drop_held()
+            lead = self.report.take_held()
             self.room -= len(one.found.calls)
-            self.report.add(one.found)
+            self.report.add(replace(one.found, lead=lead))
+            if one.gap and not one.joint:
+                self.report.add(Gap(one.gap))
             self.report.say(one.joint)
         self._row.clear()
 

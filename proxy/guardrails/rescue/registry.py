@@ -55,6 +55,7 @@ _MARKED: tuple[Syntax, ...] = (
     GEMMA,
     MISTRAL,
     xml_tags.KIMI_K3,
+    xml_tags.KIMI_K3_WORDS,
     xml_tags.SOLAR_ARGUMENTS,
     *named_json.MARKED,
     *FAMILIES,

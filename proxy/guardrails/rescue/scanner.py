@@ -82,6 +82,7 @@ class Scanner:
         self._may_cut = may_cut
         self._may_hide = may_hide
         self._cursor = Cursor()
+        self._cursor.offered = self._offered
         self._cursor.may_cut = may_cut is not cut_nothing
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_untouched=True)
@@ -128,6 +129,8 @@ class Scanner:
                     self._record.refuse(reason, found.source + "".join(gap))
                 else:
                     self._record.accept(found)
+            case AfterCall(None, gap):
+                self._record.widen_gap("".join(gap))
             case Skipping(_, content, opening) if content is not None:
                 text = "".join((*content, self._cursor.pass_until(_NOTHING)))
                 self._record.report.add(ResultText(text, opening + text, closed=False))

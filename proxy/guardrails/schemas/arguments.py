@@ -3,6 +3,7 @@
 Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
 """
 
+import re
 from typing import TypeAlias
 
 import msgspec
@@ -15,7 +16,13 @@ from proxy.conversation.tools import Tool
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
-from proxy.guardrails.schemas.coercion import coerce, copy_value, unescape_names, unwrap_arguments
+from proxy.guardrails.schemas.coercion import (
+    coerce,
+    copy_value,
+    unescape_names,
+    unwrap_arguments,
+    write_integers,
+)
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
@@ -96,7 +103,7 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     if schema.is_valid(read.value, _most_bytes(read.text)):
-        return _valid(read, read.facts)
+        return _accept(tool, schema, read)
     try:
         coercion = coerce(schema, read.value)
     except TooLargeToExplain:
@@ -107,6 +114,15 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
+    return _accept(tool, schema, _ParsedObject(value, facts=facts))
+
+
+def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
+    """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
+    value, places = write_integers(schema, read.value)
+    if not (places and isinstance(value, dict)):
+        return _valid(read, read.facts)
+    facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
     return _valid(_ParsedObject(value), facts)
 
 
@@ -167,6 +183,8 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | Brok
 
 
 _FENCE = "```"
+_JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
+_MOST_BEGINNINGS = 10  # each of them is parsed up to the end
 
 
 class ValidAnswer(msgspec.Struct, frozen=True):
@@ -180,6 +198,23 @@ class InvalidAnswer(msgspec.Struct, frozen=True):
     """Anything else; `problems` are phrases that a model can act on."""
 
     problems: tuple[str, ...]
+
+
+def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
+    """Judge the answer of a reply: its text, or its thoughts if there is none."""
+    found = None if text.strip() else _find_answer(thoughts, schema)
+    return found or check_answer(text, schema)
+
+
+def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
+    """Return the answer that a model gave only as its thoughts, or at their end."""
+    text = thoughts.strip()
+    places = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_BEGINNINGS:]
+    for place in (0, *places):
+        checked = check_answer(text[place:], schema) if text else None
+        if isinstance(checked, ValidAnswer):
+            return ValidAnswer(checked.text, (Dropped("thoughts"), *checked.facts))
+    return None
 
 
 def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:

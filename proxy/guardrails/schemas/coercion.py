@@ -8,7 +8,7 @@ did not help.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
 from math import isinf
@@ -37,6 +37,8 @@ _LONGEST_NUMBER = 100  # in digits
 _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+_QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
 
@@ -122,8 +124,23 @@ def _decimal(exact: Decimal, types: Sequence[str]) -> JsonValue:
 
 def _label(value: JsonValue) -> str | None:
     if isinstance(value, str):
-        return value.strip().casefold()
+        text = value.strip()
+        quoted = _QUOTED.fullmatch(text)
+        return (quoted["text"] if quoted else text).strip().casefold()
     return json.dump_text(value) if isinstance(value, int) else None
+
+
+def _to_text(value: JsonValue) -> str | None:
+    """Return the JSON text of an object, or of a list of them: a document as a string.
+
+    Models write such documents (`package.json`, a request body) into a text parameter unquoted.
+    An object that repeats the schema of its parameter is no document.
+    """
+    parts = value if isinstance(value, list) else [value]
+    if not parts or not all(isinstance(part, dict) for part in parts):
+        return None
+    is_schema = isinstance(value, dict) and value.get("type") in _TYPES
+    return None if is_schema or value == {} else json.dump_text(value)
 
 
 # One round repairs one level: a string that holds an array of wrongly typed items takes two.
@@ -131,6 +148,7 @@ _ROUNDS = 6
 _UNION_DEPTH = 3
 _MOST_TRIES = 20  # to mend one place: more of what checks it says the same
 _TRIALS = 200  # branches of unions that are tried for one value
+_COST_OF_TEXT = 1_000  # in dropped members: any other branch of a union is better
 _NOTHING = ("null", "None")
 _ITEM = "item"
 _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid)
@@ -138,12 +156,15 @@ _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
-    """What happened to a value: `paths` changed, `errors` remain; `drops` are removed members."""
+    """What happened to a value: `paths` changed, `errors` remain.
+
+    The `cost` is the number of removed members; an object that became text costs more.
+    """
 
     value: JsonValue
     paths: tuple[Path, ...] = ()
     errors: tuple[ValidationError, ...] = ()
-    drops: int = 0
+    cost: int = 0
 
 
 # Until which error a change is kept.
@@ -158,7 +179,7 @@ class _Coercion:
     value: JsonValue
     kept: _Kept
     paths: tuple[Path, ...]
-    drops: int = 0
+    cost: int = 0
     is_drop: bool = False
 
     @property
@@ -181,6 +202,32 @@ def copy_value(value: JsonValue) -> JsonValue:
     if copy != value:
         raise ValueError("not a JSON value")
     return copy
+
+
+def write_integers(schema: Schema, value: JsonValue) -> tuple[JsonValue, Sequence[Path]]:
+    """Return a valid value with `5` for `5.0` where an integer is due, and the changed places."""
+    if not _holds_whole_float(value):
+        return value, ()
+    places = sorted(schema.integers(value), key=str)
+    if not places:
+        return value, ()
+    piece = _Piece(copy_value(value))
+    for place in places:
+        number = piece.at(place)
+        assert isinstance(number, float)  # noqa: S101 - the places are those of floats
+        piece.make(_Coercion(place, int(number), "if_good_type", (place,)))
+    return piece.value, places
+
+
+def _holds_whole_float(value: JsonValue) -> bool:
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict | list):
+            rest += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, float) and item.is_integer():
+            return True
+    return False
 
 
 def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
@@ -306,8 +353,8 @@ class _Coercer:
         if errors and piece.take_back(errors):
             errors = list(self.schema.errors(piece.value, self.budget))
         paths = dict.fromkeys(path for change in piece.changes for path in change.paths)
-        drops = sum(change.drops for change in piece.changes)
-        return Coercion(piece.value, tuple(paths), tuple(errors), drops)
+        cost = sum(change.cost for change in piece.changes)
+        return Coercion(piece.value, tuple(paths), tuple(errors), cost)
 
     def _improve(self, piece: _Piece, errors: Sequence[ValidationError]) -> bool:
         """Change every place at most once; return whether anything was changed."""
@@ -331,7 +378,11 @@ class _Coercer:
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
             for name in unknown:
                 yield _drop((*place, name), "if_good_around")
-        elif change := self._mend(error, place, value) or _unwrap(error, place, value):
+        elif change := (
+            self._mend(error, place, value)
+            or _unwrap(error, place, value)
+            or _write_out(error, place, value)
+        ):
             yield change
 
     def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
@@ -350,7 +401,7 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Coercion | None:
-        """Coerce toward the branch that costs the fewest members, the first among equals."""
+        """Coerce toward the branch that costs least, the first among equals."""
         fits = [
             fit
             for number in range(branches)
@@ -358,10 +409,10 @@ class _Coercer:
         ]
         if not fits:
             return None
-        best = min(fits, key=lambda fit: fit.drops)
+        best = min(fits, key=lambda fit: fit.cost)
         place = _place(error)
         paths = tuple((*place, *path) for path in best.paths)
-        return _Coercion(place, best.value, "if_good_inside", paths, best.drops)
+        return _Coercion(place, best.value, "if_good_inside", paths, best.cost)
 
     def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
@@ -390,6 +441,12 @@ def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion 
     return _replace(place, copy_value(inner), "if_good_inside")
 
 
+def _write_out(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
+    text = _to_text(value) if "string" in _due_types(error) else None
+    change = _replace(place, text, "if_good_inside")
+    return None if change is None else replace(change, cost=_COST_OF_TEXT)
+
+
 def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
@@ -399,7 +456,7 @@ def _replace(place: Path, value: JsonValue, kept: _Kept = "if_good_type") -> _Co
 
 
 def _drop(place: Path, kept: _Kept) -> _Coercion:
-    return _Coercion(place, None, kept, (place,), drops=1, is_drop=True)
+    return _Coercion(place, None, kept, (place,), cost=1, is_drop=True)
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:

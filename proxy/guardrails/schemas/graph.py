@@ -3,6 +3,7 @@
 It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -119,6 +120,8 @@ _LINKS: dict[str, Link] = {
 _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
 _UNIONS = frozenset(["anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
+# How descriptions that were made from Python's docstrings say that a default is null.
+_NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum", "const"])
 
 
@@ -133,6 +136,7 @@ class SchemaNode:
     Those in `labelled` check one member or item. Branches are examined this many times, and the
     schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
     member with `name_patterns`. An array can only have been meant to consist of `item_options`.
+    `types` are those that the schema names.
     """
 
     errors: int = 1
@@ -143,6 +147,7 @@ class SchemaNode:
     name_patterns: list[str] = field(default_factory=list)
     defaults: tuple[JsonValue, ...] = ()  # one, or none
     item_options: tuple[JsonValue, ...] = ()
+    types: tuple[JsonValue, ...] = ()
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
@@ -265,7 +270,7 @@ class Graph:
                     node.links["value"] = [number_of(target) for target in targets]
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
-                node.item_options = _item_options(schema)
+                _describe_value(node, schema)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -319,6 +324,14 @@ def _describe(
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
         if keyword == "patternProperties" and isinstance(value, dict):
             node.name_patterns.extend(value)
+
+
+def _describe_value(node: SchemaNode, schema: JsonObject) -> None:
+    node.item_options = _item_options(schema)
+    types, described = schema.get("type", []), schema.get("description")
+    node.types = tuple(types) if isinstance(types, list) else (types,)
+    if isinstance(described, str) and _NO_DEFAULT.search(described):
+        node.defaults = node.defaults or (None,)
 
 
 def _item_options(schema: JsonObject) -> tuple[JsonValue, ...]:

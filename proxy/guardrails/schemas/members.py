@@ -9,7 +9,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.coercion import coerce
+from proxy.guardrails.schemas.coercion import coerce, write_integers
 from proxy.guardrails.schemas.schema import (
     Schema,
     TooLargeToExplain,
@@ -53,7 +53,8 @@ class Members:
             schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
             if part is not None and part.is_valid(value):
-                return Settled(value)
+                settled, places = write_integers(part, value)
+                return Settled(settled, is_changed=bool(places))
             return _coerce(schema, name, value)
         except (TooLargeToExplain, UnusableSchema, ValueError):
             return None
@@ -66,7 +67,9 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
     if is_wrong or not isinstance(whole, dict) or name not in whole:
         return None
-    return Settled(whole[name], is_changed=bool(coercion.paths))
+    settled, places = write_integers(schema, whole)
+    assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
+    return Settled(settled[name], is_changed=bool(coercion.paths or places))
 
 
 def bind_members(tool: Tool, bound: JsonObject) -> Tool:

@@ -3,7 +3,7 @@
 Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from typing import NoReturn
@@ -47,7 +47,8 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
 _PATTERN = b'"pattern'  # or patternProperties
-_DEFAULT, _ENUM, _ARRAY = b'"default"', b'"enum"', b'"array"'
+# Part of the keyword, and of "Default" and "default" in a description.
+_DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 _BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
 _GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
 
@@ -130,6 +131,13 @@ class Schema:
         for error in validator.iter_errors(value):
             if not (_gave_up(error) or _is_exception(error, exceptions)):
                 yield error
+
+    def integers(self, value: JsonValue) -> Set[Path]:
+        """Return the places of whole numbers written as `5.0` where an integer is due.
+
+        JSON Schema takes them for integers, strictly typed clients do not (openai/codex#33452).
+        """
+        return self._workload.integers(value)
 
     def follow(self) -> None:
         """Find out which of its schemas check what; raises TooManySchemas."""

@@ -44,6 +44,7 @@ _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more tha
 # that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
+_LARGEST_EXACT = 2**53  # a float beyond it may differ from the number that was written
 _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
 
 
@@ -188,6 +189,13 @@ class Workload:
             defaults -= {()}
         return Exceptions(defaults, options) if defaults or options else NO_EXCEPTIONS
 
+    def integers(self, value: JsonValue) -> Set[Path]:
+        """Return the places of numbers such as `5.0` whose schemas expect an integer."""
+        try:
+            return _Walk(self.graph(), 0).integers(value, self.start)
+        except TooManySchemas:
+            return frozenset()
+
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
         return not self.is_suspicious or _Walk(self.graph(), bounds.CHECKS).counts(
@@ -251,6 +259,18 @@ class _Walk:
             if options and isinstance(item, list) and all(_is_one_of(one, options) for one in item):
                 options_at.add(tuple(path))
         return Exceptions(defaults_at, options_at)
+
+    def integers(self, value: JsonValue, start: JsonValue) -> Set[Path]:
+        found: set[Path] = set()
+        path: list[Label] = []
+        for item, checks, depth, label in self._places(value, start):
+            path[max(depth - 1, 0) :] = [label] if depth else []
+            if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
+                nodes = [self._graph.nodes[number] for number in checks.counts]
+                types = {*chain.from_iterable(node.types for node in nodes)}
+                if "integer" in types and "number" not in types:
+                    found.add(tuple(path))
+        return found
 
     def _values(self, checks: _Checks) -> tuple[list[JsonValue], list[JsonValue]]:
         """Return the defaults of what checks a place, and the options of an array's items."""

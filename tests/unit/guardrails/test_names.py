@@ -28,6 +28,10 @@ TOOLS = tuple(make_tool(name, {}) for name in ("get_weather", "get-time", "Send"
         ("functions_get_weather_0", "get_weather"),
         ("send", "send"),
         ("Send", "Send"),
+        ("getweather", "get_weather"),
+        ("functions.gettime", "get-time"),
+        ("get_weather</arg_value>", "get_weather"),
+        ("get_time\n<parameter=zone>", "get-time"),
     ],
 )
 def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> None:
@@ -44,7 +48,6 @@ def test_a_name_finds_the_only_tool_it_can_mean(written: str, meant: str) -> Non
         "",
         "get_weather_now",
         "x.send",
-        "getweather",
         "_",
         "weather_get",
         "<|x|>",
@@ -66,4 +69,7 @@ def test_further_prefixes_are_left_out(written: str) -> None:
 def test_words_put_together_in_several_ways_mean_none_of_them() -> None:
     assert find_name("GetWeather", ["get_weather", "getWeather"]) is None
     assert find_name("getWeather", ["get_weather", "getWeather"]) == "getWeather"
+    assert find_name("todo_write", ["todowrite", "todoread"]) == "todowrite"
+    assert find_name("tod_owrite", ["todowrite", "todo_write"]) is None
+    assert find_name("Websearch", ["web_search", "websearch"]) == "websearch"
     assert find_name("parse_http_url", ["parseHTTPUrl", "parse_url"]) == "parseHTTPUrl"

@@ -566,3 +566,88 @@ def test_what_is_only_like_the_beginning_of_a_call_is_left_alone(text: str) -> N
     _, reply = read(TextDelta(text))
     assert Refused("not_closed") not in reply.facts
     assert reply.text.strip() == text.strip()
+
+
+AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, spoken=("How warm is it?",))
+PYTHON = '```python\nget_weather(city="Paris")\n```'
+WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
+IN_PARIS = WrittenCall("get_weather", {"city": "Paris"})
+KIMI = 'toolscall tool="get_weather" index="1"argument key="city" type="string"Paris'
+
+
+def read_in_pieces(text: str, offer: OfferedTools = AUTO) -> ReadReply:
+    """Read a reply cut in every way; the result must be the same."""
+    _, reply = read(TextDelta(text), offer=offer)
+    for pieces in chunkings(text):
+        heard, other = read(*map(TextDelta, pieces), offer=offer)
+        assert (other.text, other.calls) == (reply.text, reply.calls)
+        shown = (one.text for one in heard if isinstance(one, Prose | BrokenCall))
+        assert "".join(shown) == reply.text
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PYTHON, ""),
+        (f"I will get the weather.\n\n{PYTHON}", "I will get the weather."),
+        (WORDS, ""),
+        (f"analysisThey want the weather.assistant{WORDS}", ""),
+        (f"{KIMI}argumentcalltools", ""),
+    ],
+)
+def test_a_call_in_words_or_in_python_is_read(text: str, said: str) -> None:
+    reply = read_in_pieces(text)
+    assert (reply.text, reply.calls) == (said, (IN_PARIS,))
+
+
+def test_calls_in_words_follow_one_another() -> None:
+    time = WrittenCall("get_time", {})
+    both = f"{WORDS}assistantcommentary to=functions.get_time json{{}}"
+    assert read_in_pieces(both).calls == (IN_PARIS, time)
+    both = f'{KIMI}argumentcallcall tool="get_time" index="2"calltools'
+    assert read_in_pieces(both).calls == (IN_PARIS, time)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here is how you would do it:\n\n{PYTHON}",
+        f"{PYTHON}\n\nThat is it.",
+        "```python\nimport os\nget_weather(city='Paris')\n```",
+        "```python\nget_weather(days='x')\n```",
+        f"gpt-oss writes `{WORDS}` without its tokens.",
+    ],
+)
+def test_python_and_words_that_are_shown_stay_text(text: str) -> None:
+    reply = read_in_pieces(text)
+    assert (reply.text, reply.calls) == (text, ())
+
+
+@pytest.mark.parametrize("spoken", ["Use Python.", "How would I call get_weather?"])
+def test_python_that_was_asked_for_stays_text(spoken: str) -> None:
+    assert read_in_pieces(PYTHON, replace(AUTO, spoken=(spoken,))).text == PYTHON
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"To call it, write:\n\n    {CALL}\n\nThat is the syntax.",
+        "To call it, write:\n\n    <tool_call>...</tool_call>\n\nThat is the syntax.",
+        f"I could do this:\n\n  {CALL}  \n\nShall I?",
+        f"For example:\n\n{CALL}\n \n{CALL}\n\n\nThat is it.",
+    ],
+)
+def test_a_call_that_stays_text_keeps_what_is_around_it(text: str) -> None:
+    reply = read_in_pieces(text)
+    assert (reply.text, reply.calls) == (text, ())
+
+
+def test_stray_marks_are_reported() -> None:
+    reply = read_in_pieces(f"<tool_call>\nOne moment.\n{CALL}")
+    assert (reply.text, len(reply.calls)) == ("One moment.", 1)
+    assert Dropped("stray_mark") in reply.facts
+    assert read_in_pieces("Sure.</tool_call>").text == "Sure."
+    assert read_in_pieces('Result: fo"}}\n</tool_call>').is_botched
+    asked = replace(AUTO, spoken=("What is </tool_call>?",))
+    assert read_in_pieces("An end.</tool_call>", asked).text == "An end.</tool_call>"

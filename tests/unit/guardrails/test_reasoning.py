@@ -11,6 +11,7 @@ from proxy.guardrails.reasoning import (
     ReasoningSplitter,
     Spoken,
     ThoughtHabit,
+    make_splitter,
     split_thoughts,
     split_unopened,
 )
@@ -96,6 +97,38 @@ CASES = [
         "Four.",
     ),
 ]
+LATER = [
+    ("<think>a</think>b\n\n<think>\nc\n</think>\n\nd", "a\n\nc", "b\n\nd"),
+    ("b\n  <reasoning>c</reasoning>d", "c", "b\n  d"),
+    ("b.<think>\nc\n</think>\nd", "c", "b.\nd"),
+    ("b\n[THINK]c", "c", "b\n"),
+    ("b. <think>c</think>", "", "b. <think>c</think>"),
+    ("b <think>\nc\n</think>", "", "b <think>\nc\n</think>"),
+    ("So:\n\n<think>\nc\n</think>\n\nd", "", "So:\n\n<think>\nc\n</think>\n\nd"),
+    ("b\n```\n<think>\nc\n</think>\n```\n", "", "b\n```\n<think>\nc\n</think>\n```\n"),
+    (
+        "<tool_call>\n<function=f>\n<parameter=a>\n<think>\nc\n</think>\n</parameter>",
+        "",
+        "<tool_call>\n<function=f>\n<parameter=a>\n<think>\nc\n</think>\n</parameter>",
+    ),
+]
+WORDS = [
+    ("analysisHm.assistantfinalFour.", "Hm.", "Four."),
+    ("analysis42?assistantanalysisb assistantfinal Four.", "42?\n\nb", "Four."),
+    (
+        "analysisHm.assistantcommentary to=functions.f json{}",
+        "Hm.",
+        "commentary to=functions.f json{}",
+    ),
+    ("analysisHm", "Hm", ""),
+    ("assistantfinalFour.", "", "Four."),
+    ("analysis of a", "", "analysis of a"),
+    ("analysis", "", "analysis"),
+    ("My analysisHm.assistantfinal", "", "My analysisHm.assistantfinal"),
+    ("<think>a</think>\n<answer>\nFour.\n</answer>\n", "a", "Four."),
+    ("<answer>Four.", "", "Four."),
+    ("Write <answer>4</answer>.", "", "Write <answer>4</answer>."),
+]
 HARMONY = [
     (f"{ANALYSIS}Hm.{NEXT}<|channel|>final<|message|>4.<|return|>", "Hm.", "4."),
     ("<|channel|> final <|constrain|>json<|message|>{}", "", "{}"),
@@ -147,7 +180,7 @@ def by_kind(spoken: list[Spoken]) -> list[Spoken]:
     return [kind("".join(event.text for event in group)) for kind, group in groups]
 
 
-@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *HARMONY])
+@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
 def test_leading_blocks_are_split_off_at_every_chunking(
     reply: str, reasoning: str, text: str
 ) -> None:
@@ -186,10 +219,11 @@ def test_a_call_behind_other_harmony_messages_is_left_to_the_rescue(
 
 
 def slowly_split(reply: str) -> tuple[str, str]:
-    """Split a whole reply by its description: blocks, then an answer."""
+    """Split a whole reply by its description: blocks, an answer, and perhaps blocks again."""
     thoughts: list[str] = []
-    rest = reply
+    answer, rest = "", reply
     ends = "|".join(map(re.escape, TAGS.values()))
+    begins = "|".join(map(re.escape, TAGS))
     while True:
         head = rest.lstrip()
         opening = max((tag for tag in TAGS if head.startswith(tag)), key=len, default=None)
@@ -202,7 +236,11 @@ def slowly_split(reply: str) -> tuple[str, str]:
         elif stray:
             rest = head[stray.end() :].lstrip()
         else:
-            return "\n\n".join(thoughts), rest
+            later = re.search(rf"(?<=\n)( *)(?:{begins})", rest)
+            place = later.end(1) if later else len(rest)
+            answer, rest = answer + rest[:place], rest[place:]
+            if not rest:
+                return "\n\n".join(thoughts), answer
 
 
 @settings(deadline=None)
@@ -239,6 +277,11 @@ def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> No
     assert splitter.feed("b") == [TextDelta(" <b")]
     assert splitter.feed(" ") == [TextDelta(" ")]
     assert splitter.feed("<think>") == [TextDelta("<think>")]
+
+
+def test_an_answer_tag_that_the_prompt_asks_for_is_part_of_the_answer() -> None:
+    splitter = make_splitter(["End with <answer>4</answer>."], opens_thoughts=False)
+    assert splitter.feed("<answer>4</answer>") == [TextDelta("<answer>4</answer>")]
 
 
 def test_white_space_at_the_beginning_can_be_taken_out() -> None:
@@ -310,7 +353,7 @@ def test_an_end_without_a_beginning_tells_that_the_prompt_began_the_block(
     assert split_thoughts(reply) == (thoughts, said)
 
 
-@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *HARMONY])
+@pytest.mark.parametrize(("reply", "reasoning", "text"), [*CASES, *LATER, *WORDS, *HARMONY])
 def test_a_whole_reply_is_split_as_one_that_arrives(reply: str, reasoning: str, text: str) -> None:
     assert split_thoughts(reply) == (reasoning, text)
 

@@ -125,8 +125,27 @@ def test_levels_that_no_parser_takes_are_not_followed(unit: str, size: int) -> N
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> None:
-    text = '{"path":"' + "\\u00e9a\\ud83d\\ude00\\n" * 50
+    text = '{"path":"' + "\\u00e9a\\ud83d\\ude00\\n" * 50 + "x"
     assert shown(text, size) == text
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+@pytest.mark.parametrize(
+    ("written", "certain"),
+    [
+        ("ls\\n</parameter>\\n</function>", "ls"),
+        ("ls</arg_value>", "ls"),
+        ("ls</\uff5cDSML\uff5cparameter", "ls"),
+        ("ls\\u003c/parameter\\u003e", "ls"),
+        ("a\\n\\n<b>c</b>\\n</p> 1 < 2 <", "a\\n\\n<b>c</b>\\n</p> 1 < 2 <"),
+    ],
+)
+def test_what_may_be_the_mark_of_a_call_waits_for_the_verdict(
+    written: str, certain: str, size: int
+) -> None:
+    assert shown(f'{{"text":"{written}","line":3}}', size).startswith(f'{{"text":"{certain}')
+    is_mark = written != certain
+    assert (shown(f'{{"text":"{written}","line":3}}', size) == f'{{"text":"{certain}') is is_mark
 
 
 def test_a_plain_string_flows_piece_by_piece() -> None:

@@ -340,7 +340,12 @@ STARTED = ToolCallStarted(0, "a", "get_time")
         ([TextDelta("<thi"), TextDelta("nk>a"), TextDelta("</think>")], [ReasoningDelta("a")], []),
         ([TextDelta("x <think>")], [TextDelta("x <think>")], []),
         ([TextDelta("<thi")], [], [TextDelta("<thi")]),
-        ([TextDelta("a"), TextDelta("<think>")], [TextDelta("a"), TextDelta("<think>")], []),
+        ([TextDelta("x"), TextDelta("<think>")], [TextDelta("x"), TextDelta("<think>")], []),
+        (
+            [TextDelta("x.\n\n<thi"), TextDelta("nk>a</think>\nb")],
+            [TextDelta("x.\n\n"), ReasoningDelta("a"), TextDelta("b")],
+            [],
+        ),
         ([ReasoningDelta("a"), TextDelta("b")], [ReasoningDelta("a"), TextDelta("b")], []),
         ([LIKELY, TextDelta("a")], [LIKELY, TextDelta("a")], []),
         ([STARTED], [STARTED], []),

@@ -33,7 +33,16 @@ from proxy.guardrails.verdict import Accepted
 from proxy.inference.plan import Policy
 from proxy.inference.reply_reader import PassthroughReader
 from proxy.inference.turn import Candidate, TurnState, annotate, better
-from tests.fakes.playbook import CountedIds, Playbook, call, make_request, write
+from tests.fakes.playbook import (
+    WEATHER,
+    CountedIds,
+    Playbook,
+    call,
+    make_request,
+    make_tool,
+    shown_text,
+    write,
+)
 
 NOTHING, ONE, TWO = Accepted(" "), Accepted("One."), Accepted("Two.")
 CALL = Accepted("", (ToolCall("a", "get_time", "{}"),))
@@ -135,6 +144,155 @@ def test_a_choice_of_no_tools_leaves_nothing_to_guard() -> None:
     book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
+
+
+def test_a_call_that_the_client_does_not_allow_is_left_out() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
+    call(book, "get_weather", PARIS)
+    book.ask()
+    assert "words" in str(book.last_message["content"])
+    write(book, "It is sunny.")
+    assert shown_text(book) == "It is sunny."
+    assert ReplyFinished("stop") in book.shown
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+    again = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
+    again.receive(TextDelta("It is sunny.")).expect(TextDelta("It is sunny."))
+    call(again, "get_weather", PARIS)
+    again.expect(ReplyFinished("stop"))
+    again.end()
+    assert Dropped("forbidden_call") in again.turn.facts
+
+
+def test_a_client_that_allows_no_call_gets_none_from_a_model_that_insists() -> None:
+    book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
+    call(book, "get_weather", PARIS)
+    call(book.ask(), "get_weather", PARIS)
+    assert "no usable reply" in shown_text(book)
+    assert book.shown[-1] == ReplyFinished("stop")
+    assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
+
+
+PLANET: JsonObject = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "moons": {"type": "integer"}},
+    "required": ["name", "moons"],
+}
+MARS = '{"name": "Mars",  "moons": 2}'
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("has_tools", [True, False])
+@pytest.mark.parametrize(
+    ("thoughts", "text"),
+    [
+        ("", MARS),
+        ("", f"```json\n{MARS}\n```"),
+        (MARS, ""),
+        (f"It has two moons.\n{MARS}\n", ""),
+        (f"It has two moons.\n```json\n{MARS}\n```", "\n"),
+    ],
+)
+def test_an_answer_in_the_wrong_place_is_found(
+    thoughts: str, text: str, has_tools: bool, stream: bool
+) -> None:
+    tools = (WEATHER,) if has_tools else ()
+    request = make_request(tools=tools, answer_schema=PLANET, stream=stream)
+    book = Playbook.of(request).ask()
+    book.receive(*map(ReasoningDelta, thoughts))
+    write(book, text)
+    assert shown_text(book) == MARS
+    assert book.shown[-1] == ReplyFinished("stop")
+    assert (outcome(book.turn.facts) is ReplyOutcome.CLEAN) is (text == MARS)
+
+
+@pytest.mark.parametrize("bad", ["Mars has two.", '{"name": "Mars"}', ""])
+def test_an_answer_in_the_wrong_form_is_asked_for_again_without_tools_too(bad: str) -> None:
+    book = Playbook.of(make_request(tools=(), answer_schema=PLANET)).ask()
+    write(book, bad)
+    assert shown_text(book) == ""
+    write(book.ask(), MARS)
+    assert shown_text(book) == MARS
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+
+
+def test_an_answer_without_tools_streams_and_what_was_shown_stays() -> None:
+    book = Playbook.of(make_request(tools=(), answer_schema=PLANET, stream=True)).ask()
+    book.receive(TextDelta(" ")).expect()
+    book.receive(TextDelta('{"name":')).expect(TextDelta(' {"name":'))
+    book.receive(TextDelta(" 1}")).expect(TextDelta(" 1}"))
+    book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
+    book.end()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("policy", [Policy(), ACCEPT])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("respond", '{"message": "It is sunny."}'),
+        ("final_answer", '{"answer": "It is sunny."}'),
+        ("functions.finish", '{"result": "It is sunny."}'),
+    ],
+)
+def test_an_answer_by_a_tool_that_there_is_not_becomes_text(
+    name: str, arguments: str, policy: Policy, stream: bool
+) -> None:
+    book = Playbook.of(make_request(stream=stream), policy).ask()
+    call(book, name, arguments)
+    assert shown_text(book) == "It is sunny."
+    assert book.shown[-1] == ReplyFinished("stop")
+    book = Playbook.of(make_request(stream=stream), policy).ask()
+    leaked = f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+    assert shown_text(write(book, leaked)) == "It is sunny."
+    assert book.turn.next_question() is None
+
+
+LEAK = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
+
+
+def test_the_rest_of_a_call_next_to_it_is_never_shown() -> None:
+    book = Playbook.of(make_request()).ask()
+    for start in range(0, len(LEAK), 5):
+        book.receive(TextDelta(LEAK[start : start + 5]))
+    call(book, "get_weather", PARIS)
+    book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
+    book.expect(ReplyFinished("tool_calls")).end()
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
+    book = Playbook.of(make_request()).ask()
+    book.receive(TextDelta(LEAK))
+    call(book, "get_weather", "{}")
+    call(book.ask(), "get_weather", PARIS)
+    assert shown_text(book) == ""
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_value_with_the_mark_of_its_call_is_asked_for_again_once(stream: bool) -> None:
+    book = Playbook.of(make_request(stream=stream)).ask()
+    call(book, "get_weather", '{"city": "Paris</parameter>"}')
+    book.shown.clear()
+    call(book.ask(), "get_weather", PARIS)
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+    book = Playbook.of(make_request(stream=stream)).ask()
+    for _ in range(2):
+        call(book, "get_weather", '{"city": "Paris</parameter>"}')
+        book.shown.clear()
+        if book.turn.state is TurnState.ASKING:
+            book.ask()
+    assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
+    book = Playbook.of(make_request(stream=stream)).ask()
+    call(book, "get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value>", "{}")
+    assert any("Paris" in str(event) for event in book.shown)
+    assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
+
+
+def test_an_answer_tool_of_the_clients_own_is_called() -> None:
+    own = make_tool("finish", {"type": "object", "properties": {"result": {"type": "string"}}})
+    book = Playbook.of(make_request(tools=(own,))).ask()
+    call(book, "finish", '{"result": "Done."}')
+    book.expect(ToolCalled(0, ToolCall("backend_id", "finish", '{"result": "Done."}')))
+    book = Playbook.of(make_request(tools=(WEATHER,))).ask()
+    call(book, "finish", '{"result": "Done.", "code": "0"}')
+    assert RejectedReply("unknown_tool") in book.turn.facts
 
 
 def test_accepted_prose_is_shown_while_it_arrives() -> None:
@@ -313,7 +471,7 @@ def test_an_exhausted_ladder_never_hands_out_a_broken_call() -> None:
 
 CUT = '{"name": "get_weather", "arguments": {"ci'
 BROKEN = "<tool_call>" + CUT
-MARKUP = f"commentary to=functions.get_weather json{PARIS}"
+MARKUP = f"tool get_weather json{PARIS}"
 
 
 @pytest.mark.parametrize(

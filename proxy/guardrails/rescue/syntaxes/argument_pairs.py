@@ -3,6 +3,10 @@
 GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
 suffix in all tags, `<tool_call:SUFFIX>`, and a wrapper, `<tool_calls:SUFFIX>`. Without the wrapper
 its calls count only at the beginning of a reply: elsewhere they might be quoted.
+
+Engines and models lose single tags. Without `<arg_value>` the value begins after the key's end;
+without `<arg_key>` the key is glued to the name (`run_shellcommand</arg_key>`), which only the
+tools can separate (`unnamed.complete`).
 """
 
 import re
@@ -54,11 +58,15 @@ class Tags:
 
 
 @cache
-def _pair_of(tags: Tags) -> re.Pattern[str]:
-    """Return a pattern for a key up to the beginning of its value; its end may be missing."""
+def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
+    """Return a pattern for a key up to the beginning of its value; its end may be missing.
+
+    Where it `is_sure` that a value ended before the key, its end is enough.
+    """
     (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
-    return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}{end}|{_ASSIGNED})")
+    end += f"|{re.escape(key_end)}" * is_sure
+    return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}(?:{end})|{_ASSIGNED})")
 
 
 class _PairsReader:
@@ -78,7 +86,7 @@ class _PairsReader:
         self._separator = f"<tool_sep{tags.suffix}>"
         self._arguments: JsonObject = {}
         self._is_escaped = False
-        self._begins_pair = _pair_of(tags)
+        self._tags = tags
         self._lacks_mark = False
         self._has_inner_mark = False
 
@@ -95,7 +103,28 @@ class _PairsReader:
             yield from self._pass_space()
         if name and not name.startswith(_OTHER) and (yield from cursor.is_next("{")):
             return (yield from self._read_json(name))
+        if name:
+            name = yield from self._read_unopened(name)
         return (yield from self.read_arguments(name))
+
+    def _read_unopened(self, name: str) -> Waiting[str]:
+        """Read a first pair whose `<arg_key>` is missing; return the name, with the key if glued.
+
+        The value of a key that is missing altogether has the key "".
+        """
+        cursor = self._cursor
+        key = "" if cursor.stands_at("<") else (yield from cursor.take(_NAME))
+        yield from cursor.whitespace()
+        has_end = yield from cursor.literal(self._key_end)
+        yield from self._pass_space()
+        if key and not has_end:
+            raise NoCall
+        if (yield from cursor.literal(self._value)):
+            self._arguments[key] = self._interpret((yield from self._read_text()))
+            yield from self._pass_space()
+        elif has_end:
+            raise NoCall(Reason.BROKEN)
+        return name + self._key_end if has_end and not key else name
 
     def read_arguments(self, name: str) -> Reading:
         count = 0
@@ -125,7 +154,7 @@ class _PairsReader:
             yield from self._cursor.whitespace()
 
     def _read_pair(self) -> Waiting[None]:
-        key = yield from self._read_until(self._key_end, self._value, self._value_end)
+        key, has_end = yield from self._read_until(self._key_end, self._value, self._value_end)
         key, sign, begun = key.partition("=") if self._is_assigned(key) else (key, "", "")
         key = key.strip()
         yield from self._pass_space()
@@ -133,9 +162,11 @@ class _PairsReader:
             yield from self._read_until(self._type_end, self._value)
             yield from self._pass_space()
         has_value = sign or (yield from self._cursor.literal(self._value))
-        if not key or set(key) & _NO_KEY or not has_value:
+        if not key or set(key) & _NO_KEY or not (has_value or has_end):
             raise NoCall(Reason.BROKEN)
         value = self._interpret(begun + (yield from self._read_text()))
+        if not has_value and (self._value in value or self._lacks_mark):
+            raise NoCall(Reason.BROKEN)
         if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
             raise NoCall(Reason.BROKEN)
 
@@ -151,10 +182,9 @@ class _PairsReader:
         """Whether `KEY=value` stands in place of a key and a value."""
         return "=" in written and self._cursor.stands_at(self._value_end)
 
-    def _read_until(self, end: str, *others: str) -> Waiting[str]:
+    def _read_until(self, end: str, *others: str) -> Waiting[tuple[str, bool]]:
         text = yield from self._cursor.take_until(literals_of(end, *others))
-        yield from self._cursor.literal(end)
-        return text
+        return text, (yield from self._cursor.literal(end))
 
     def _read_text(self) -> Waiting[str]:
         """Read a value; a mark in it ends it only if something valid follows."""
@@ -180,7 +210,7 @@ class _PairsReader:
     def _ends_at(self, mark: str) -> Waiting[bool]:
         """Return whether the value ends at the next mark, its own being missing."""
         if mark == self._key:
-            return (yield from self._is_key())
+            return (yield from self._is_key(is_sure=False))
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
@@ -201,15 +231,16 @@ class _PairsReader:
         if (yield from self._cursor.is_next(self._closer)):
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
-            return (yield from self._is_key())
+            return (yield from self._is_key(is_sure=True))
         is_next = yield from self._cursor.is_next(self._opening)
         return is_next or (yield from ends_here(self._cursor))
 
-    def _is_key(self) -> Waiting[bool]:
+    def _is_key(self, *, is_sure: bool) -> Waiting[bool]:
         """Return whether a key and its value begin here, not just text that mentions the mark."""
+        begins_pair = _pair_of(self._tags, is_sure=is_sure)
         while True:
             text, is_all = self._cursor.look_ahead(_LOOKAHEAD)
-            is_key = self._begins_pair.match(text) is not None
+            is_key = begins_pair.match(text) is not None
             if is_key or is_all:
                 return is_key
             yield

@@ -8,7 +8,7 @@ writes `>>>NAME` and the object on the next line; version 2 writes messages with
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.rows import FENCE, read_row
@@ -171,6 +171,30 @@ HARMONY = named_json(
     _HARMONY,
 )
 HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, "reply_start")
+# An engine that drops the control tokens leaves the words between them (Rapid-MLX#480):
+# `analysisI list the files.assistantcommentary to=functions.NAME json{...}`. The splitter of
+# thoughts removes the first part. Elsewhere these words would hold back too many others.
+_WORDS = replace(_HARMONY, closers=("<|call|>", "<|end|>", "assistantfinal"), is_sure=True)
+
+
+def _read_harmony_words(cursor: Cursor, opening: str) -> Reading:
+    return read_row(
+        cursor,
+        lambda cursor: _read(cursor, _WORDS),
+        lambda cursor: cursor.literal(f"assistantcommentary {_RECIPIENT}"),
+    )
+
+
+HARMONY_WORDS = Syntax(
+    "harmony_words",
+    tuple(
+        f"{role}{channel} {_RECIPIENT}"
+        for role in ("", "assistant")
+        for channel in ("commentary", "analysis")
+    ),
+    _read_harmony_words,
+    "reply_start",
+)
 
 
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -213,4 +237,7 @@ FUNCTIONARY = Syntax("functionary", (MARK,), _read_rows, "reply_start", is_marke
 FUNCTIONARY_IN_TEXT = Syntax("functionary_in_text", (f"\n{MARK}",), _read_rows, is_marked=False)
 _HEADER_BEGINS = ("<|recipient|>", "<|from|>assistant\n<|recipient|>")
 FUNCTIONARY_HEADER = Syntax("functionary_header", _HEADER_BEGINS, _read_message)
-MARKED = KIMI, DEEPSEEK, DEEPSEEK_PLAIN, HARMONY, HARMONY_START, PLAMO, SOLAR, FUNCTIONARY_HEADER
+MARKED = (
+    *(KIMI, DEEPSEEK, DEEPSEEK_PLAIN, HARMONY, HARMONY_START, HARMONY_WORDS, PLAMO, SOLAR),
+    FUNCTIONARY_HEADER,
+)

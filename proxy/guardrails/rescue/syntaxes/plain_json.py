@@ -63,8 +63,9 @@ BARE_JSON = Syntax("bare_json", ("{", "["), _read_reply, "reply_start", is_marke
 UNOPENED_JSON = Syntax("unopened_json", ("\n{", "\n[{"), read_unopened, is_marked=False)
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
-_PYTHON = "tool_code"  # Gemma's word for it
-_JSON_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", "python", _PYTHON))
+_TOOL_CODE = "tool_code"  # Gemma's word for Python
+_PYTHON = ("python", "py")
+_JSON_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
 _MARKED_LIMIT = 20  # each of them is examined several times
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
@@ -75,6 +76,17 @@ def fenced_json(marked: Sequence[Syntax] = (), name: str = "fenced_json") -> Syn
     """Return the syntax of calls in consecutive code fences, which may contain `marked` ones."""
     reader = _FenceReader(marked)
     return Syntax(name, (FENCE,), reader.read, "line_start", is_marked=False)
+
+
+_CODE = re.compile(r"(?:\w+\.)?(?P<name>[\w-]+)\(")
+_CODE_BEGINS = re.compile(r"(?:\w+\.)?[\w-]*")
+_LONGEST_NAME = 128
+
+
+def _calls_tool(cursor: Cursor) -> Waiting[bool]:
+    """Return whether Python begins with the call of an offered tool."""
+    match = yield from cursor.match(_CODE, _CODE_BEGINS, _LONGEST_NAME)
+    return match is not None and match["name"] in cursor.offered
 
 
 class _FenceReader:
@@ -113,8 +125,11 @@ class _FenceReader:
     def _read_content(self, cursor: Cursor, language: str) -> Reading:
         if mark := (yield from self._find_mark(cursor)):
             return (yield from self._read_all_marked(cursor, mark))
-        if language == _PYTHON or (
-            language in _JSON_LANGUAGES and (yield from begins_list(cursor))
+        is_list = language in _JSON_LANGUAGES and (yield from begins_list(cursor))
+        if (
+            is_list
+            or language == _TOOL_CODE
+            or (language in _PYTHON and (yield from _calls_tool(cursor)))
         ):
             return (yield from read_python_calls(cursor))
         if language not in _JSON_LANGUAGES:

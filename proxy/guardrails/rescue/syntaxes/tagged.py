@@ -16,6 +16,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.unnamed import UNNAMED
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
@@ -237,8 +238,12 @@ class _CallReader:
     def _read_behind_name(self, name: str) -> Waiting[None]:
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
-        is_object = (yield from self._cursor.peek()) == "{"
-        yield from (self._read_json(name) if is_object else self._read_arguments())
+        first = yield from self._cursor.peek()
+        is_object = first == "{"
+        if first not in "<{[" and not self._element.name and not self._element.token:
+            yield from self._read_body()
+        else:
+            yield from (self._read_json(name) if is_object else self._read_arguments())
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.call_end, *self._call_ends)
@@ -270,6 +275,16 @@ class _CallReader:
         if not (isinstance(value.value, dict) and value.is_closed):
             raise Unreadable
         self._arguments = value.value
+
+    def _read_body(self) -> Waiting[None]:
+        """Read the text of a call in place of its only argument, which has no key."""
+        text = yield from self._cursor.take_until(literals_of(*self._ends))
+        marks = (*self._parameters, *self._parameters.values())
+        if self._begins_call(text) or any(mark in text for mark in marks):
+            raise Unreadable
+        if not (yield from self._cursor.is_next(self._element.call_end)):
+            raise Unreadable
+        self._arguments[UNNAMED] = text.removesuffix("\n")
 
     def _read_arguments(self) -> Waiting[None]:
         """Read all arguments; those of one call all have the same style."""

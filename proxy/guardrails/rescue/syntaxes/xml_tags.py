@@ -14,7 +14,7 @@ import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged_syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
@@ -212,6 +212,51 @@ def _parse_typed(text: str, attributes: str) -> JsonValue:
 
 
 KIMI_K3 = Syntax("kimi_k3", (_KIMI_CALL,), _read_kimi)
+
+# The same where an engine drops the control tokens and keeps the words (pwilkin/llama.cpp#20).
+_WORDS_CALL, _WORDS_ARGUMENT = 'call tool="', 'argument key="'
+_WORDS_ATTRIBUTES = Literals((' index="', ' type="'))
+_WORDS_VALUE_ENDS = Literals((f"argument{_WORDS_ARGUMENT}", "argumentcall"))
+_WORDS_NAME = re.compile(r'[^"\n]+')
+
+
+def _read_kimi_words(cursor: Cursor, opening: str) -> Reading:
+    """Read calls up to the word `tools`, whose values end at the word `argument`."""
+    calls: list[WrittenCall] = []
+    is_call = True
+    while is_call and len(calls) <= MOST_CALLS:
+        calls.append((yield from _read_kimi_word_call(cursor)))
+        is_call = yield from cursor.literal(_WORDS_CALL)
+    return Calls(tuple(calls), (yield from cursor.literal("tools")))
+
+
+def _read_kimi_word_call(cursor: Cursor) -> Waiting[WrittenCall]:
+    name, _ = yield from _read_word_head(cursor)
+    arguments: JsonObject = {}
+    while (yield from cursor.literal(_WORDS_ARGUMENT)):
+        key, attributes = yield from _read_word_head(cursor)
+        text = yield from cursor.take_until(_WORDS_VALUE_ENDS)
+        if not (yield from cursor.literal("argument")) or key in arguments:
+            raise NoCall(Reason.BROKEN)
+        arguments[key] = _parse_typed(text, attributes)
+    if not (yield from cursor.literal("call")):
+        raise NoCall(Reason.BROKEN)
+    return WrittenCall(name, arguments)
+
+
+def _read_word_head(cursor: Cursor) -> Waiting[tuple[str, str]]:
+    name = yield from cursor.take(_WORDS_NAME)
+    if not name or not (yield from cursor.literal('"')):
+        raise NoCall(Reason.BROKEN)
+    attributes = ""
+    while mark := (yield from cursor.one_of(_WORDS_ATTRIBUTES)):
+        attributes += mark + (yield from cursor.take(_WORDS_NAME)) + '"'
+        if not (yield from cursor.literal('"')):
+            raise NoCall(Reason.BROKEN)
+    return name, attributes
+
+
+KIMI_K3_WORDS = Syntax("kimi_k3_words", (f"tools{_WORDS_CALL}",), _read_kimi_words, "reply_start")
 
 _SOLAR_CALL, _SOLAR_CALL_END = "<|tool_call:start|>", "<|tool_call:end|>"
 _SOLAR_KEY, _SOLAR_VALUE = "<|tool_arg:start|>", "<|tool_arg:value|>"

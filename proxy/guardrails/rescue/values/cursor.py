@@ -6,7 +6,7 @@ dropped, except for the source since `begin`, to which a refused reading returns
 """
 
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
@@ -80,6 +80,7 @@ class Cursor:
     """A place in text that is still arriving.
 
     If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`).
+    Code counts only where it calls one of the `offered` tools.
     """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
@@ -93,6 +94,7 @@ class Cursor:
         self.arguments_name: str | None = None  # of the arguments announced since `begin`
         self._is_mute = False
         self.may_cut = False
+        self.offered: Collection[str] = ()
 
     def feed(self, text: str) -> None:
         if self._mark is not None:

@@ -10,6 +10,7 @@ from proxy.guardrails.rescue.findings import (
 )
 from proxy.guardrails.rescue.record import Record, Report
 from proxy.guardrails.rescue.syntax import Place, Reason
+from tests.fakes.arrivals import joined
 
 SIGN = LeftOut("invented_result")
 
@@ -37,7 +38,7 @@ def test_space_and_tokens_are_held_until_prose_goes_on() -> None:
 def test_what_is_held_can_be_left_out_or_kept() -> None:
     report = Report()
     report.say("One ")
-    report.drop_held()
+    assert report.take_held() == " "
     report.say("two ")
     report.keep_held()
     assert report.take() == [Prose("Onetwo ")]
@@ -76,7 +77,7 @@ def test_calls_that_wait_count_with_the_next_one() -> None:
     assert record.is_doubtful
     assert record.report.take() == [Prose("So:")]
     record.accept(found("now"))
-    assert record.report.take() == [found("look"), Prose("and"), found("now")]
+    assert joined(record.report.take()) == [found("look"), Prose("and"), found("now")]
     assert not record.is_doubtful
 
 
@@ -96,7 +97,7 @@ def test_a_call_that_is_repeated_counts_once() -> None:
     record = Record(("look",))
     record.join(found("look", is_marked=False), "\n")
     record.accept(found("look"))
-    assert record.end() == [Prose("<look>"), found("look")]
+    assert joined(record.end()) == [Prose("<look>"), found("look")]
 
 
 def test_prose_ends_the_waiting() -> None:
@@ -114,7 +115,7 @@ def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
     record.accept(found("look"))
     assert record.report.take() == [Prose("</tool_call></think>"), EarlierThoughts()]
     record.widen_gap("\n")
-    assert record.end() == [found("look")]
+    assert joined(record.end()) == [found("look")]
 
 
 def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
@@ -123,7 +124,7 @@ def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
     record.say("</think>")
     record.widen_gap("\n")
     record.restart()
-    assert record.end() == [Prose("</think>"), EarlierThoughts(is_over=False)]
+    assert joined(record.end()) == [Prose("</think>"), EarlierThoughts(is_over=False)]
     assert record.siblings.object_to(found("look"), "") is Reason.NESTED
 
 

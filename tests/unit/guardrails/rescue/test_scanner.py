@@ -10,6 +10,7 @@ from proxy.guardrails.rescue.findings import (
     ArgumentsText,
     Finding,
     FoundCalls,
+    Gap,
     LeftOut,
     Prose,
     RefusedText,
@@ -117,7 +118,7 @@ def test_a_call_is_reported_as_soon_as_nothing_can_go_on_behind_it() -> None:
     scanner = Scanner(SYNTAXES, TOOLS)
     assert scanner.feed(NOW) == []
     assert scanner.feed(" \n") == [now()]
-    assert scanner.feed(NOW + CALL[:5]) == []
+    assert scanner.feed(NOW + CALL[:5]) == [Gap(" \n")]
     assert scanner.feed(CALL[5:11]) == [now()]
 
 

@@ -40,7 +40,7 @@ TIME = Tool("get_time", {"type": "object", "properties": {}}, b"{}")
     "text",
     [
         '{"city":"Rome"}',
-        ' { "city" : "R\\u006fme",\n "days": 3.0 }\n',
+        ' { "city" : "R\\u006fme",\n "days": 3 }\n',
         '{"city": "", "inner": [1e3]}',
     ],
 )
@@ -448,6 +448,37 @@ def test_more_members_than_any_model_means_are_broken_before_they_are_parsed() -
     checked = check(tool, f"{{{members}}}")
     assert isinstance(checked, BrokenArguments)
     assert "more than 100,000 members" in checked.problem
+
+
+NUMBER: JsonObject = {"type": "number"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "written", "passed_on"),
+    [
+        (DAYS, "81.0", "81"),
+        (DAYS, "1e3", "1000"),
+        ({"type": ["integer", "null"]}, "3.0", "3"),
+        ({"anyOf": [DAYS, {"type": "string"}]}, "3.0", "3"),
+        ({"type": "array", "items": DAYS}, "[1.0, 2]", "[1,2]"),
+        (NUMBER, "81.0", ""),
+        ({"anyOf": [DAYS, NUMBER]}, "81.0", ""),
+        ({}, "81.0", ""),
+        (DAYS, "1e300", ""),
+        ({**NUMBER, "default": None}, "null", ""),
+        ({**NUMBER, "description": "The modulus. Default is None."}, "null", ""),
+        ({**DAYS, "description": "Defaults to `null`"}, "null", ""),
+        ({**NUMBER, "description": "None by default in 2024"}, "null", "{}"),
+    ],
+)
+def test_numbers_and_nulls_reach_the_client_as_the_schema_means_them(
+    schema: JsonSchema, written: str, passed_on: str
+) -> None:
+    text = f'{{"a": {written}}}'
+    expected = {"": text, "{}": "{}"}.get(passed_on, f'{{"a":{passed_on}}}')
+    checked = check(Tool("f", {"type": "object", "properties": {"a": schema}}, b"{}"), text)
+    assert isinstance(checked, ValidArguments)
+    assert (checked.text, bool(checked.facts)) == (expected, expected != text)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def test_nothing_is_declared_where_members_are_judged_in_combination(schema: Jso
         ("city", "Paris", Settled("Paris")),
         ("days", 3, Settled(3)),
         ("days", "3", Settled(3, is_changed=True)),
+        ("days", 3.0, Settled(3, is_changed=True)),
+        ("city", {"a": {"b": 1}}, Settled('{"a":{"b":1}}', is_changed=True)),
         ("unit", "C", Settled("c", is_changed=True)),
         ("near", {"x": "1.5"}, Settled({"x": 1.5}, is_changed=True)),
         ("days", {"days": 3}, Settled(3, is_changed=True)),

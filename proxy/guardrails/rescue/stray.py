@@ -1,0 +1,123 @@
+"""Removes marks of calls that belong to no call from the prose of a reply.
+
+    Sure.</tool_call>
+    <tool_call>
+    The store first, then the file.
+
+A closing mark is stray where nothing was opened before it and it ends its line: alone on it, or
+right after a word. An opening mark is stray alone on its line. A mark in a sentence, in code or in
+quotation marks, and one that the prompt or the words before it are about, is text.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from proxy.guardrails.rescue.examples import introduces_example
+from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.marks import STRAY_CLOSERS, TAGS, THOUGHT_ENDS, holds_call
+from proxy.guardrails.rescue.rows import FENCE
+from proxy.guardrails.rescue.syntax import Reason
+from proxy.guardrails.rescue.values.cursor import Literals
+
+_OPENINGS = frozenset(f"<{tag}>" for tag in TAGS if tag.casefold().startswith("tool_call"))
+_CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
+# An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
+_LEAKS = ("<\uff5cDSML\uff5c", "<|DSML|", "<arg_key>", "<parameter=")
+_MARKS = Literals((*_OPENINGS, *_CLOSERS, *_LEAKS))
+_LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
+_FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
+_MARKUP = ("<", "{", "[")
+_LEAD = 400  # characters that may introduce an example
+_MOST = 50  # marks of one reply that are examined
+_STRAY = LeftOut("stray_mark")
+
+
+class StrayMarks:
+    """Takes the findings of a reply in order; `is_given` says whether the prompt has a mark.
+
+    It `has_leak` if the rest of a call was reported as refused.
+    """
+
+    def __init__(self, is_given: Callable[[str], bool]) -> None:
+        self._is_given = is_given
+        self._said: list[str] = []
+        self._held = ""
+        self._patience = _MOST
+        self._is_refused = False
+        self.has_leak = False
+
+    def filter(self, found: Iterable[Finding], *, is_last: bool = False) -> list[Finding]:
+        kept: list[Finding] = []
+        for one in found:
+            if not isinstance(one, Prose):
+                kept += self._read("", is_last=True)
+                # text about calls, or the rest of one that could not be read
+                self._is_refused |= isinstance(one, RefusedText) and (
+                    one.reason is not Reason.NOT_A_CALL
+                )
+                self._said += (one.source,) if isinstance(one, FoundCalls) else ()
+                kept.append(one)
+            elif self._is_refused:
+                kept += self._say(one.text)
+            else:
+                kept += self._read(one.text, is_last=False)
+        return kept + (self._read("", is_last=True) if is_last else [])
+
+    def _say(self, text: str) -> list[Finding]:
+        self._said += (text,) if text else ()
+        return [Prose(text)] if text else []
+
+    def _read(self, text: str, *, is_last: bool) -> list[Finding]:
+        text, self._held = self._held + text, ""
+        kept: list[Finding] = []
+        while text:
+            place = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
+            kept += self._say(text[:place])
+            text = text[place:]
+            mark = _MARKS.at(text, 0, is_finished=is_last) if text else ""
+            rest = text[len(mark or "") :]
+            blank = " \t\n" if mark in _OPENINGS else " \t"
+            is_open = not is_last and (mark is None or not rest.strip(blank))
+            if text and is_open:
+                self._held = text
+                return kept
+            if not mark:
+                kept += self._say(text[:1])
+                text = text[1:]
+                continue
+            self._patience -= 1
+            if self._is_text(mark, rest):
+                kept += self._say(mark)
+            elif mark in _LEAKS or self._ends_call(mark):
+                self.has_leak = True
+                kept += (RefusedText(Reason.BROKEN), Prose(text))
+                return kept
+            else:
+                kept.append(_STRAY)
+                rest = rest.lstrip(" \t").removeprefix("\n") if mark in _OPENINGS else rest
+            text = rest
+        return kept
+
+    def _ends_call(self, mark: str) -> bool:
+        """Return whether a closing mark follows the last brackets of a call."""
+        said = "".join(self._said).rstrip()
+        return mark in _CLOSERS and said.endswith(("}}", '"}', "]}"))
+
+    def _is_text(self, mark: str, rest: str) -> bool:
+        said = "".join(self._said)
+        line = said[said.rfind("\n") + 1 :]
+        lead = said[-_LEAD:].rstrip()
+        is_alone = not line.strip()
+        if self._is_given(mark) or holds_call(said) or line.count("`") % 2 or lead.endswith(":"):
+            return True
+        if len(_FENCED_LINE.findall(said)) % 2 or introduces_example(lead):
+            return True
+        if mark in _LEAKS:
+            return not is_alone
+        if not (_LINE_REST.match(rest) or _MARKS.at(rest.lstrip(), 0, is_finished=True)):
+            return True
+        if mark in _OPENINGS:  # before more markup it is part of what no syntax can read
+            return not is_alone or rest.lstrip()[:1] in _MARKUP
+        opening = mark.replace("/", "", 1).removesuffix(">")
+        is_glued = bool(line) and not line[-1].isspace() and line[-1] not in "\"'`"
+        return opening in said or not (is_alone or is_glued)

@@ -1,0 +1,177 @@
+r"""Reads the calls that an engine's parser took for the name or a value of another call.
+
+A parser that misses a closing mark puts what follows into the last value (llama.cpp#26763), and one
+that cuts too early leaves half a mark behind (vLLM#53227):
+
+    {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
+    {"command": "make test</｜DSML｜parameter"}
+
+The value is written between marks again and read like text. A model also writes files about
+markup, so a mark that was opened in the value, or that is followed by words, is part of it.
+"""
+
+# ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.findings import FoundCalls, Prose
+from proxy.guardrails.rescue.marks import STRAY_CLOSERS
+from proxy.guardrails.rescue.scanner import find_calls
+from proxy.guardrails.rescue.syntax import Syntax
+from proxy.guardrails.rescue.unnamed import UNNAMED
+
+
+class Family:
+    """How one family writes a call with one argument; `is_sure` if nothing else is written so."""
+
+    def __init__(self, before: str, end: str, after: str, *, is_sure: bool = False) -> None:
+        self.before, self.end, self.after, self.is_sure = before, end, after, is_sure
+        opening = before[before.rfind("<") :].partition(" name=")[0].partition("=")[0]
+        self.opening = opening.partition(">")[0]
+
+
+_FAMILIES = (
+    Family("<function=%s>\n<parameter=%s>\n", "</parameter>", "\n</function>"),
+    Family('<invoke name="%s">\n<parameter name="%s">', "</parameter>", "\n</invoke>"),
+    Family('<function name="%s"><param name="%s">', "</param>", "</function>"),
+    *(
+        Family(
+            f'<{bar}DSML{bar}invoke name="%s">\n<{bar}DSML{bar}parameter name="%s" string="true">',
+            f"</{bar}DSML{bar}parameter>",
+            f"\n</{bar}DSML{bar}invoke>",
+            is_sure=True,
+        )
+        for bar in "｜|"
+    ),
+    Family(
+        "<tool_call>%s<arg_key>%s</arg_key><arg_value>",
+        "</arg_value>",
+        "</tool_call>",
+        is_sure=True,
+    ),
+    Family(
+        '<|open|>call tool="%s"<|sep|><|open|>argument key="%s" type="string"<|sep|>',
+        "<|close|>argument<|sep|>",
+        "<|close|>call<|sep|>",
+        is_sure=True,
+    ),
+)
+_MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
+_HALF = 4  # characters of a closing mark, at least
+_REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
+
+
+class Reader(NamedTuple):
+    """What is needed to read text again: the syntaxes, and the names of tools."""
+
+    syntaxes: Sequence[Syntax]
+    names: Sequence[str]
+
+    def read(self, text: str) -> Sequence[WrittenCall] | None:
+        """Return the calls of a text that consists of nothing else."""
+        calls: list[WrittenCall] = []
+        for finding in find_calls(text, self.syntaxes, self.names):
+            if isinstance(finding, FoundCalls):
+                calls += finding.calls
+            elif isinstance(finding, Prose) and finding.text.strip():
+                return None
+        return None if any(map(_is_incomplete, calls)) else calls
+
+
+def _is_incomplete(call: WrittenCall) -> bool:
+    return isinstance(call.arguments, dict) and UNNAMED in call.arguments
+
+
+def reread(
+    call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
+) -> Sequence[WrittenCall]:
+    """Return the calls that a structured call consists of; only itself if that is not certain."""
+    reader = Reader(syntaxes, names)
+    if "<" in call.name:
+        return _reread_name(call, reader) or (call,)
+    for key, value in _parse(call.arguments).items():
+        if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
+            return found
+    return (call,)
+
+
+def _parse(written: JsonValue) -> JsonObject:
+    """Return the members of arguments in JSON, none if they are broken."""
+    try:
+        value = json.parse(written) if isinstance(written, str) else None
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | None:
+    """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`."""
+    for text in (f"<tool_call>{call.name}</tool_call>", f"<function={call.name}</function>"):
+        found = reader.read(text)
+        if found and len(found) == 1:
+            return (_merge(call, _parse(call.arguments), found[0]),)
+    return None
+
+
+def _merge(call: WrittenCall, known: JsonObject, found: WrittenCall) -> WrittenCall:
+    more = found.arguments if isinstance(found.arguments, dict) else {}
+    return WrittenCall(found.name, json.dump_text({**known, **more}), call.id)
+
+
+def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[WrittenCall] | None:
+    arguments = _parse(call.arguments)
+    value = str(arguments[key])
+    for family in _FAMILIES:
+        place = _find_end(value, family)
+        if place is None:
+            continue
+        rest = value[place + len(family.end) :]
+        if _REST_OF_CALL.match(rest) and (family.is_sure or rest.strip()):
+            named = {**arguments, key: value[:place].removesuffix("\n")}
+            return (WrittenCall(call.name, json.dump_text(named), call.id),)
+        text = family.before % (call.name, key) + value
+        for whole in (text, f"{text}{family.end}{family.after}") if rest.strip() else ():
+            if found := reader.read(whole):
+                without = {name: one for name, one in arguments.items() if name != key}
+                others = [replace(one, arguments=_text_of(one)) for one in found[1:]]
+                return (_merge(call, without, found[0]), *others)
+    return None
+
+
+def _text_of(call: WrittenCall) -> str:
+    return json.dump_text(call.arguments)
+
+
+def find_leak(arguments: JsonObject) -> str | None:
+    """Return the name of a value that seems to end with, or to contain, the marks of its call."""
+    for key, value in arguments.items():
+        if not (isinstance(value, str) and "<" in value):
+            continue
+        if any(_find_end(value, family) is not None for family in _FAMILIES):
+            return key
+        text = value.rstrip()
+        end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
+        if end and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end):
+            return key
+    return None
+
+
+def _find_end(value: str, family: Family) -> int | None:
+    """Return where a closing mark, perhaps half of it, ends a value that did not open it."""
+    place = value.find(family.end)
+    if place < 0:
+        half = next(
+            (n for n in range(len(family.end) - 1, _HALF, -1) if value.endswith(family.end[:n])), 0
+        )
+        place = len(value) - half if half else -1
+    if place < 0 or family.opening in value[:place]:
+        return None
+    rest = value[place + len(family.end) :]
+    return place if not rest.strip() or _MARK.match(rest) else None

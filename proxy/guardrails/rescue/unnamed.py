@@ -1,0 +1,55 @@
+"""Completes calls with an argument whose key only the tools can tell.
+
+Readings know no tools. They return such an argument under the key "", and a key that is glued to
+the name together with its closing tag:
+
+    <tool_call>run_shellcommand</arg_key><arg_value>ls</arg_value></tool_call>
+    <function=run_shell>ls</function>
+"""
+
+from collections.abc import Sequence
+
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import Tool, WrittenCall
+from proxy.guardrails.names import find_tool
+
+UNNAMED = ""
+
+
+def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
+    """Return the call with all keys of its arguments; None if several or none would fit."""
+    arguments = call.arguments
+    if not isinstance(arguments, dict) or UNNAMED not in arguments:
+        return call
+    name, mark, _ = call.name.partition("</")
+    fits = _split(name, tools) if mark else _find_parameter(name, tools)
+    if len(fits) != 1 or (key := fits[0][1]) in arguments:
+        return None
+    named = {key if one == UNNAMED else one: value for one, value in arguments.items()}
+    return WrittenCall(fits[0][0], named, call.id)
+
+
+def _split(glued: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
+    """Return the names and the keys of which the text may consist."""
+    parts = ((glued[:place], glued[place:]) for place in range(1, len(glued)))
+    by_name = {tool.name: _properties(tool) for tool in tools}
+    return [(name, key) for name, key in parts if name in by_name and key in by_name[name]]
+
+
+def _find_parameter(name: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
+    """Return the parameter if it is the only one that the tool requires, and takes text."""
+    tool = find_tool(name, tools)
+    if tool is None or not isinstance(tool.parameters, dict):
+        return []
+    required = tool.parameters.get("required")
+    if not isinstance(required, list) or len(required) != 1:
+        return []
+    schema = _properties(tool).get(str(required[0]))
+    is_text = isinstance(schema, dict) and schema.get("type") == "string"
+    return [(name, str(required[0]))] if is_text else []
+
+
+def _properties(tool: Tool) -> JsonObject:
+    schema = tool.parameters
+    declared = schema.get("properties") if isinstance(schema, dict) else None
+    return declared if isinstance(declared, dict) else {}

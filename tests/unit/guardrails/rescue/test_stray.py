@@ -1,0 +1,64 @@
+from collections.abc import Iterable
+
+import pytest
+
+from proxy.guardrails.rescue.findings import Finding, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.stray import StrayMarks
+from proxy.guardrails.rescue.syntax import Reason
+from tests.fakes.arrivals import chunkings, joined
+
+STRAY, BROKEN = LeftOut("stray_mark"), RefusedText(Reason.BROKEN)
+
+
+def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
+    marks = StrayMarks(lambda mark: mark in given)
+    found = [one for piece in pieces for one in marks.filter([Prose(piece)])]
+    return joined(found + marks.filter([], is_last=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("Sure.</tool_call>", [Prose("Sure."), STRAY]),
+        ("Sure.\n</function>\n</tool_call>\n", [Prose("Sure.\n"), STRAY, Prose("\n"), STRAY]),
+        ("<tool_call>\n\nIt is.", [STRAY, Prose("\nIt is.")]),
+        ("It is.\n<tool_call>", [Prose("It is.\n"), STRAY]),
+        ('A "}}\n</tool_call> b', [Prose('A "}}\n</tool_call> b')]),
+        ('A "}}\n</tool_call>', [Prose('A "}}\n'), BROKEN, Prose("</tool_call>")]),
+        ("A\n<arg_key>b</arg_key>", [Prose("A\n"), BROKEN, Prose("<arg_key>b</arg_key>")]),
+    ],
+)
+def test_a_mark_of_no_call_is_left_out(text: str, rest: list[Finding]) -> None:
+    for pieces in chunkings(text):
+        found = kept(pieces)
+        assert found[: len(rest)] == rest
+        assert [one for one in found[len(rest) :] if one != Prose("\n")] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It ends with </tool_call>",
+        "`</tool_call>` ends it.",
+        "`<tool_call>`\n`</tool_call>`",
+        "Close it with </tool_call> and go on.",
+        "The form:\n<tool_call>\nand so on",
+        "```\n<tool_call>\n</tool_call>\n```",
+        "<tool_call>\n<b>c</b>",
+        "<tool_call>x</tool_call>",
+        "a < b </b>",
+    ],
+)
+def test_a_mark_that_the_words_are_about_stays(text: str) -> None:
+    for pieces in chunkings(text):
+        assert kept(pieces) == [Prose(text)]
+
+
+def test_a_mark_that_the_prompt_has_stays() -> None:
+    assert kept(["Sure.</tool_call>"], given="Write </tool_call>") == [Prose("Sure.</tool_call>")]
+
+
+def test_the_text_of_a_refused_call_stays() -> None:
+    marks = StrayMarks(lambda _: False)
+    found: list[Finding] = [RefusedText(Reason.BROKEN), Prose("a\n</tool_call>")]
+    assert marks.filter(found, is_last=True) == found

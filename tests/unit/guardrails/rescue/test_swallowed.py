@@ -1,0 +1,87 @@
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.registry import order_syntaxes
+from proxy.guardrails.rescue.swallowed import find_leak, reread
+
+BAR = "\uff5c"
+LOOK: tuple[str, object] = ("look", {})
+NAMES = ("look", "run")
+
+
+def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
+    call = WrittenCall(name, json.dump_text(arguments), "a")
+    found = reread(call, order_syntaxes(()), NAMES)
+    return [(one.name, json.parse(str(one.arguments))) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("value", "calls"),
+    [
+        ("ls</parameter>\n</function>\n</tool_call>", [("run", {"do": "ls"})]),
+        ("ls\n</parameter>\n</function>", [("run", {"do": "ls"})]),
+        (f"ls</{BAR}DSML{BAR}parameter>", [("run", {"do": "ls"})]),
+        (f"ls</{BAR}DSML{BAR}param", [("run", {"do": "ls"})]),
+        ("ls</arg_value>", [("run", {"do": "ls"})]),
+        ("ls<|close|>argument<|sep|>", [("run", {"do": "ls"})]),
+        (
+            "ls</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=look>\n</function>",
+            [("run", {"do": "ls"}), LOOK],
+        ),
+        ("ls\n</parameter>\n<parameter=at>\n5", [("run", {"do": "ls", "at": "5"})]),
+        (
+            "ls</arg_value><arg_key>at</arg_key><arg_value>5</arg_value>",
+            [("run", {"do": "ls", "at": "5"})],
+        ),
+    ],
+)
+def test_a_value_that_swallowed_marks_is_read_again(
+    value: str, calls: list[tuple[str, object]]
+) -> None:
+    assert run("run", {"do": value}) == calls
+    (_, arguments), *others = calls
+    assert isinstance(arguments, dict)
+    assert run("run", {"by": 1, "do": value}) == [("run", {"by": 1, **arguments}), *others]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "grep '</parameter>' src",
+        "<tool_call>\n<function=look>\n<parameter=do>\nls\n</parameter>\n</function>\n</tool_call>",
+        '<parameter name="a">1</parameter>',
+        "</p>",
+        "a < b",
+        "",
+    ],
+)
+def test_markup_that_a_value_is_about_stays(value: str) -> None:
+    assert run("run", {"do": value}) == [("run", {"do": value})]
+    assert find_leak({"do": value, "by": 1}) is None
+
+
+@pytest.mark.parametrize("value", ["5</parameter>", "ls\n</tool_call>", "ls</parameter> <b>c</b>"])
+def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
+    assert run("run", {"do": value}) == [("run", {"do": value})]
+    assert find_leak({"by": "x", "do": value}) == "do"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("run<arg_key>do</arg_key><arg_value>ls</arg_value>", {"do": "ls"}),
+        ("run>\n<parameter=do>\nls\n</parameter>", {"do": "ls"}),
+    ],
+)
+def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:
+    assert run(name, {}) == [("run", arguments)]
+    assert run(name, {"by": 1}) == [("run", {"by": 1, **arguments})]
+
+
+@pytest.mark.parametrize("written", ["{<", '[1, "<"]', "{}"])
+def test_other_arguments_stay_as_they_are(written: str) -> None:
+    call = WrittenCall("run", written)
+    assert reread(call, order_syntaxes(()), NAMES) == (call,)
+    assert reread(WrittenCall("run", {}), (), ())[0].arguments == {}
