@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy.conversation.endings import STOP, is_cut
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -120,7 +121,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     text: str = ""
     calls: tuple[WrittenCall, ...] = ()
-    reason: str = "stop"
+    reason: str = STOP
     has_responded: bool = False
     is_cut_off: bool = False
     is_botched: bool = False
@@ -246,7 +247,7 @@ class ReplyReader:
         heard = self._hear_split(self._splitter.finish())
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
-        cut_off = reason == "length"
+        cut_off = is_cut(reason)
         if self._scanner is not None:
             last = self._scanner.finish(cut_off=cut_off)
             heard += self._hear_findings(self._find_beginning(last))

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.conversation import json
+from proxy.conversation.endings import ending_of
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     PromptProgress,
@@ -233,7 +234,7 @@ class ChunkDecoder:
             for position, fragment in enumerate(delta.tool_calls):
                 parts += self._calls.add(position, fragment)
         if choice.finish_reason:
-            self._reason = choice.finish_reason
+            self._reason = ending_of(choice.finish_reason).reason
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
 

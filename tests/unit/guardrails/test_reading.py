@@ -264,8 +264,9 @@ def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
     assert Refused("cut_off") in reply.facts
 
 
-def test_a_call_cut_off_is_dropped_and_reported() -> None:
-    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_call_cut_off_is_dropped_and_reported(reason: str) -> None:
+    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason=reason)
     assert heard == [Prose("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
