@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.rescue.values.cursor import Literals
+from proxy.guardrails.rescue.marks import ANSWERS, REASONING
+from proxy.guardrails.rescue.values.cursor import (
+    Literals,
+    LooseLiterals,
+    fold_mark,
+    loose_pattern,
+)
 
 
 class AddressedText(TextDelta, frozen=True):
@@ -29,41 +35,12 @@ class _MarkedBlock:
     kind: type[Spoken] = ReasoningDelta
 
 
-_THOUGHTS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",
-    "<longcat_think>": "</longcat_think>",
-    "<think:opensource>": "</think:opensource>",
-    "<mm:think>": "</mm:think>",
-    "<ifm|think>": "</ifm|think>",
-    "<ifm|think_fast>": "</ifm|think_fast>",
-    "<ifm|think_faster>": "</ifm|think_faster>",
-    "<|think:start|>": "<|think:end|>",
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|inner_prefix|>": "<|inner_suffix|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",
-    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
-    "<|channel>thought": "<channel|>",
-    "<|channel>": "<channel|>",
-}
 # Inkling's messages: the prompt ends before the header of the first, or after it.
 _INKLING = ("", "<|message_model|>")
-_INKLING_END = Literals(("<|end_message|>",))
-# Cohere and Kimi K3 mark the answer as well.
-_ANSWERS = {
-    "<|START_RESPONSE|>": "<|END_RESPONSE|>",
-    "<|START_TEXT|>": "<|END_TEXT|>",
-    "<|open|>response<|sep|>": "<|close|>response<|sep|>",
-}
+_INKLING_END = LooseLiterals(("<|end_message|>",))
 _BLOCKS = (
-    {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()}
-    | {opening: _MarkedBlock(Literals((end,)), TextDelta) for opening, end in _ANSWERS.items()}
+    {opening: _MarkedBlock(LooseLiterals((end,))) for opening, end in REASONING.items()}
+    | {opening: _MarkedBlock(LooseLiterals((end,)), TextDelta) for opening, end in ANSWERS.items()}
     | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
     | {f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta) for header in _INKLING}
 )
@@ -89,20 +66,21 @@ _CHANNELS = {
 _BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
 # Kimi K3's and Inkling's, after the answer.
 _ENDS_OF_ALL = ("<|close|>message<|sep|>", "<|content_model_end_sampling|>")
-_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+_MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+_FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
 # A reply of nothing but marks is noise; the search stops here.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
 # At most so many characters of possible thoughts are held: about 30,000 tokens.
 _MOST_HELD = 2**17
 # An end without a beginning is only mentioned if it is quoted or inside a line of words.
-_ENDS = tuple(dict.fromkeys(_THOUGHTS.values()))
-_END = f"(?:{'|'.join(map(re.escape, _ENDS))})"
+_ENDS = tuple(dict.fromkeys(REASONING.values()))
+_END = f"(?i:{'|'.join(map(loose_pattern, _ENDS))})"
 _STRAY_END = re.compile(
     rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
 )
 _ANY_END = re.compile(_END)
-_LONGEST_END = max(map(len, _ENDS))
+_LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 
 
 @dataclass(slots=True)
@@ -196,7 +174,7 @@ class ReasoningSplitter:
         if mark in _HEADER_STARTS:
             self._place = "header"
             return head
-        self._enter(_BLOCKS.get(mark))
+        self._enter(_FOLDED_BLOCKS.get(fold_mark(mark)))
         return head[len(mark) :]
 
     def _read_header(self, text: str) -> str:
@@ -324,12 +302,13 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 def split_unopened(text: str) -> tuple[str, str]:
     """Split a whole reply whose thoughts the prompt had opened; no thoughts without an end."""
-    end = _find_end(text) if any(end in text for end in _ENDS) else None
+    end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
 
 
 def _find_end(text: str) -> re.Match[str] | None:
     if (end := _STRAY_END.search(text)) is None:
         return None
-    begins = [opening for opening, closing in _THOUGHTS.items() if closing == end[0].strip()]
-    return None if any(opening in text[: end.start()] for opening in begins) else end
+    mark, before = fold_mark(end[0]), fold_mark(text[: end.start()])
+    begins = (fold_mark(opening) for opening, end in REASONING.items() if fold_mark(end) == mark)
+    return None if any(opening in before for opening in begins) else end
