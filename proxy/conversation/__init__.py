@@ -2,7 +2,8 @@
 
 `requests` is what a client asks for and what is put to a backend, `messages` one entry of the
 history, `tools` what is offered and called, `replies` the events in which an answer comes,
-`endings` why one ended, `workflows` rules of order. `json` reads and writes bytes (`document_cache` keeps what was made of
+`endings` why one
+ended, `roles` whose words a message is, `workflows` rules of order. `json` reads and writes bytes (`document_cache` keeps what was made of
 them); `failures` and `reminders` know how results report failure, and notes of a client's own.
 `possessive` writes patterns that every version of Python reads alike.
 

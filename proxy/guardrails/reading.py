@@ -460,13 +460,11 @@ class ReplyReader:
         return heard
 
     def _hear_result(self, block: findings.ResultText) -> list[Heard]:
-        """Hide a result block; words in it are an answer, and what quotes markup stays as it is."""
+        """Hide a result block; words in it are an answer unless they contain a call."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[`<":
+        if not content or is_copy or content[0] in "{[`<" or holds_call(content):
             self._result_texts.append(content)
-        elif holds_call(content):
-            return self._say(block.source)
         else:
             self._facts.append(_INVENTED_RESULT)
             return self._say(content)

@@ -14,7 +14,6 @@ import msgspec
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
     Cursor,
-    Literals,
     LooseLiterals,
     Waiting,
     fold_mark,

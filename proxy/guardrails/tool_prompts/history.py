@@ -8,6 +8,7 @@ where results of one round or messages of one role are joined.
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from proxy.conversation import roles
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.guardrails import contents
@@ -22,8 +23,6 @@ from proxy.guardrails.tool_prompts.fragments import CallingConvention, Conventio
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _UNKNOWN = "unknown tool"
-_SYSTEM_ROLES = ("system", "developer")
-_ALTERNATING_ROLES = ("user", "assistant")
 
 
 def describe_in_prompt(
@@ -84,7 +83,7 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
         if first is not None and first.role == "user":
             return [contents.prepend_text(first, text, _PARAGRAPH), *messages[1:]]
         return [contents.plain_message("user", text), *messages]
-    if first is not None and first.role in _SYSTEM_ROLES:
+    if first is not None and first.role in roles.SYSTEM:
         description = contents.plain_message(first.role, text)
         return [contents.join_messages([first, description], _PARAGRAPH), *messages[1:]]
     return [contents.plain_message("system", text), *messages]
@@ -93,7 +92,7 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
 def _merge_turns(messages: Iterable[Message]) -> list[Message]:
     turns: list[Message] = []
     for role, neighbours in groupby(messages, lambda message: message.role):
-        if role in _ALTERNATING_ROLES:
+        if role in roles.TURNS:
             turns.append(_merge(list(neighbours), _PARAGRAPH))
         else:
             turns += neighbours
