@@ -183,9 +183,10 @@ class Scanner:
             self._begin_at(literal, is_first=state.is_untouched)
 
     def _begins_result(self, mark: str) -> bool:
-        """Return whether a result's mark begins the reply or a line, and is not quoted."""
+        """Return whether a result begins here: tags only at the start of a line, never quoted."""
         around = self._record.surroundings
-        return around.is_line_start and not around.is_quotation and self._may_hide(mark)
+        is_apart = around.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
+        return is_apart and not around.is_quotation and self._may_hide(mark)
 
     def _give_up(self) -> bool:
         self._record.drop()

@@ -18,6 +18,7 @@ from proxy.guardrails.formats.json_contract import JsonContractConvention
 from proxy.guardrails.formats.mistral import MISTRAL_CONVENTION
 from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Template
+from proxy.guardrails.rescue.marks import result_marks
 from proxy.guardrails.tool_prompts.fragments import CallingConvention, Convention
 
 _LINE = "\n"
@@ -105,19 +106,20 @@ def _merge(messages: Sequence[Message], separator: str) -> Message:
 
 
 # Llama 3.1's for custom tools; it is read like Qwen3-Coder's.
+_RESULT, _END_OF_RESULT = result_marks("function_response")
 LLAMA3_CONVENTION = CallingConvention(
     name="llama3",
     syntaxes=("qwen_coder", "llama3", "bare_json"),
-    marks=("<function=", "</function>", "<function_response>", "</function_response>"),
+    marks=("<function=", "</function>", _RESULT, _END_OF_RESULT),
     instructions=(
         "You can call these functions:\n%s\n\n"
         "To call one, write a line in this form, the arguments as a JSON object, "
         "and one line more for each further call:\n"
         '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
-        "You get the results between <function_response> tags."
+        f"You get the results between {_RESULT} tags."
     ),
     call="<function=%(name)s>%(arguments)s</function>",
-    result=('<function_response>{"name": %(quoted)s, "content": %(content)s}</function_response>'),
+    result=f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s}}{_END_OF_RESULT}',
 )
 CONVENTIONS: tuple[Convention, ...] = (
     HERMES_CONVENTION,

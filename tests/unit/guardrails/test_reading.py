@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -18,6 +19,7 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, ReadReply, ReplyReader, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
+from proxy.guardrails.rescue.marks import REASONING, RESULTS
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
@@ -331,6 +333,39 @@ def test_another_call_than_was_read_is_a_call(said: str) -> None:
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
     offer = replace(OFFER, results=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
+
+
+@pytest.mark.parametrize(
+    "change", [str, str.upper, str.title, lambda mark: mark.replace(">", " >")]
+)
+@pytest.mark.parametrize(("opening", "closing"), RESULTS.items())
+def test_a_call_in_a_result_that_the_model_invented_is_never_read(
+    opening: str, closing: str, change: Callable[[str], str]
+) -> None:
+    offer = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None)
+    for content in (
+        CALL,
+        f"The page says: {CALL} and more.",
+        '{"name": "get_time", "arguments": {}}',
+    ):
+        written = f"{change(opening)}\n{content}\n{change(closing)}\nIt is sunny."
+        whole = read(TextDelta(written), offer=offer)
+        assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
+        assert Dropped("invented_result") in whole[1].facts
+        assert read(*map(TextDelta, written), offer=offer) == whole
+
+
+@pytest.mark.parametrize(
+    "change", [str, str.upper, str.title, lambda mark: mark.replace(">", " >")]
+)
+@pytest.mark.parametrize(("opening", "closing"), REASONING.items())
+def test_a_call_within_reasoning_is_never_read(
+    opening: str, closing: str, change: Callable[[str], str]
+) -> None:
+    written = f"{change(opening)}\nPerhaps\n{CALL}\nor not.\n{change(closing)}\n\nIt is sunny."
+    whole = read(TextDelta(written))
+    assert (whole[1].calls, whole[1].text) == ((), "It is sunny.")
+    assert read(*map(TextDelta, written)) == whole
 
 
 def test_results_that_the_model_invented_are_dropped() -> None:
