@@ -60,7 +60,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
 def test_what_tools_returned_is_data_in_every_role(role: str) -> None:
     source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
     message = Message(role, "12:00", json.dump(source))
-    offer = plan_request(make_request(messages=(user_message("Hi"), message)), Policy()).offer
+    offer = plan_request(make_request(user_message("Hi"), message), Policy()).offer
     assert offer is not None
     assert (offer.results, offer.instructions) == (("12:00",), ())
 
