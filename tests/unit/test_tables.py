@@ -34,9 +34,8 @@ def trees() -> Iterator[tuple[str, ast.Module]]:
 def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_string and id(node) not in documentation:
-            yield node.lineno, node.value
+        if isinstance(node, ast.Constant) and id(node) not in documentation:
+            yield node.lineno, node.value if isinstance(node.value, str) else ""
 
 
 def is_reason(node: ast.expr) -> bool:
@@ -92,7 +91,9 @@ def test_no_set_of_roles_exists_outside_of_the_table() -> None:
 @pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)
 def test_every_mark_of_results_and_reasoning_in_a_profile_is_in_the_table(profile: Profile) -> None:
     tokens = profile.quirks.template.control_tokens
-    words = ("tool_response", "tool_result", "tool▁output", "TOOL_RESULT", "function_response")
-    words += ("thought_", "think:", "THINKING", "[THINK]")
+    words = (
+        *("tool_response", "tool_result", "tool▁output", "TOOL_RESULT", "function_response"),
+        *("thought_", "think:", "THINKING", "[THINK]"),
+    )
     relevant = [token for token in tokens if any(word in token for word in words)]
     assert [token for token in relevant if token not in MARKS] == []

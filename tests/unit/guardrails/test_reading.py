@@ -29,7 +29,15 @@ from tests.fakes.playbook import CLOCK, WEATHER
 OFFER = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
 )
-CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+PLAIN_CALL = '{"name": "get_time", "arguments": {}}'
+CALL = f"<tool_call>{PLAIN_CALL}</tool_call>"
+# How a model may write a mark.
+CASES: list[Callable[[str], str]] = [
+    str,
+    str.upper,
+    str.title,
+    lambda mark: mark.replace(">", " >"),
+]
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
 
 
@@ -335,19 +343,13 @@ def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
 
 
-@pytest.mark.parametrize(
-    "change", [str, str.upper, str.title, lambda mark: mark.replace(">", " >")]
-)
+@pytest.mark.parametrize("change", CASES)
 @pytest.mark.parametrize(("opening", "closing"), RESULTS.items())
 def test_a_call_in_a_result_that_the_model_invented_is_never_read(
     opening: str, closing: str, change: Callable[[str], str]
 ) -> None:
     offer = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None)
-    for content in (
-        CALL,
-        f"The page says: {CALL} and more.",
-        '{"name": "get_time", "arguments": {}}',
-    ):
+    for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
         written = f"{change(opening)}\n{content}\n{change(closing)}\nIt is sunny."
         whole = read(TextDelta(written), offer=offer)
         assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
@@ -355,9 +357,7 @@ def test_a_call_in_a_result_that_the_model_invented_is_never_read(
         assert read(*map(TextDelta, written), offer=offer) == whole
 
 
-@pytest.mark.parametrize(
-    "change", [str, str.upper, str.title, lambda mark: mark.replace(">", " >")]
-)
+@pytest.mark.parametrize("change", CASES)
 @pytest.mark.parametrize(("opening", "closing"), REASONING.items())
 def test_a_call_within_reasoning_is_never_read(
     opening: str, closing: str, change: Callable[[str], str]
