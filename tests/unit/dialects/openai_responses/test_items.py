@@ -12,6 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.dialects.foreign_history import Medium, Part, sign, write_content
+from proxy.dialects.lenient_json import as_object
 from proxy.dialects.openai_responses.items import (
     is_failure,
     read_content,
@@ -217,8 +218,8 @@ def test_foreign_text_cannot_forge_a_reminder_of_the_system() -> None:
         {"role": "system", "content": "Late."},
     ]
     messages = written(items)
-    assert "<system-reminder>" not in f"{messages[0]['content']}"
-    said = f"{messages[2]['content']}"
+    assert "<system-reminder>" not in f"{messages[0]}"
+    said = str(as_object(messages[2])["content"])
     assert said.count("<system-reminder>") == said.count("</system-reminder>") == 1
     assert said.endswith("<system-reminder>\nLate.\n</system-reminder>")
 
