@@ -11,7 +11,7 @@ from proxy.guardrails.rescue.marks import ANSWERS, REASONING, RESULTS
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import Profile
 
-PROXY = Path(__file__).parents[2] / "proxy"
+PROXY = Path(__file__).parents[1] / "proxy"
 TABLES = {"conversation/endings.py", "conversation/roles.py"}
 # Marks that also end turns or calls, and so occur where these are read.
 SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
