@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from proxy.backends.client import ChatBackend, Headers, ReplyEvents
+from proxy.conversation.endings import STOP
 from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.errors import BackendFailed, BackendSpokeNonsense, GuardrailsExhausted, InvalidRequest
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -55,7 +56,7 @@ async def converse(
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
     """End a reply of which enough was heard; appends the client's events, even if it raises."""
     try:
-        turn.receive_all([ReplyFinished("stop")], shown)
+        turn.receive_all([ReplyFinished(STOP)], shown)
     except EnoughHeardError:  # what was held back until its end is too much as well
         shown += turn.abandon()
 

@@ -19,6 +19,7 @@ from proxy.backends.llama_server import simplify_tools
 from proxy.backends.refusals import Refusal, as_error, read_streamed_refusal
 from proxy.context.tokens import TokenBook
 from proxy.conversation import json, replies
+from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import assistant_message
 from proxy.conversation.requests import Question, Request
@@ -102,7 +103,7 @@ class GuardedAnswer(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...]
     outcome: ReplyOutcome
     reasoning: str = ""
-    finish_reason: str = "stop"
+    finish_reason: str = STOP
 
 
 class GuardedTurn:

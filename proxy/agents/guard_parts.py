@@ -10,6 +10,7 @@ import msgspec
 
 from proxy.agents.foreign import Guardrails, Offered, plain
 from proxy.conversation import json
+from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyFinished
@@ -72,11 +73,11 @@ class ReplyValidator:
         """
         if isinstance(reply, str):
             message: JsonObject = {"role": "assistant", "content": reply}
-            reply = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+            reply = {"choices": [{"index": 0, "message": message, "finish_reason": STOP}]}
         history = [*messages] or [{"role": "user", "content": ""}]
         offer = self._guard.plan(history).offer
         assert offer is not None  # noqa: S101 - there are tools
-        reader, reason, decoder = ReplyReader(offer), "stop", ChunkDecoder()
+        reader, reason, decoder = ReplyReader(offer), STOP, ChunkDecoder()
         for part in (*decoder.feed(json.dump_text(plain(reply))), *decoder.finish()):
             if isinstance(part, StreamedError):
                 raise ValueError(f"no completion, but an error: {part.error.get('message')}")

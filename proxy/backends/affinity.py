@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
+from proxy.conversation import roles
 from proxy.conversation.requests import Request
 
 PREFIX_HEADER = "x-temper-prefix"
@@ -51,7 +52,7 @@ def _beginning(request: Request) -> Iterator[bytes]:
     """
     yield request.fields.get("tools", b"")
     for message in request.messages:
-        if message.role in {"system", "developer"}:
+        if message.role in roles.SYSTEM:
             yield message.text.encode("utf-8", "surrogatepass")
         elif message.role == "user":
             yield message.text.encode("utf-8", "surrogatepass")

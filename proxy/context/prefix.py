@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
@@ -69,7 +69,7 @@ def _digest(source: bytes) -> int:
 
 
 def _trace(message: Message) -> Trace:
-    is_system = message.role in ("system", "developer")
+    is_system = message.role in roles.SYSTEM
     opening = message.text[:_OPENING] if is_system else ""
     return Trace(message.role, hash(message.source), opening)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from proxy.conversation import roles
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import ToolCall
 
@@ -54,7 +55,7 @@ class Grouping:
         if message.role == "user" and not self._has_user:
             self._has_user = True
             return None
-        if message.role not in ("user", "assistant"):
+        if message.role not in roles.TURNS:
             return None
         unit = Unit(message, [place], self.groups, len(message.calls))
         if not message.calls:

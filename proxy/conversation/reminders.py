@@ -5,11 +5,28 @@ as a message of its own it would look like the user's next turn. The tags are th
 themselves use for such remarks.
 """
 
+import re
+
 OPENING = "<system-reminder>"
 CLOSING = "</system-reminder>"
 
 _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
+
+
+# As loose as a model reads them.
+_TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
+_WEDGE = "\u200b"  # zero width space: looks the same, and is another token
+
+
+def is_forged(text: str) -> bool:
+    """Return whether a foreign text contains a tag of reminders."""
+    return _TAG.search(text) is not None
+
+
+def neutralise(text: str) -> str:
+    """Break the tags of reminders in a foreign text."""
+    return _TAG.sub(f"<{_WEDGE}", text)
 
 
 def without_reminders(text: str) -> str:

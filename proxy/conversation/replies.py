@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy.conversation import endings
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
 
@@ -73,7 +74,7 @@ class UsageReported(msgspec.Struct, frozen=True):
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):
-    """The reply is complete; `reason` is `stop`, `length`, `tool_calls`, `content_filter`, ..."""
+    """The reply is complete; `reason` is that of one of the `endings`."""
 
     reason: str
 
@@ -128,7 +129,7 @@ class Reply(msgspec.Struct, frozen=True):
     text: str = ""
     reasoning: str = ""
     calls: tuple[WrittenCall, ...] = ()
-    reason: str = "stop"
+    reason: str = endings.STOP
 
 
 class ReplyInProgress(msgspec.Struct):

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from itertools import groupby
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.failures import has_failed
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
@@ -29,7 +29,6 @@ from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, join_l
 SIGNATURE = "temper1:"
 PICTURE = b'{"type":"image_url"'  # what a picture begins with
 
-_SYSTEM_ROLES = ("system", "developer")
 _FAILURE = own_text("Error: ")
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 
@@ -112,7 +111,7 @@ class ForeignHistory:
     def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
         """Add what the system, or the developer, says: at the start, or amid the conversation."""
         last = self.entries[-1] if self.entries else None
-        if last is not None and last.role not in _SYSTEM_ROLES:
+        if last is not None and last.role not in roles.SYSTEM:
             self._remind(last, _drop_empty(texts))
         elif last is not None and self._joins_system:
             self._add_to_last(_drop_empty(texts))
@@ -138,7 +137,7 @@ class ForeignHistory:
         if not texts:
             return
         reminder = join_lines([_OPENING, *texts, _CLOSING])
-        if last.role in ("user", "tool"):
+        if last.role in roles.FOREIGN:
             self._add_to_last([reminder])
         else:
             self.entries.append(HistoryEntry("user", [reminder]))

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from proxy.conversation.endings import STOP, is_cut
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
     ReasoningDelta,
@@ -125,7 +126,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     text: str = ""
     calls: tuple[WrittenCall, ...] = ()
-    reason: str = "stop"
+    reason: str = STOP
     has_responded: bool = False
     is_cut_off: bool = False
     is_botched: bool = False
@@ -161,8 +162,9 @@ class ReplyReader:
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
-        texts = (*offer.quotable, *offer.instructions)
-        self._splitter = make_splitter(texts, opens_thoughts=offer.opens_thoughts)
+        self._splitter = make_splitter(
+            (*offer.quotable, *offer.instructions), opens_thoughts=offer.opens_thoughts
+        )
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # until there is text
         self._structured: dict[int, _StructuredCall] = {}
@@ -273,7 +275,7 @@ class ReplyReader:
         heard = self._hear_split(self._splitter.finish())
         if self._labels is not None:
             heard += self._hear_labelled(self._labels.finish())
-        cut_off = reason == "length"
+        cut_off = is_cut(reason)
         if self._scanner is not None:
             last = self._complete(self._scanner.finish(cut_off=cut_off), is_last=True)
             heard += self._hear_findings(self._find_beginning(last))
@@ -518,13 +520,11 @@ class ReplyReader:
         return heard
 
     def _hear_result(self, block: findings.ResultText) -> list[Heard]:
-        """Hide a result block; words in it are an answer, and what quotes markup stays as it is."""
+        """Hide a result block; words in it are an answer unless they contain a call."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[`<":
+        if not content or is_copy or content[0] in "{[`<" or holds_call(content):
             self._result_texts.append(content)
-        elif holds_call(content):
-            return self._say(block.source)
         else:
             self._facts.append(_INVENTED_RESULT)
             return self._say(content)

@@ -10,9 +10,14 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.examples import introduces_example
-from proxy.guardrails.rescue.marks import holds_call
+from proxy.guardrails.rescue.marks import ANSWERS, REASONING, holds_call
 from proxy.guardrails.rescue.rows import FENCE
-from proxy.guardrails.rescue.values.cursor import Literals
+from proxy.guardrails.rescue.values.cursor import (
+    Literals,
+    LooseLiterals,
+    fold_mark,
+    loose_pattern,
+)
 
 
 class AddressedText(TextDelta, frozen=True):
@@ -37,43 +42,14 @@ class _MarkedBlock:
     is_trimmed: bool = True
 
 
-_THOUGHTS = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
-    "<seed:think>": "</seed:think>",
-    "<longcat_think>": "</longcat_think>",
-    "<think:opensource>": "</think:opensource>",
-    "<mm:think>": "</mm:think>",
-    "<ifm|think>": "</ifm|think>",
-    "<ifm|think_fast>": "</ifm|think_fast>",
-    "<ifm|think_faster>": "</ifm|think_faster>",
-    "<|think:start|>": "<|think:end|>",
-    "[THINK]": "[/THINK]",
-    "◁think▷": "◁/think▷",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|inner_prefix|>": "<|inner_suffix|>",
-    "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",
-    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
-    "<|channel>thought": "<channel|>",
-    "<|channel>": "<channel|>",
-}
 # Inkling's messages: the prompt ends before the header of the first, or after it.
 _INKLING = ("", "<|message_model|>")
-_INKLING_END = Literals(("<|end_message|>",))
-# Cohere and Kimi K3 mark the answer as well.
-_ANSWERS = {
-    "<|START_RESPONSE|>": "<|END_RESPONSE|>",
-    "<|START_TEXT|>": "<|END_TEXT|>",
-    "<|open|>response<|sep|>": "<|close|>response<|sep|>",
-}
+_INKLING_END = LooseLiterals(("<|end_message|>",))
 _BLOCKS = (
-    {opening: _MarkedBlock(Literals((end,))) for opening, end in _THOUGHTS.items()}
+    {opening: _MarkedBlock(LooseLiterals((end,))) for opening, end in REASONING.items()}
     | {
-        opening: _MarkedBlock(Literals((end,)), TextDelta, is_trimmed=False)
-        for opening, end in _ANSWERS.items()
+        opening: _MarkedBlock(LooseLiterals((end,)), TextDelta, is_trimmed=False)
+        for opening, end in ANSWERS.items()
     }
     | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
     | {
@@ -83,7 +59,7 @@ _BLOCKS = (
 )
 # Hunyuan's template wraps every answer so; other models do it where the prompt asks for it.
 _ANSWER_TAG = "<answer>"
-_BLOCKS[_ANSWER_TAG] = _MarkedBlock(Literals(("</answer>",)), TextDelta)
+_BLOCKS[_ANSWER_TAG] = _MarkedBlock(LooseLiterals(("</answer>",)), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
 # ends within the first header; what is said to the user before a tool call is "commentary".
 _HEADER_STARTS = ("<|start|>", "<|channel|>")
@@ -116,10 +92,11 @@ _ENDS_OF_ALL = (
     *("<|close|>message<|sep|>", "<|content_model_end_sampling|>"),
     f"{_ASSISTANT}{_FINAL}",
 )
-_MARKS = Literals((*_BLOCKS, *_THOUGHTS.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+_MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
+_FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
 # Where thoughts can begin again within an answer.
-_LATER_MARKS = Literals(_THOUGHTS)
-_LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in _THOUGHTS})))
+_LATER_MARKS = LooseLiterals(REASONING)
+_LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in REASONING})))
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - as Chinese has it
 _LEAD = 400  # characters that may introduce an example
@@ -129,13 +106,13 @@ _PARAGRAPH = "\n\n"
 # At most so many characters of possible thoughts are held: about 30,000 tokens.
 _MOST_HELD = 2**17
 # An end without a beginning is only mentioned if it is quoted or inside a line of words.
-_ENDS = tuple(dict.fromkeys(_THOUGHTS.values()))
-_END = f"(?:{'|'.join(map(re.escape, _ENDS))})"
+_ENDS = tuple(dict.fromkeys(REASONING.values()))
+_END = f"(?i:{'|'.join(map(loose_pattern, _ENDS))})"
 _STRAY_END = re.compile(
     rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
 )
 _ANY_END = re.compile(_END)
-_LONGEST_END = max(map(len, _ENDS))
+_LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 
 
 @dataclass(slots=True)
@@ -247,7 +224,7 @@ class ReasoningSplitter:
         if mark in _HEADER_STARTS:
             self._place = "header"
             return head
-        self._enter(_BLOCKS.get(mark))
+        self._enter(_FOLDED_BLOCKS.get(fold_mark(mark)))
         return head[len(mark) :]
 
     @property
@@ -259,7 +236,7 @@ class ReasoningSplitter:
         """Return whether a mark is one, and no word or tag of the answer."""
         if mark == _ANALYSIS:
             return head[len(mark)].isalnum()
-        return mark != _ANSWER_TAG or self.unwraps_answer
+        return fold_mark(mark) != _ANSWER_TAG or self.unwraps_answer
 
     def _read_answer(self, text: str) -> str:
         """Read text up to where thoughts begin again."""
@@ -273,7 +250,7 @@ class ReasoningSplitter:
         if is_later:
             self._patience -= 1
             self._emit_answer(text[:place])
-            self._enter(_BLOCKS[mark or ""])
+            self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
             return text[end:]
         self._emit_answer(text[: place if self._partial else max(end, place + 1)])
         return "" if self._partial else text[max(end, place + 1) :]
@@ -427,12 +404,13 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 def split_unopened(text: str) -> tuple[str, str]:
     """Split a whole reply whose thoughts the prompt had opened; no thoughts without an end."""
-    end = _find_end(text) if any(end in text for end in _ENDS) else None
+    end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
 
 
 def _find_end(text: str) -> re.Match[str] | None:
     if (end := _STRAY_END.search(text)) is None:
         return None
-    begins = [opening for opening, closing in _THOUGHTS.items() if closing == end[0].strip()]
-    return None if any(opening in text[: end.start()] for opening in begins) else end
+    mark, before = fold_mark(end[0]), fold_mark(text[: end.start()])
+    begins = (fold_mark(opening) for opening, end in REASONING.items() if fold_mark(end) == mark)
+    return None if any(opening in before for opening in begins) else end

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.conversation import json
+from proxy.conversation.endings import CALLS, LENGTH, STOP, is_cut
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
@@ -45,10 +46,8 @@ NewId: TypeAlias = Callable[[], str]
 
 
 _NO_FUNCTION = "no_function"
-_CUT_OFF = ("length", "content_filter")
 _EMPHASIS = " \n*_\"'"
 _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
-_WHOLE = ("stop", "tool_calls", "function_call")
 
 
 class _JudgedCall(msgspec.Struct, frozen=True):
@@ -237,7 +236,7 @@ def _judge_all(
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
     """Return whether the model itself chose to stop, so that missing brackets may be closed."""
-    return reply.reason not in _CUT_OFF and not offer.stop_strings
+    return not is_cut(reply.reason) and not offer.stop_strings
 
 
 def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
@@ -247,9 +246,7 @@ def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, .
     is_whole = True
     if isinstance(written, str):
         is_empty = not written.strip()
-        is_whole = (
-            reply.reason not in _CUT_OFF if is_empty else parse_arguments(written) is not None
-        )
+        is_whole = not is_cut(reply.reason) if is_empty else parse_arguments(written) is not None
     return reply.calls if is_whole else reply.calls[:-1]
 
 
@@ -306,13 +303,13 @@ def _judge_text(
 ) -> Verdict:
     cut_off = reply.is_cut_off or bool(reply.calls)
     reason = _finish_reason(reply, ())
-    reason = "length" if cut_off and reason == "stop" else reason
+    reason = LENGTH if cut_off and reason == STOP else reason
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
-    if not demands_call and reason in _CUT_OFF and not (is_call_lost and offer.executed):
+    if not demands_call and is_cut(reason) and not (is_call_lost and offer.executed):
         return answer
-    if cut_off or (reason == "length" and not reply.text.strip()):
+    if cut_off or (reason == LENGTH and not reply.text.strip()):
         nudge = nudges.correct_cut_call(reply.words, offer)
         objection = reply.calls[-1].name if reply.calls else _find_name(reply.markup, offer)
         fallback = replace(answer, text=reply.words)
@@ -471,7 +468,8 @@ def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
 
     vLLM reports it for complete calls as well.
     """
-    is_cut = reply.is_cut_off or Refused("cut_off") in reply.facts
-    if reply.reason in _WHOLE or (calls and reply.reason == "length" and not is_cut):
-        return "tool_calls" if calls else "stop"
+    lost_call = reply.is_cut_off or Refused("cut_off") in reply.facts
+    is_whole = calls and reply.reason == LENGTH and not lost_call
+    if is_whole or not is_cut(reply.reason):
+        return CALLS if calls else STOP
     return reply.reason

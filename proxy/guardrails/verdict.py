@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy.conversation.endings import STOP
 from proxy.conversation.messages import Messages
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Fact
@@ -39,7 +40,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    reason: str = "stop"
+    reason: str = STOP
     facts: tuple[Fact, ...] = ()
 
 

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 
 from proxy.conversation import json, replies
+from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _CHARACTERS = 8
 _USUAL_CHARACTERS = 4  # per token of English text
 _MOST_BLANKS = 256
 _CLOSED = "}"
-CUT_OFF = "length"
 
 
 class ReplyLength:
@@ -69,13 +69,13 @@ class ReplyLength:
         """
         events = [event for event in batch if not isinstance(event, replies.ReplyFinished)]
         if not self._is_constrained or not self._is_nearly_closed():
-            return (*events, replies.ReplyFinished(CUT_OFF))
+            return (*events, replies.ReplyFinished(LENGTH))
         place = next(
             (at for at, event in enumerate(events) if isinstance(event, replies.UsageReported)),
             len(events),
         )
         events.insert(place, replies.TextDelta(_CLOSED))
-        return (*events, replies.ReplyFinished("stop"))
+        return (*events, replies.ReplyFinished(STOP))
 
     def _is_nearly_closed(self) -> bool:
         try:

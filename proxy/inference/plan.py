@@ -12,7 +12,7 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Compacted, Fact
 from proxy.guardrails import transcript
 from proxy.guardrails.close_out import CloseOut
-from proxy.guardrails.history_repair.history import fit_roles
+from proxy.guardrails.history_repair.history import fit_roles, neutralise
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
 from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit, make_splitter
@@ -168,8 +168,9 @@ class RequestPlan(msgspec.Struct, frozen=True):
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks
+        told = neutralise(nudges, quirks.template.control_tokens, [])  # they quote the reply
         return replace(
-            self.prompt_format.question(request, self.messages + nudges, choice, omits),
+            self.prompt_format.question(request, self.messages + told, choice, omits),
             parsing=attempt.parsing,
             schema=schema,
             resets_cache=quirks.resets_state and not self._goes_on(attempt),

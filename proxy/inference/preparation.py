@@ -8,6 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.context.compaction import Fitted
+from proxy.conversation import roles
 from proxy.conversation.messages import Messages
 from proxy.conversation.requests import RefusalCount, Request
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
@@ -45,7 +46,7 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
         return RequestPlan(request, policy, request.messages, untouched, None)
     quirks = policy.quirks
     healed, facts = heal_messages(request.messages, quirks.template)
-    tools, mended = heal_tools(request.tools)
+    tools, mended = heal_tools(request.tools, quirks.template.control_tokens)
     facts += mended
     offer = _make_offer(request, healed, policy)
     if policy.mode is Mode.OBSERVE:  # judged for the record
@@ -134,7 +135,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         request.tool_choice,
         request.parallel_tool_calls,
         tuple(one.text for one in request.messages if one.role == "user"),
-        tuple(one.text for one in request.messages if one.role == "tool"),
+        tuple(one.text for one in request.messages if one.role in roles.RESULTS),
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
@@ -146,7 +147,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         "rescue" not in policy.without,
         opens_thoughts=policy.quirks.opens_thoughts,
         instructions=tuple(
-            message.text for message in request.messages if message.role not in ("user", "tool")
+            message.text for message in request.messages if message.role not in roles.FOREIGN
         ),
         executed=tuple(call for call in completed if watches_loops and call.turn == user_turns),
     )

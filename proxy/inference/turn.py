@@ -36,6 +36,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy import facts
+from proxy.conversation.endings import CALLS, LENGTH, STOP, is_cut
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
 from proxy.conversation.replies import (
@@ -74,7 +75,6 @@ from proxy.guardrails.schemas.schema import call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate
-from proxy.inference.length import CUT_OFF
 from proxy.inference.plan import RequestPlan
 from proxy.inference.sent_answer import SentAnswer
 
@@ -167,7 +167,6 @@ _BAD_CALLS = (
     Defect.BROKEN_ARGUMENTS,
     Defect.INVALID_ARGUMENTS,
 )
-_WHOLE = ("stop", "tool_calls")
 _LEAST_TOKENS = 512
 
 _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUnreadable))
@@ -298,13 +297,13 @@ class Turn:
             return self._end_check(self._check, "failed")
         if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
-        events, verdict = self._listening.finish(CUT_OFF)
+        events, verdict = self._listening.finish(LENGTH)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
         if not (answer.text.strip() or answer.calls or self._sent.is_begun):
             return ()
         self.facts += verdict.facts
         shown = self._show(events)
-        best = Candidate(replace(answer, reason=CUT_OFF), self._listening, self._usage)
+        best = Candidate(replace(answer, reason=LENGTH), self._listening, self._usage)
         return [*shown, *self._complete(best)]
 
     def _move(self, to: TurnState) -> None:
@@ -410,7 +409,7 @@ class Turn:
         events, verdict = self._listening.finish(reason)
         shown = self._show(events)
         is_ended = facts.EndedThoughts() in verdict.facts
-        if is_ended or (isinstance(verdict, Accepted) and verdict.text and reason in _WHOLE):
+        if is_ended or (isinstance(verdict, Accepted) and verdict.text and not is_cut(reason)):
             self._plan.policy.habit.note(is_shown=is_ended)
         if isinstance(verdict, Accepted) and not self._sent.admits(verdict.calls):
             verdict = self._judge_open(verdict)
@@ -426,17 +425,17 @@ class Turn:
 
     def _judge_open(self, answer: Accepted) -> Verdict:
         """Judge a good answer none of whose calls continues the one that the client has seen."""
-        if answer.reason not in _WHOLE:
+        if is_cut(answer.reason):
             return answer
         if facts.Refused("cut_off") in answer.facts:
-            return replace(answer, reason=CUT_OFF)
+            return replace(answer, reason=LENGTH)
         nudge = demand_open_call(answer.text)
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
         """Return the earlier answer if the model was asked about it and adds nothing."""
         given, last = answer.answer, self._failures[-1] if self._failures else None
-        if given.text.strip() or given.calls or given.reason not in _WHOLE:
+        if given.text.strip() or given.calls or is_cut(given.reason):
             return answer
         if last is None or self._best is None or not is_an_answer(last, self._text_policy):
             return answer
@@ -548,7 +547,7 @@ class Turn:
         answer, plan, offer = best.answer, self._plan, self._plan.offer
         policy = plan.policy
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
-        if offer is None or not is_text or answer.reason != "stop" or not self._has_attempts:
+        if offer is None or not is_text or answer.reason != STOP or not self._has_attempts:
             return None
         left = plan.request.max_tokens
         if left is not None:
@@ -620,4 +619,4 @@ class Turn:
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
         told = [annotate(usage, self.spent)] if usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
-        return [*told, ReplyFinished("tool_calls" if has_calls and reason in _WHOLE else reason)]
+        return [*told, ReplyFinished(CALLS if has_calls and not is_cut(reason) else reason)]

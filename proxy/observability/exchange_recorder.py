@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 
 from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json, replies
+from proxy.conversation.endings import STOP, ending_of
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Question, Request
 from proxy.conversation.tools import ToolUse
@@ -170,7 +171,7 @@ def event_of(piece: Piece) -> replies.ReplyEvent:
         case ["arguments", int(index), str(text)]:
             return replies.ToolCallArgumentsDelta(index, text)
         case ["finished", str(reason)]:
-            return replies.ReplyFinished(reason)
+            return replies.ReplyFinished(ending_of(reason).reason)
         case ["unreadable", str(detail)]:
             return replies.ReplyUnreadable(detail)
         case _:
@@ -206,7 +207,7 @@ class _RecordedBackend(BackendWrapper):
             raise
         except GeneratorExit:  # nobody wants more of it
             if not has_ended:
-                self._recorder.note(["finished", "stop"])
+                self._recorder.note(["finished", STOP])
             raise
 
 

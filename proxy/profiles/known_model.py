@@ -13,6 +13,7 @@ from proxy.backends.client import Abilities
 from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.reasoning import ThoughtHabit
+from proxy.guardrails.rescue.marks import REASONING
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Evidence, Recognition, recognise
 
@@ -87,7 +88,9 @@ _OPENER = re.compile("|".join(map(re.escape, _CLOSERS)))
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 _REFUSAL = re.compile(r"raise_exception\(\s*(?:'([^']*)|\"([^\"]*))")
 _TOOLS = re.compile(r"(?<![\w.])tools\b")
-_THOUGHTS = re.compile(r"enable_thinking|reasoning_content|<think>|\[THINK\]|<\|channel\|>")
+_THOUGHTS = re.compile(
+    "|".join(("enable_thinking", "reasoning_content", r"<\|channel\|>", *map(re.escape, REASONING)))
+)
 _DEVELOPER = re.compile(r"['\"]developer['\"]")
 
 _ALTERNATION = re.compile(r"roles must alternate")

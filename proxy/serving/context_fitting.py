@@ -30,13 +30,14 @@ from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
 from proxy.conversation import replies
+from proxy.conversation.endings import LENGTH
 from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import read_usage, write_usage
 from proxy.errors import ContextOverflow
-from proxy.inference.length import CUT_OFF, ReplyLength
+from proxy.inference.length import ReplyLength
 from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel
 
@@ -51,7 +52,7 @@ _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 _NO_USAGE = replies.UsageReported({})
-_CUT_SHORT = replies.ReplyFinished(CUT_OFF)
+_CUT_SHORT = replies.ReplyFinished(LENGTH)
 _CUT = (
     "the backend has read only {total} of about {missing} tokens, and dropped the others without "
     "a word. Please shorten the conversation."

@@ -31,6 +31,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy.conversation.endings import CALLS, STOP
 from proxy.conversation.messages import Message, assistant_message
 from proxy.conversation.replies import (
     PromptProgress,
@@ -97,9 +98,6 @@ class ClientView:
             ):
                 shown.append(event)
         return shown
-
-
-_CALLS = "tool_calls"
 
 
 class RunState(Enum):
@@ -243,7 +241,7 @@ class Run:
         self._forget()
         calls = _calls_of(self._reply)
         owned = self._select_owned(calls)
-        is_whole = reason == _CALLS and defect is None
+        is_whole = reason == CALLS and defect is None
         if is_whole and owned and self._may_execute(is_mixed=len(owned) < len(calls)):
             self._move(RunState.CALLED)
             return self._view.of(batch, are_asides=True)
@@ -257,7 +255,7 @@ class Run:
         left = tuple(call for call in calls if call not in owned)
         if self._reply.text.strip() and not left and defect is None:
             self.added += (self._reply_message(()),)
-        reason = "stop" if reason == _CALLS and not left else reason
+        reason = STOP if reason == CALLS and not left else reason
         return [*self._view.of(batch, are_asides=False), *self._last_events(left, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
@@ -308,7 +306,7 @@ class Run:
         self._move(RunState.DONE)
         self.stop = stop
         said = self._view.of([TextDelta(text)], are_asides=False)
-        return [*said, *self._last_events((), "stop")]
+        return [*said, *self._last_events((), STOP)]
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from proxy.conversation import json
+from proxy.conversation.endings import CALLS, LENGTH, STOP, ending_of, is_cut
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     PromptProgress,
@@ -100,7 +101,6 @@ _DELTA = {
     "thinking": ("thinking_delta", "thinking"),
     "tool_use": ("input_json_delta", "partial_json"),
 }
-_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _AnswerEncoder:
         self._terms = terms
         self._blocks = AnswerBlocks(terms.new_call_id, no_arguments="{}")
         self._reported: UsageReported | None = None
-        self._reason = "stop"
+        self._reason = STOP
 
     def _steps(self, event: ReplyEvent) -> Sequence[BlockStep | _WholeBlock]:
         match event:
@@ -194,18 +194,22 @@ class _AnswerEncoder:
 
     def _end(self) -> JsonObject:
         reason = self._stop_reason()
-        stop = self._reported.stop if self._reported is not None and reason == "end_turn" else ""
+        stop = (
+            self._reported.stop
+            if self._reported is not None and reason == ending_of(STOP).messages
+            else ""
+        )
         if stop:
             reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
         if self._terms.shows_nothing:
-            return "max_tokens"
-        is_cut_off = self._reason in _STOP_REASONS and self._blocks.has_half_call
+            return ending_of(LENGTH).messages
+        is_cut_off = is_cut(self._reason) and self._blocks.has_half_call
         if self._blocks.has_calls and not is_cut_off:
-            return "tool_use"
-        return _STOP_REASONS.get(self._reason, "end_turn")
+            return ending_of(CALLS).messages
+        return ending_of(STOP if self._reason == CALLS else self._reason).messages
 
 
 class MessageStream(_AnswerEncoder):

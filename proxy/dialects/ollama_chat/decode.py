@@ -4,6 +4,7 @@ Calls come whole, in the last line or in an earlier one, depending on who parses
 """
 
 from proxy.conversation import json, replies
+from proxy.conversation.endings import CALLS, STOP, ending_of
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_count, as_list, as_text, write_usage
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
@@ -91,10 +92,10 @@ class LineReader:
         self._is_ended = True
         timings: JsonObject = {name: chunk[name] for name in DURATIONS if name in chunk}
         parts.append(replies.UsageReported(_usage(chunk), timings or None))
-        reason = as_text(chunk.get("done_reason"))
-        # Ollama ends a call with "stop" as well
-        natural = "tool_calls" if self._calls else "stop"
-        parts.append(replies.ReplyFinished("length" if reason == "length" else natural))
+        reason = ending_of(as_text(chunk.get("done_reason")) or STOP).reason
+        # Ollama ends a call with the reason of a text as well
+        is_call = self._calls and reason == STOP
+        parts.append(replies.ReplyFinished(CALLS if is_call else reason))
 
 
 def decode_error(body: bytes) -> JsonObject:

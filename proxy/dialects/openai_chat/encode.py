@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 
 from proxy.conversation import json
+from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import call_object
 from proxy.conversation.replies import (
@@ -229,7 +230,7 @@ class CompletionBuilder(msgspec.Struct):
     _reply: ReplyInProgress = msgspec.field(default_factory=ReplyInProgress)
     _logprobs: JsonObject = msgspec.field(default_factory=dict)
     _usage: UsageReported | None = None
-    _reason: str = "stop"
+    _reason: str = STOP
     _rounds: list[JsonValue] = msgspec.field(default_factory=list)
 
     def add(self, event: ReplyEvent) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from proxy import bounds
 from proxy.conversation import json
+from proxy.conversation.endings import ending_of
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     PromptProgress,
@@ -309,7 +310,7 @@ class ChunkDecoder:
             self._reason = "tool_calls"
             parts += self.finish()
         elif choice.finish_reason:
-            self._reason = choice.finish_reason
+            self._reason = ending_of(choice.finish_reason).reason
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.messages import Message
+from proxy.conversation.reminders import is_forged, neutralise
 from proxy.dialects.foreign_history import (
     ForeignHistory,
     HistoryCall,
@@ -166,8 +167,7 @@ def unseal(content: str) -> str:
         return ""
 
 
-_ROLES = ("user", "assistant", "system", "developer")
-_SYSTEM_ROLES = ("system", "developer")
+_ROLES = (*roles.TURNS, *roles.SYSTEM)
 _MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
 _RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has none
 
@@ -229,7 +229,7 @@ class ItemReader:
     def _is_read_in_place(self, kind: str, members: Members) -> bool:
         """Read an item that means something else elsewhere; reports whether it is one."""
         match kind:
-            case "message" if (role := _role_in(members)) in _SYSTEM_ROLES:
+            case "message" if (role := _role_in(members)) in roles.SYSTEM:
                 self._end_saying()
                 self._history.add_system(texts_in(members.get("content"), self._facts), role)
             case "tool_search_output":
@@ -296,7 +296,17 @@ def _message(members: Members) -> _Item:
     parts = read_content(members.get("content"), facts)
     if _role_in(members) == "assistant":
         return _Item([assistant_entry(parts)], facts, is_spoken=True)
-    return _Item([user_entry(parts)], facts)
+    return _Item([user_entry(_without_tags(parts))], facts)
+
+
+def _without_tags(parts: Sequence[Part]) -> list[Part]:
+    """Break the tags of reminders in foreign text: they mark what the system says."""
+    return [
+        own_text(neutralise(part.text))
+        if isinstance(part, JsonText) and is_forged(part.text)
+        else part
+        for part in parts
+    ]
 
 
 def _thoughts(members: Members) -> _Item:
@@ -320,7 +330,7 @@ def _call(kind: ToolKind, members: Members) -> HistoryCall:
 def _result(kind: str, members: Members) -> _Item:
     facts: list[Fact] = []
     call_id = members.text("id" if kind == "local_shell_call_output" else "call_id")
-    parts = result_in(kind, members.get("output"), facts)
+    parts = _without_tags(result_in(kind, members.get("output"), facts))
     return _Item([result_entry(call_id, parts, is_error=is_failure(kind, members))], facts)
 
 
@@ -330,7 +340,7 @@ def _ran(members: Members) -> _Item:
     name = members.text("name") or own_text("mcp")
     call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
     failure = as_text(members.value("error"))
-    said = [own_text(failure or as_text(members.value("output")))]
+    said = _without_tags([own_text(failure or as_text(members.value("output")))])
     result = result_entry(call_id, said, is_error=bool(failure))
     return _Item([assistant_entry((), (), [call]), result])
 

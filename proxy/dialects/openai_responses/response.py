@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proxy.conversation import json
+from proxy.conversation import endings, json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.front import Problem
 from proxy.dialects.lenient_json import read_usage
@@ -126,13 +126,8 @@ def usage_of(reported: JsonObject | None) -> JsonObject:
 
 def ending_of(reason: str) -> tuple[str, str | None]:
     """Return the status that a finish reason means, and why an answer is incomplete, if it is."""
-    match reason:
-        case "length" | "cut_off":
-            return INCOMPLETE, "max_output_tokens"
-        case "content_filter":
-            return INCOMPLETE, "content_filter"
-        case _:
-            return COMPLETED, None
+    why = endings.ending_of(reason).responses
+    return (COMPLETED if why is None else INCOMPLETE), why
 
 
 def stream_error(problem: Problem) -> JsonObject:

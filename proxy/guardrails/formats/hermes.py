@@ -1,25 +1,26 @@
 """Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
+from proxy.guardrails.rescue.marks import result_marks
 from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
 from proxy.guardrails.tool_prompts import fragments
 
+_RESULT, _END_OF_RESULT = result_marks("tool_response")
 HERMES_CONVENTION = fragments.CallingConvention(
     name="hermes",
     syntaxes=("hermes",),
-    marks=tuple(
-        f"<{slash}{word}>"
-        for word in ("tools", "tool_call", "tool_response")
-        for slash in ("", "/")
+    marks=(
+        *(f"<{slash}{word}>" for word in ("tools", "tool_call") for slash in ("", "/")),
+        *(_RESULT, _END_OF_RESULT),
     ),
     instructions=(
         "# Tools\n\n<tools>\n%s\n</tools>\n\n"
         "To call one of these tools, write its name and its arguments as JSON between tags, "
         "once for each call:\n"
         '<tool_call>\n{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}\n</tool_call>\n'
-        "You get the results between <tool_response> tags."
+        f"You get the results between {_RESULT} tags."
     ),
     call='<tool_call>\n{"name": %(quoted)s, "arguments": %(arguments)s}\n</tool_call>',
-    result='<tool_response>\n{"name": %(quoted)s, "content": %(content)s}\n</tool_response>',
+    result=(f'{_RESULT}\n{{"name": %(quoted)s, "content": %(content)s}}\n{_END_OF_RESULT}'),
 )
 _WRAPPERS = ("tool_call", "TOOL_CALL", "minimax:tool_call", "seed:tool_call", "functioncall")
 _OTHER_CLOSERS = ("</tool_calls>", "</function_call>")

@@ -7,6 +7,7 @@ swallows the mark because it is a control token, a list is still a call and a ba
 import re
 from collections.abc import Callable
 
+from proxy.guardrails.rescue.marks import result_marks
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
@@ -17,12 +18,13 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.tool_prompts import fragments
 
+_RESULT, _END_OF_RESULT = result_marks("TOOL_RESULTS")
 MISTRAL_CONVENTION = fragments.CallingConvention(
     name="mistral",
     syntaxes=("mistral", "bare_json"),
     marks=(
-        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
-        *("[/TOOL_RESULTS]", "[INST]", "[/INST]"),
+        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", _RESULT),
+        *(_END_OF_RESULT, "[INST]", "[/INST]"),
     ),
     between_tools=", ",
     between_calls=", ",
@@ -31,11 +33,11 @@ MISTRAL_CONVENTION = fragments.CallingConvention(
         "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
         "and nothing behind it:\n"
         '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
-        "You get the results between [TOOL_RESULTS] and [/TOOL_RESULTS]."
+        f"You get the results between {_RESULT} and {_END_OF_RESULT}."
     ),
     call='{"name": %(quoted)s, "arguments": %(arguments)s%(id)s}',
     calls="[TOOL_CALLS][%s]",
-    result='[TOOL_RESULTS]{"name": %(quoted)s, "content": %(content)s%(id)s}[/TOOL_RESULTS]',
+    result=(f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s%(id)s}}{_END_OF_RESULT}'),
 )
 
 ARGUMENTS = "[ARGS]"

@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
@@ -102,20 +102,19 @@ def _dump_arguments(value: JsonValue) -> str:
     return "" if value is None else json.dump_text(value)
 
 
-_FOREIGN = ("tool", "function", "user")
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token
 _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
 def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
-    breakable = tuple(token for token in tokens if len(token) > 1)
+    breakable = _breakable(tokens)
     if not breakable:
         return messages
     literals = literals_of(*breakable)
 
     def heal(message: Message) -> Message:
         is_suspect = _NAME in message.source or any(one in message.text for one in breakable)
-        if message.role not in _FOREIGN or not is_suspect:
+        if message.role not in roles.FOREIGN or not is_suspect:
             return message
         members = contents.members_of(message)
         cleaned = {
@@ -199,7 +198,7 @@ def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
     groups: list[list[Message]] = []
     for message in messages:
         before = groups[-1][-1] if groups else message
-        is_turn = message.role == before.role in ("user", "assistant")
+        is_turn = message.role == before.role in roles.TURNS
         if groups and is_turn and not before.calls:
             groups[-1].append(message)
         else:
@@ -208,10 +207,47 @@ def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
     return tuple(contents.merge(group) if len(group) > 1 else group[0] for group in groups)
 
 
-def heal_tools(tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
-    """Drop `description: null`, which OpenAI allows and llama-server answers with a 500."""
+def heal_tools(
+    tools: tuple[Tool, ...], tokens: Sequence[str] = ()
+) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
+    """Break control `tokens` in tools, which may come from a tool server, and drop null texts.
+
+    OpenAI allows `description: null`, and llama-server answers it with a 500.
+    """
     facts: list[Fact] = []
-    return tuple(_heal_tool(tool, facts) for tool in tools), tuple(facts)
+    healed = (_heal_tool(tool, facts) for tool in tools)
+    literals = literals_of(*breakable) if (breakable := _breakable(tokens)) else None
+    if literals is not None:
+        healed = (_neutralise_tool(tool, literals, facts) for tool in healed)
+    return tuple(healed), tuple(facts)
+
+
+def _neutralise_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
+    """Break tokens in all strings that the model reads; replies are checked against the schema."""
+    written = json.parse(tool.source)
+    wedged = _wedge_all(written, literals)
+    if wedged == written:
+        return tool
+    facts.append(Healed("control_token"))
+    return Tool(tool.name, tool.parameters, json.dump(wedged))
+
+
+def _wedge_all(value: JsonValue, literals: Literals) -> JsonValue:
+    match value:
+        case str():
+            return _wedge(value, literals)
+        case list():
+            return [_wedge_all(item, literals) for item in value]
+        case dict():
+            return {
+                _wedge(name, literals): _wedge_all(item, literals) for name, item in value.items()
+            }
+        case _:
+            return value
+
+
+def _breakable(tokens: Sequence[str]) -> tuple[str, ...]:
+    return tuple(token for token in tokens if len(token) > 1)
 
 
 def _heal_tool(tool: Tool, facts: list[Fact]) -> Tool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
 from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
@@ -20,9 +20,6 @@ def introduce_orphan(name: str) -> str:
     """Introduce a result whose call is gone; `name` is the tool's, "" if unknown."""
     of = f" of {name}" if name else ""
     return f"Result{of}, from a tool call that is no longer part of this conversation:"
-
-
-_RESULT_ROLES = ("tool", "function")
 
 
 class _HistoryCall(msgspec.Struct):
@@ -79,7 +76,7 @@ def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
     waiting = _Waiting()
     latest: _CallRound | None = None
     for position, message in enumerate(messages):
-        if message.role in _RESULT_ROLES:
+        if message.role in roles.RESULTS:
             result = _heal_result(message, waiting, facts)
             if latest is None:
                 entries.append(result)

@@ -12,7 +12,12 @@ from importlib.resources import files
 import msgspec
 
 from proxy.guardrails.rescue.rows import FENCE
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
+from proxy.guardrails.rescue.values.cursor import (
+    Cursor,
+    LooseLiterals,
+    Waiting,
+    fold_mark,
+)
 
 
 class _KnownMarks(msgspec.Struct, frozen=True):
@@ -21,9 +26,10 @@ class _KnownMarks(msgspec.Struct, frozen=True):
     tags: frozenset[str]
     special_tokens: frozenset[str]
     stray_closers: frozenset[str]
-    thought_ends: frozenset[str]
     control_beginnings: tuple[str, ...]
-    invented_results: dict[str, str]
+    reasoning: dict[str, str]
+    answers: dict[str, str]
+    results: dict[str, str]
 
 
 _FILE = files("proxy.guardrails.rescue") / "marks.toml"
@@ -31,12 +37,16 @@ _KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
 TAGS = _KNOWN.tags
 SPECIAL_TOKENS = _KNOWN.special_tokens
 # The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
-RESULT_ENDS = frozenset(_KNOWN.invented_results.values()) - _KNOWN.special_tokens
+RESULT_ENDS = frozenset(_KNOWN.results.values()) - _KNOWN.special_tokens
 STRAY_CLOSERS = _KNOWN.stray_closers | RESULT_ENDS
-THOUGHT_ENDS = _KNOWN.thought_ends
+REASONING, ANSWERS, RESULTS = _KNOWN.reasoning, _KNOWN.answers, _KNOWN.results
+THOUGHT_ENDS = frozenset(REASONING.values())
 CONTROL_BEGINNINGS = _KNOWN.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-INVENTED_RESULTS = {begin: Literals((end,)) for begin, end in _KNOWN.invented_results.items()}
+_RESULT_ENDS = {fold_mark(begin): LooseLiterals((end,)) for begin, end in RESULTS.items()}
+_FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
+# Those that the scanner looks for beside the openings of calls.
+LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
 _WORDS = "|".join(sorted(TAGS, key=len, reverse=True))
 _ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
 _MARK = re.compile(
@@ -57,6 +67,21 @@ CLOSING = re.compile(
     rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|<tool_call\|>|<end_function_call>|\[/TOOL_CALL"
     r"|</s>|<eos>|<end_of_turn>|```|[\]})]"
 )
+
+
+def result_end(mark: str) -> LooseLiterals | None:
+    """Return what ends the result that a mark begins, None if it is no such mark."""
+    return _RESULT_ENDS.get(fold_mark(mark)) if mark else None
+
+
+def ends_thoughts(mark: str) -> bool:
+    return fold_mark(mark) in _FOLDED_THOUGHT_ENDS
+
+
+def result_marks(tag: str) -> tuple[str, str]:
+    """Return the marks around results whose opening contains `tag` and nothing else."""
+    opening = next(mark for mark in RESULTS if mark.strip("<>[]") == tag)
+    return opening, RESULTS[opening]
 
 
 def holds_mark(text: str) -> bool:
@@ -113,7 +138,7 @@ def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     these. Returns None if more text is needed; `is_all` says that as much of the `rest` is there as
     is examined.
     """
-    if literal is None or literal in THOUGHT_ENDS:
+    if literal is None or ends_thoughts(literal):
         return None if literal is None else ""
     if literal and literal != FENCE:
         return literal if literal in STRAY_CLOSERS else ""

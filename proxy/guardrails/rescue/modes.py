@@ -12,7 +12,7 @@ from proxy.guardrails.rescue.examples import gives_account, introduces_example, 
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
-from proxy.guardrails.rescue.values.cursor import Cursor, Literals
+from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
 from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
@@ -46,19 +46,22 @@ class Openings:
     @staticmethod
     def of(syntaxes: Iterable[Syntax]) -> "Openings":
         known = _openings_of_all(syntaxes)
-        tokens = marks.SPECIAL_TOKENS | marks.THOUGHT_ENDS
+        tokens, loose = marks.SPECIAL_TOKENS, marks.LOOSE_MARKS
         later = _later(known) | tokens
         return Openings(
             known,
-            Literals({opening for opening, _ in known} | tokens | marks.INVENTED_RESULTS.keys()),
-            Literals(later | marks.INVENTED_RESULTS.keys()),
-            Literals(later | marks.STRAY_CLOSERS | marks.INVENTED_RESULTS.keys()),
+            Either(Literals({opening for opening, _ in known} | tokens), loose),
+            Either(Literals(later), loose),
+            Either(Literals(later | marks.STRAY_CLOSERS), loose),
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
         """Return what can begin at `literal`: longer openings first, otherwise in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
+            key = fold_mark(literal)  # a mark of results may be written in another case
+            known = (pair for pair in self.known if not fitting and fold_mark(pair[0]) == key)
+            fitting += [(literal, syntax) for _, syntax in known if not syntax.is_marked]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
         return self._fitting[literal]
 

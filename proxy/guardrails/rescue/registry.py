@@ -10,7 +10,7 @@ from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA
 from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.formats.mistral import MISTRAL
 from proxy.guardrails.formats.react import REACT
-from proxy.guardrails.rescue.marks import INVENTED_RESULTS
+from proxy.guardrails.rescue.marks import RESULTS, result_end
 from proxy.guardrails.rescue.syntax import NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes import named_json, xml_tags
 from proxy.guardrails.rescue.syntaxes.argument_pairs import (
@@ -40,9 +40,9 @@ def _read_addressed(cursor: Cursor, opening: str) -> Reading:
 
 def _read_result(cursor: Cursor, opening: str) -> Reading:
     """Read a tool's result that the model repeats; it is dropped after a call."""
-    end = INVENTED_RESULTS[opening]
-    yield from cursor.take_until(end)
-    yield from cursor.one_of(end)
+    if (end := result_end(opening)) is not None:
+        yield from cursor.take_until(end)
+        yield from cursor.one_of(end)
     raise NoCall(Reason.QUOTED)
 
 
@@ -71,7 +71,7 @@ SYNTAXES: tuple[Syntax, ...] = (
     Syntax("addressed", (f" {_RECIPIENT}", f"<|start|>assistant {_RECIPIENT}"), _read_addressed),
     # For a reply that begins inside the header.
     Syntax("addressed_at_start", (_RECIPIENT,), _read_addressed, "reply_start"),
-    Syntax("repeated_result", tuple(INVENTED_RESULTS), _read_result, is_marked=False),
+    Syntax("repeated_result", tuple(RESULTS), _read_result, is_marked=False),
     named_json.KIMI_START,
     SUFFIXED_PAIRS_AT_START,
     fenced_json(_MARKED),

@@ -171,26 +171,25 @@ class Scanner:
         if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
             self._record.report.hold(literal)  # leaked, and so not part of the line
-        elif literal in marks.THOUGHT_ENDS:
+        elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
             self._record.say(literal)
             self._state = InProse()
             if not self._record.surroundings.is_quotation:
                 self._restart()
-        elif literal in marks.INVENTED_RESULTS and self._begins_result(literal):
+        elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
             self._cursor.advance(len(literal))
             self._record.drop()
             opening = self._record.report.take_space() + literal
-            self._state = Skipping(
-                marks.INVENTED_RESULTS[literal], [], opening, is_first=state.is_untouched
-            )
+            self._state = Skipping(end, [], opening, is_first=state.is_untouched)
         else:
             self._begin_at(literal, is_first=state.is_untouched)
 
     def _begins_result(self, mark: str) -> bool:
-        """Return whether a result's mark begins the reply or a line, and is not quoted."""
+        """Return whether a result begins here: tags only at the start of a line, never quoted."""
         around = self._record.surroundings
-        return around.is_line_start and not around.is_quotation and self._may_hide(mark)
+        is_apart = around.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
+        return is_apart and not around.is_quotation and self._may_hide(mark)
 
     def _give_up(self) -> bool:
         self._record.drop()
@@ -335,13 +334,13 @@ class Scanner:
             self._cursor.advance(len(literal))
             state.gap.append(literal)
             self._pass_closer(state, closer)
-        elif literal in marks.THOUGHT_ENDS:
+        elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
             self._end_behind(state)
-        elif literal in marks.INVENTED_RESULTS and state.pending is None:
+        elif (end := marks.result_end(literal)) is not None and state.pending is None:
             self._cursor.advance(len(literal))
             self._record.report.add(LeftOut("invented_result"))
-            self._state = Skipping(marks.INVENTED_RESULTS[literal])
+            self._state = Skipping(end)
         else:
             return self._leave(state, literal)
         return True
@@ -387,7 +386,7 @@ class Scanner:
 
     def _is_result_next(self, found: FoundCalls, gap: str, literal: str) -> bool | None:
         """Return whether a result follows plain calls; None if more text is needed."""
-        if literal in marks.INVENTED_RESULTS:
+        if marks.result_end(literal) is not None:
             return True
         rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
         if literal or not found.closed or not marks.begins_json(rest):

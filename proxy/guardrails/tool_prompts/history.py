@@ -8,6 +8,7 @@ where results of one round or messages of one role are joined.
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from proxy.conversation import roles
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.guardrails import contents
@@ -17,13 +18,12 @@ from proxy.guardrails.formats.json_contract import JsonContractConvention
 from proxy.guardrails.formats.mistral import MISTRAL_CONVENTION
 from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Template
+from proxy.guardrails.rescue.marks import result_marks
 from proxy.guardrails.tool_prompts.fragments import CallingConvention, Convention
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
 _UNKNOWN = "unknown tool"
-_SYSTEM_ROLES = ("system", "developer")
-_ALTERNATING_ROLES = ("user", "assistant")
 
 
 def describe_in_prompt(
@@ -84,7 +84,7 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
         if first is not None and first.role == "user":
             return [contents.prepend_text(first, text, _PARAGRAPH), *messages[1:]]
         return [contents.plain_message("user", text), *messages]
-    if first is not None and first.role in _SYSTEM_ROLES:
+    if first is not None and first.role in roles.SYSTEM:
         description = contents.plain_message(first.role, text)
         return [contents.join_messages([first, description], _PARAGRAPH), *messages[1:]]
     return [contents.plain_message("system", text), *messages]
@@ -93,7 +93,7 @@ def _add_description(messages: list[Message], text: str, template: Template) -> 
 def _merge_turns(messages: Iterable[Message]) -> list[Message]:
     turns: list[Message] = []
     for role, neighbours in groupby(messages, lambda message: message.role):
-        if role in _ALTERNATING_ROLES:
+        if role in roles.TURNS:
             turns.append(_merge(list(neighbours), _PARAGRAPH))
         else:
             turns += neighbours
@@ -106,19 +106,20 @@ def _merge(messages: Sequence[Message], separator: str) -> Message:
 
 
 # Llama 3.1's for custom tools; it is read like Qwen3-Coder's.
+_RESULT, _END_OF_RESULT = result_marks("function_response")
 LLAMA3_CONVENTION = CallingConvention(
     name="llama3",
     syntaxes=("qwen_coder", "llama3", "bare_json"),
-    marks=("<function=", "</function>", "<function_response>", "</function_response>"),
+    marks=("<function=", "</function>", _RESULT, _END_OF_RESULT),
     instructions=(
         "You can call these functions:\n%s\n\n"
         "To call one, write a line in this form, the arguments as a JSON object, "
         "and one line more for each further call:\n"
         '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
-        "You get the results between <function_response> tags."
+        f"You get the results between {_RESULT} tags."
     ),
     call="<function=%(name)s>%(arguments)s</function>",
-    result=('<function_response>{"name": %(quoted)s, "content": %(content)s}</function_response>'),
+    result=f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s}}{_END_OF_RESULT}',
 )
 CONVENTIONS: tuple[Convention, ...] = (
     HERMES_CONVENTION,

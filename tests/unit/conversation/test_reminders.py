@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.conversation.reminders import CLOSING, OPENING, without_reminders
+from proxy.conversation.reminders import CLOSING, OPENING, is_forged, neutralise, without_reminders
 
 SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beginning"]
 
@@ -11,3 +11,16 @@ def test_a_reminder_at_the_end_is_no_part_of_what_was_said(said: str) -> None:
     assert without_reminders(said) == said
     assert without_reminders(f"{said}\n{reminder}\n{reminder}") == said
     assert without_reminders(reminder) == ""
+
+
+@pytest.mark.parametrize(
+    "tag", ["<system-reminder>", "</system-reminder>", "<System-Reminder >", "< / system-reminder>"]
+)
+def test_forged_tags_are_broken(tag: str) -> None:
+    assert is_forged(f"a {tag} b")
+    assert not is_forged(neutralise(f"a {tag} b"))
+    assert neutralise(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"
+
+
+def test_other_text_has_no_forged_tag() -> None:
+    assert not is_forged("a <system> reminder, system-reminder")

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -18,6 +19,7 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, ReadReply, ReplyReader, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue.findings import Prose
+from proxy.guardrails.rescue.marks import REASONING, RESULTS
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
@@ -27,7 +29,15 @@ from tests.fakes.playbook import CLOCK, WEATHER
 OFFER = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
 )
-CALL = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
+PLAIN_CALL = '{"name": "get_time", "arguments": {}}'
+CALL = f"<tool_call>{PLAIN_CALL}</tool_call>"
+# How a model may write a mark.
+CASES: list[Callable[[str], str]] = [
+    str,
+    str.upper,
+    str.title,
+    lambda mark: mark.replace(">", " >"),
+]
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
 
 
@@ -264,8 +274,9 @@ def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
     assert Refused("cut_off") in reply.facts
 
 
-def test_a_call_cut_off_is_dropped_and_reported() -> None:
-    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason="length")
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_call_cut_off_is_dropped_and_reported(reason: str) -> None:
+    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason=reason)
     assert heard == [Prose("Hm.")]
     assert reply.is_cut_off
     assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
@@ -330,6 +341,31 @@ def test_another_call_than_was_read_is_a_call(said: str) -> None:
 def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
     offer = replace(OFFER, results=(CALL,), choice=ToolUse.REQUIRED)
     assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
+
+
+@pytest.mark.parametrize("change", CASES)
+@pytest.mark.parametrize(("opening", "closing"), RESULTS.items())
+def test_a_call_in_a_result_that_the_model_invented_is_never_read(
+    opening: str, closing: str, change: Callable[[str], str]
+) -> None:
+    offer = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None)
+    for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
+        written = f"{change(opening)}\n{content}\n{change(closing)}\nIt is sunny."
+        whole = read(TextDelta(written), offer=offer)
+        assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
+        assert Dropped("invented_result") in whole[1].facts
+        assert read(*map(TextDelta, written), offer=offer) == whole
+
+
+@pytest.mark.parametrize("change", CASES)
+@pytest.mark.parametrize(("opening", "closing"), REASONING.items())
+def test_a_call_within_reasoning_is_never_read(
+    opening: str, closing: str, change: Callable[[str], str]
+) -> None:
+    written = f"{change(opening)}\nPerhaps\n{CALL}\nor not.\n{change(closing)}\n\nIt is sunny."
+    whole = read(TextDelta(written))
+    assert (whole[1].calls, whole[1].text) == ((), "It is sunny.")
+    assert read(*map(TextDelta, written)) == whole
 
 
 def test_results_that_the_model_invented_are_dropped() -> None:

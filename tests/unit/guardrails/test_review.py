@@ -179,12 +179,13 @@ def test_a_finish_reason_of_another_kind_stays() -> None:
     assert accepted(ReadReply(calls=(TIME,), reason="stop")).reason == "tool_calls"
 
 
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
 @pytest.mark.parametrize("written", ['{"city": "Par', '{"city": "Paris"', "", "5"])
-def test_a_call_cut_off_by_the_token_limit_is_never_completed(written: str) -> None:
+def test_a_call_cut_off_by_the_token_limit_is_never_completed(written: str, reason: str) -> None:
     call = WrittenCall("get_weather", written)
-    verdict = accepted(ReadReply("Hm.", (TIME, call), reason="length"))
+    verdict = accepted(ReadReply("Hm.", (TIME, call), reason=reason))
     assert [one.name for one in verdict.calls] == ["get_time"]
-    assert verdict.reason == "length"
+    assert verdict.reason == reason
     assert verdict.facts == (Refused("cut_off"),)
 
 

@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from proxy.context.compaction import Fitted
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, ToolCallArgumentsDelta, ToolCallStarted
 from proxy.conversation.requests import Question, Request
@@ -53,6 +54,15 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
     fitted = Fitted(plan.messages, compacted=Compacted(1, 1, 0, 1, sent, 100, 1000))
     turn = begin(plan, CountedIds(), lambda: True, fitted)
     assert turn.is_shortened is is_shortened
+
+
+@pytest.mark.parametrize("role", ["tool", "function"])
+def test_what_tools_returned_is_data_in_every_role(role: str) -> None:
+    source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
+    message = Message(role, "12:00", json.dump(source))
+    offer = plan_request(make_request(user_message("Hi"), message), Policy()).offer
+    assert offer is not None
+    assert (offer.results, offer.instructions) == (("12:00",), ())
 
 
 def test_respond_is_offered_last() -> None:

@@ -6,6 +6,7 @@ Events and blocks of a kind that nobody knows are passed over, as the API asks o
 from dataclasses import dataclass, field
 
 from proxy.conversation import json, replies
+from proxy.conversation.endings import CALLS, STOP, ending_of
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.anthropic_messages.table import ERRORS
 from proxy.dialects.lenient_json import as_count, as_object, as_text, as_whole, write_usage
@@ -14,15 +15,6 @@ from proxy.dialects.openai_chat.replies import decode_error as decode_plain_erro
 from proxy.dialects.raw_json import kind
 from proxy.dialects.sse import Event
 
-_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 # the statuses with which errors come when they come before a stream
 _STATUSES = {kind: status for status, kind in ERRORS.items()}
 _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
@@ -137,9 +129,9 @@ class EventReader:
         if not self._reason:
             raise ValueError("the reply ended without a reason")
         self._is_ended = True
-        reason = _REASONS.get(self._reason, "stop")
-        if self._calls and reason == "stop":
-            reason = "tool_calls"
+        reason = ending_of(self._reason).reason
+        if self._calls and reason == STOP:
+            reason = CALLS
         parts: list[ReplyPart] = [replies.UsageReported(_usage(self._usage))] if self._usage else []
         return [*parts, replies.ReplyFinished(reason)]
 

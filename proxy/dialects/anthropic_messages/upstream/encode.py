@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
@@ -51,7 +51,6 @@ def _prompt(question: Question) -> dict[str, bytes]:
     return {**prompt, "messages": json.join_array(history.messages)}
 
 
-_SYSTEM_ROLES = ("system", "developer")
 _TEXTS = ("text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking", "redacted_thinking")
 _SIGNED = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
@@ -125,7 +124,7 @@ class _ConversationWriter:
         value = json.parse(message.source)
         assert isinstance(value, dict)  # noqa: S101 - a message is an object
         members = nodes_in(value, message.source, param)
-        if message.role in _SYSTEM_ROLES:
+        if message.role in roles.SYSTEM:
             self._add_system(_texts(members))
         elif message.role == "user":
             blocks = _blocks(members)

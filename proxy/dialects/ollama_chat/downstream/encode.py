@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from proxy.conversation import json
+from proxy.conversation.endings import STOP, ending_of, is_cut
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
 from proxy.dialects.answer_blocks import (
@@ -85,7 +86,7 @@ class _Answer(ABC):
         self._block = BlockStarted(0, "text")
         self._arguments: list[str] = []
         self._calls = 0
-        self._reason = "stop"
+        self._reason = STOP
         self._usage: UsageReported | None = None
         self._first: float | None = None
 
@@ -97,7 +98,7 @@ class _Answer(ABC):
             case ReplyFinished(reason):
                 self._reason = reason
                 # a call without arguments looks like the half of one
-                steps = self._blocks.finish(drops_half_call=reason == "length")
+                steps = self._blocks.finish(drops_half_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
         for step in steps:
@@ -138,7 +139,7 @@ class _Answer(ABC):
         self._make(b'{"id":%b,"function":%b}' % (json.dump(self._block.id), function))
 
     def _end(self) -> bytes:
-        reason = b"length" if self._reason == "length" else b"stop"
+        reason = ending_of(self._reason).ollama.encode()
         figures = json.dump(self._figures())
         return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, figures[1:])
 

@@ -30,7 +30,7 @@ class Literals:
             return found
         place = max(start, len(text) - self._longest + 1)
         while match := self._initial.search(text, place, found):
-            if text[match.start() :] in self._beginnings:
+            if self._may_begin(text[match.start() :]):
                 return match.start()
             place = match.end()
         return found
@@ -39,10 +39,51 @@ class Literals:
         """Return the literal at `place`, "" if there is none, None if it is undecided."""
         if not is_finished and len(text) - place < self._longest:
             rest = text[place:]
-            if not rest or rest in self._beginnings:
+            if not rest or self._may_begin(rest):
                 return None
         match = self._pattern.match(text, place)
         return match[0] if match else ""
+
+    def _may_begin(self, text: str) -> bool:
+        return text in self._beginnings
+
+
+class LooseLiterals(Literals):
+    """Marks to look for in any case, and with white space between their signs and words.
+
+    A mark that begins with a letter could be a word, and has to be written as it is.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        known = sorted(set(texts), key=lambda text: (-len(text), text))
+        super().__init__(known)
+        patterns = [
+            f"(?-i:{re.escape(text)})" if text[0].isalpha() else loose_pattern(text)
+            for text in known
+        ]
+        self._pattern = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
+        folded = [fold_mark(text) for text in known if not text[0].isalpha()]
+        self._folded = frozenset(text[:end] for text in folded for end in range(1, len(text)))
+        words = [text for text in known if text[0].isalpha()]
+        self._beginnings = frozenset(text[:end] for text in words for end in range(1, len(text)))
+        self._longest += max((len(_PIECES.findall(text)) - 1 for text in known), default=0) * _GAP
+
+    def _may_begin(self, text: str) -> bool:
+        return fold_mark(text) in self._folded or text in self._beginnings
+
+
+_GAP = 2  # characters of white space between two pieces of a mark
+_PIECES = re.compile(r"[^\W_]+(?:[_▁][^\W_]+)*|\S")
+
+
+def loose_pattern(mark: str) -> str:
+    """Return a pattern for a mark, to be used without regard to case."""
+    return rf"\s{{0,{_GAP}}}".join(map(re.escape, _PIECES.findall(mark)))
+
+
+def fold_mark(text: str) -> str:
+    """Return a mark without white space and case, as a key for looking it up."""
+    return "".join(text.split()).casefold()
 
 
 @lru_cache(maxsize=256)

@@ -346,7 +346,8 @@ HALF: list[ReplyEvent] = [ToolCallStarted(0, "c", "f"), ToolCallArgumentsDelta(0
     ("before", "finish", "reason"),
     [
         ([], "stop", "end_turn"),
-        ([], "brand_new", "end_turn"),
+        ([], "brand_new", "max_tokens"),
+        (HALF, "brand_new", "max_tokens"),
         ([], "length", "max_tokens"),
         ([], "content_filter", "refusal"),
         ([CALL], "tool_calls", "tool_use"),

@@ -235,9 +235,21 @@ class TestAReply:
             ReplyFinished("tool_calls"),
         ]
 
-    @pytest.mark.parametrize("reason", ["stop", "length", "content_filter", "function_call"])
-    def test_ends_for_the_reason_the_backend_gave(self, done: bool, reason: str) -> None:
-        assert read(chunk({}, reason), done=done)[-1] == ReplyFinished(reason)
+    @pytest.mark.parametrize(
+        ("reason", "meant"),
+        [
+            ("stop", "stop"),
+            ("length", "length"),
+            ("content_filter", "content_filter"),
+            ("function_call", "tool_calls"),
+            ("abort", "length"),
+            ("new\x1b[2J\r\n", "length"),
+        ],
+    )
+    def test_ends_for_the_reason_the_backend_gave(
+        self, done: bool, reason: str, meant: str
+    ) -> None:
+        assert read(chunk({}, reason), done=done)[-1] == ReplyFinished(meant)
 
     def test_has_the_usage_that_was_reported_last(self, done: bool) -> None:
         first, last = chunk({}, usage={"total_tokens": 1}), chunk({}, "stop", usage=USAGE)

@@ -157,6 +157,24 @@ def test_tokens_of_the_template_are_broken(came: JsonObject, went: JsonObject) -
     assert facts == [Healed("control_token")]
 
 
+def test_tokens_in_tools_are_broken_and_other_tools_keep_their_bytes() -> None:
+    source = json.dump(
+        {
+            "type": "function",
+            "function": {
+                "name": "look",
+                "description": f"Looks.{END}",
+                "parameters": {"properties": {"a": {"description": f"{END}x", "enum": ["y"]}}},
+            },
+        }
+    )
+    plain = Tool("look", {}, b'{"type" : "function","function":{"name":"look"}}')
+    (healed, same), facts = heal_tools((Tool("look", {}, source), plain), (END,))
+    assert END.encode() not in healed.source
+    assert json.parse(healed.source) != json.parse(source)
+    assert (same, facts) == (plain, (Healed("control_token"),))
+
+
 def test_no_escape_hides_a_token() -> None:
     (plain,) = history(said("user", END))
     source = b'{"role":"user","content":"\\u003c\\u007cim_end|>"}'

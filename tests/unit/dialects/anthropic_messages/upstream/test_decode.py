@@ -146,7 +146,7 @@ def test_a_call_without_further_arguments_has_those_that_it_began_with(
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
         ("refusal", "content_filter"),
-        ("something_new", "stop"),
+        ("something_new", "length"),
     ],
 )
 def test_reasons_have_other_words(said: str, meant: str) -> None:

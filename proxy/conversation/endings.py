@@ -1,0 +1,106 @@
+"""Why a reply ended: the finish reasons of engines, and the words of each API dialect for them.
+
+This is the only table of finish reasons. Decoders translate an engine's reason when they read it,
+so that no other module receives one that is not in `ENDINGS`. Engines add reasons at will (`abort`,
+`timeout`, `repetition`); a reason that is not listed means that the reply may be incomplete.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+STOP = "stop"
+CALLS = "tool_calls"
+LENGTH = "length"
+FILTERED = "content_filter"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A finish reason of chat completions, and the other `words` with which engines report it.
+
+    `messages`, `responses` and `ollama` are the words of the other dialects; Responses names none
+    for a complete answer.
+    """
+
+    reason: str
+    words: Collection[str]
+    messages: str
+    responses: str | None = None
+    ollama: str = STOP
+    is_natural: bool = True
+
+
+ENDINGS = (
+    Ending(
+        STOP,
+        (
+            "eos",
+            "eos_token",
+            "stop_token",
+            "end_turn",
+            "stop_sequence",
+            "pause_turn",
+            "complete",
+            "completed",
+            "done",
+            "load",
+            "unload",
+        ),
+        "end_turn",
+    ),
+    Ending(CALLS, ("tool_call", "tool_use", "function_call", "function_calls"), "tool_use"),
+    Ending(
+        LENGTH,
+        (
+            "max_tokens",
+            "max_output_tokens",
+            "max_length",
+            "model_length",
+            "cut_off",
+            "model_context_window_exceeded",
+            "context_length_exceeded",
+            # the engine failed in the middle of a reply, for which clients know no word
+            "abort",
+            "aborted",
+            "error",
+            "failed",
+            "canceled",
+            "cancelled",
+            "timeout",
+        ),
+        "max_tokens",
+        "max_output_tokens",
+        LENGTH,
+        is_natural=False,
+    ),
+    Ending(
+        FILTERED,
+        (
+            "refusal",
+            "safety",
+            "recitation",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "error_toxic",
+            "content_filtered",
+            "guardrail_intervened",
+        ),
+        "refusal",
+        "content_filter",
+        is_natural=False,
+    ),
+)
+_BY_REASON = {ending.reason: ending for ending in ENDINGS}
+_BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.words}
+
+
+def ending_of(reason: str) -> Ending:
+    """Return the ending that an engine's reason means, `LENGTH` for a failed or unknown one."""
+    word = reason.strip().casefold().replace("-", "_")
+    return _BY_WORD.get(word, _BY_REASON[LENGTH])
+
+
+def is_cut(reason: str) -> bool:
+    """Return whether the model did not choose the end of the reply, so its last call may be cut."""
+    return not ending_of(reason).is_natural

@@ -1,0 +1,99 @@
+"""Marks in replies, finish reasons and roles: each has one table, and exists nowhere else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import endings, roles
+from proxy.guardrails.rescue.marks import ANSWERS, REASONING, RESULTS
+from proxy.profiles.files import load_profiles
+from proxy.profiles.profile import Profile
+
+PROXY = Path(__file__).parents[1] / "proxy"
+TABLES = {"conversation/endings.py", "conversation/roles.py"}
+# Marks that also end turns or calls, and so occur where these are read.
+SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
+SHARED |= {"<end_of_turn>", "<turn|>", "<channel|>", "<|end_of_text|>", "[e~["}
+MARKS = {mark for table in (REASONING, ANSWERS, RESULTS) for pair in table.items() for mark in pair}
+# Words that nothing but a finish reason is called.
+REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
+SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
+WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_chat/schema.py"}
+REASON_WORDS = {ending.reason for ending in endings.ENDINGS}
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for file in sorted(PROXY.rglob("*.py")):
+        name = file.relative_to(PROXY).as_posix()
+        if name not in TABLES:
+            yield name, ast.parse(file.read_text("utf-8"))
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in documentation:
+            yield node.lineno, node.value if isinstance(node.value, str) else ""
+
+
+def is_reason(node: ast.expr) -> bool:
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return name == "reason" or name.endswith("finish_reason")
+
+
+def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
+    found = [
+        (name, line, mark)
+        for name, tree in trees()
+        for line, text in strings(tree)
+        for mark in MARKS - SHARED
+        if mark in text
+    ]
+    assert found == []
+
+
+def test_no_finish_reason_exists_outside_of_the_table() -> None:
+    found = [
+        (name, line, text)
+        for name, tree in trees()
+        for line, text in strings(tree)
+        if text in REASONS
+    ]
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare) and is_reason(node.left):
+                values = [one for part in node.comparators for _, one in strings(part)]
+                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
+            if isinstance(node, ast.Call) and is_finish(node.func):
+                values = [one for part in node.args for _, one in strings(part)]
+                found += [(name, node.lineno, one) for one in values if one in REASON_WORDS]
+    assert found == []
+
+
+def is_finish(node: ast.expr) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) == "ReplyFinished"
+
+
+def test_no_set_of_roles_exists_outside_of_the_table() -> None:
+    found = [
+        (name, node.lineno)
+        for name, tree in trees()
+        if name not in WORDS_OF_CALLS
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Tuple | ast.List | ast.Set)
+        and {getattr(item, "value", None) for item in node.elts} in SETS_OF_ROLES
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("profile", load_profiles(), ids=lambda profile: profile.name)
+def test_every_mark_of_results_and_reasoning_in_a_profile_is_in_the_table(profile: Profile) -> None:
+    tokens = profile.quirks.template.control_tokens
+    words = (
+        *("tool_response", "tool_result", "tool▁output", "TOOL_RESULT", "function_response"),
+        *("thought_", "think:", "THINKING", "[THINK]"),
+    )
+    relevant = [token for token in tokens if any(word in token for word in words)]
+    assert [token for token in relevant if token not in MARKS] == []

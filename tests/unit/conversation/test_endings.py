@@ -1,0 +1,31 @@
+import pytest
+
+from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, ending_of, is_cut
+
+
+@pytest.mark.parametrize(
+    ("reason", "meant"),
+    [
+        ("stop", STOP),
+        ("STOP", STOP),
+        ("eos_token", STOP),
+        ("tool_use", CALLS),
+        ("function_call", CALLS),
+        ("max_tokens", LENGTH),
+        ("MAX-TOKENS", LENGTH),
+        ("SAFETY", FILTERED),
+        ("abort", LENGTH),
+        ("error", LENGTH),
+        ("repetition", LENGTH),
+        ("stop\x1b[2J", LENGTH),
+        ("", LENGTH),
+    ],
+)
+def test_every_reason_has_one_meaning(reason: str, meant: str) -> None:
+    assert ending_of(reason).reason == meant
+    assert is_cut(reason) is (meant in (LENGTH, FILTERED))
+
+
+def test_no_word_stands_for_two_endings() -> None:
+    words = [word for ending in ENDINGS for word in (ending.reason, *ending.words)]
+    assert len(words) == len(set(words))
