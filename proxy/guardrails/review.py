@@ -396,7 +396,7 @@ def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
 
 def _judge_prose(answer: Accepted, offer: OfferedTools) -> Verdict:
     text, facts = answer.text, answer.facts
-    if offer.answer_schema is not None and text.strip():
+    if offer.answer_schema is not None and (text.strip() or not offer.tools):
         return _judge_answer(answer, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
