@@ -66,14 +66,13 @@ class Request(msgspec.Struct, frozen=True):
     counts tokens; `stop_strings` reports whether the client set any. `answer_schema` is the JSON
     schema that an answer has to satisfy, None where any text will do. With `checks_answer` it is
     checked here even without tools; otherwise an engine is trusted with it. `answer_reserve` is
-    what of
-    the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
-    and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
-    be called; None for all. `session` is what the client calls the conversation, "" where nothing
-    of it stands in the request. `thinking` is what client and operator said of thoughts: what of
-    it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here, `shows_rounds` for each round as it is made, and
-    `wants_stop` for the string that ended a reply.
+    what of the window is kept free for the answer where that is not `max_tokens`, because this is a
+    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
+    that may be called; None for all. `session` is what the client calls the conversation, "" where
+    nothing of it stands in the request. `thinking` is what client and operator said of thoughts:
+    what of it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks
+    for the messages of the rounds of tools that ran here, `shows_rounds` for each round as it is
+    made, and `wants_stop` for the string that ended a reply.
     `load` is for the engine, not for the model.
     """
 

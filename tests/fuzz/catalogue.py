@@ -12,6 +12,7 @@ _MODULES: Mapping[str, str] = {
     "structured_calls": "",
     "texts": "",
     "engines": "",
+    "meanings": "",
     "tool_servers": "mcp",
     "stores": "cryptography",
     "valkey_server": "valkey",
