@@ -26,7 +26,8 @@ CITY: JsonObject = {
     "required": ["city"],
 }
 NATURAL = ("stop", "tool_calls", "eos", "stop_sequence", "end_turn")
-CUT = ("length", "max_tokens", "abort", "error", "cancelled", "content_filter", "x\u001b[2J\n")
+FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # no dialect's own words
+CUT = ("length", "max_tokens", "content_filter", *FOREIGN)
 # what each dialect says of a reply that has ended by itself, in a whole answer or an event
 _ENDED = {
     "chat": ('"finish_reason":"stop"', '"finish_reason":"tool_calls"'),
@@ -138,7 +139,7 @@ def judge_finish(data: bytes) -> None:
             # a whole call stays one: vLLM says `length` of those as well
             if case.finish not in NATURAL and meaning.status and not meaning.calls:
                 assert not meaning.has_ended, (name, stream, case.finish)
-            if case.finish not in (*NATURAL, "length", "content_filter"):
+            if case.finish in FOREIGN:
                 raw = json.dump_text(case.finish)
                 assert f'reason":{raw}'.encode() not in answer, (name, stream)
 

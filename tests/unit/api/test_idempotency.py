@@ -261,6 +261,7 @@ async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> No
     assert (endpoint.begun, asking.got) == (0, [])
 
 
+@pytest.mark.fault("F102")
 @pytest.mark.parametrize(
     "memory",
     [RetentionLimits(answers=3), RetentionLimits(bytes_of_all=90)],
@@ -278,6 +279,7 @@ async def test_no_client_drops_the_answers_of_others(memory: RetentionLimits) ->
     assert endpoint.begun == 21
 
 
+@pytest.mark.fault("F102")
 async def test_requests_in_progress_drop_no_answers() -> None:
     endpoint = Endpoint()
     endpoint.gate.set()

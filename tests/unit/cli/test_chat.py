@@ -101,6 +101,7 @@ def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "so\n  a call\n"
 
 
+@pytest.mark.fault("F103")
 @pytest.mark.parametrize(
     ("arguments", "brief"),
     [
@@ -123,6 +124,7 @@ def test_notes_show_the_beginning_of_long_names_and_values() -> None:
     assert len(describe_call(call, longest=60)) < 200
 
 
+@pytest.mark.fault("F103")
 @pytest.mark.parametrize(
     ("arguments", "asked", "shown"),
     [

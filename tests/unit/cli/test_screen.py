@@ -123,6 +123,7 @@ CALL = PendingCall("x", "search", "delete", "{}", "anna", "abc-1", 45.0)
 SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, "")
 
 
+@pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_others_forges_no_line(text: str) -> None:
     shown, plain = (drawn(Screen(_state_with(one)), 200) for one in (text, "m"))

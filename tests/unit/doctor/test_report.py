@@ -180,6 +180,7 @@ async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everythi
     assert (entry["id"], entry["measured"]) == ("m", tried.measured)
 
 
+@pytest.mark.fault("F103")
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_text_of_a_server_forges_no_line(text: str) -> None:
     shown, plain = await _printed(text), await _printed("m")

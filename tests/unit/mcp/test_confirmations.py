@@ -161,6 +161,7 @@ async def test_no_more_calls_wait_than_a_person_could_read() -> None:
     assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
 
 
+@pytest.mark.fault("F102")
 async def test_no_client_fills_the_questions_for_others() -> None:
     confirmations = Confirmations(most=2)
     asking = [

@@ -183,6 +183,7 @@ async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
         assert world.fleet.condition("a") == "failed"
 
 
+@pytest.mark.fault("F102")
 async def test_no_key_fills_the_queue_for_a_model_for_others() -> None:
     async with running(most_waiting=3) as world:
         flood = [world.lease("a", f"x{number}", "x") for number in range(3)]

@@ -153,6 +153,7 @@ def test_several_threads_may_use_a_store_at_once() -> None:
     assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2
 
 
+@pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 2_500], ids=["by number", "by bytes"])
 def test_no_key_drops_the_responses_of_others(size: int) -> None:
     store = store_of(response("a", size=size))

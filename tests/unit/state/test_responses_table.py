@@ -126,6 +126,7 @@ def test_a_database_that_cannot_be_written_can_be_read() -> None:
         assert table.item("me", "a_out") == b'{"id":"a_out"}'
 
 
+@pytest.mark.fault("F102")
 @pytest.mark.parametrize("size", [0, 5_000], ids=["by number", "by bytes"])
 def test_no_key_drops_the_responses_of_others(size: int) -> None:
     with closing(connect()) as connection:
