@@ -13,6 +13,7 @@ _MODULES: Mapping[str, str] = {
     "texts": "",
     "engines": "",
     "meanings": "",
+    "connections": "",
     "tool_servers": "mcp",
     "stores": "cryptography",
     "valkey_server": "valkey",
