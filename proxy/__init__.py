@@ -5,7 +5,8 @@ serving; settings; mcp; processes and state; observability; profiles and hardwar
 inference and tool_rounds; guardrails, context and dialects; conversation.
 `engine` puts a turn's questions to a backend, `runner` carries out rounds of tools, `errors` is
 everything that can go wrong, `facts` what happened to a request. `files` reads what an operator
-names, within `bounds`; `systems` has what differs between systems. docs/architecture.md is the map.
+names, within `bounds`, of which owners have `shares`; `systems` has what differs between systems.
+docs/architecture.md is the map.
 
 Programs import from `temper`. Its names can be had from here as well, as they could before there
 was that package.

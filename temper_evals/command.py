@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
 
 from proxy.cli.commands import print_json
+from proxy.cli.output import echo
 from proxy.cli.running import FAILED, run
+from proxy.cli.safe_console import SafeConsole
 from proxy.cli.status_line import StatusLine, format_seconds, open_status_line
 from proxy.cli.usage import Group
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
+from proxy.observability.sentences import visible
 
 if TYPE_CHECKING:
     from temper_evals.evaluation import EvaluationChoice
@@ -170,7 +172,7 @@ def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
         told: list[JsonValue] = [{"name": name, "tags": [*tags]} for name, tags in found.items()]
         print_json({"tasks": told})
     for name, tags in () if as_json else found.items():
-        click.echo(f"{name:<16} {', '.join(tags)}")
+        echo(f"{name:<16} {', '.join(tags)}")
 
 
 def _check_resumed(context: click.Context) -> None:
@@ -214,18 +216,19 @@ def report(
     protocol, runs = read_protocol(folder), [*read_runs(folder)]
     if form == "progress":
         for arm, count in missing_runs(protocol, runs).items():
-            click.echo(f"{arm}: {count} runs are missing")
+            echo(f"{arm}: {count} runs are missing")
         return
     if html is not None:
         from temper_evals.report.page import write_page
 
         write_page(html, folder, protocol, runs)
-        click.echo(f"The page: {html}", err=True)
+        echo(f"The page: {html}", err=True)
     if form == "markdown":
         from temper_evals.report.table import Price, markdown
         from temper_evals.results import results_of
 
-        click.echo(markdown(results_of(runs), None if price is None else Price(*price)), nl=False)
+        table = markdown(results_of(runs), None if price is None else Price(*price))
+        echo(table, nl=False, has_lines=True)
         return
     _show(runs, folder, groups, as_json=as_json)
 
@@ -246,7 +249,7 @@ def traffic(file: Path, *, as_json: bool) -> None:
         print_json({"rules": [one.document() for one in effects]})
     for one in () if as_json else effects:
         for line in one.sentences():
-            click.echo(line)
+            echo(line)
 
 
 @evaluation.command()
@@ -261,7 +264,7 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"arms": [one.document() for one in changes]})
     for one in () if as_json else changes:
-        click.echo(one.sentence())
+        echo(one.sentence())
     sys.exit(FAILED if any(one.is_worse for one in changes) else 0)
 
 
@@ -300,11 +303,11 @@ def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
     from temper_evals.records import PROTOCOL, read_runs
 
     if not (folder / PROTOCOL).exists():
-        click.echo("Stopped before the first run.", err=True)
+        echo("Stopped before the first run.", err=True)
         return
     runs = f"{len([*read_runs(folder)])} of {count_planned_runs(choice)} runs"
     command = f"temper eval --resume {shlex.quote(str(folder))}"
-    click.echo(f"Stopped after {runs}. Continue with: {command}", err=True)
+    echo(f"Stopped after {runs}. Continue with: {command}", err=True)
 
 
 def _count_replies(
@@ -341,7 +344,7 @@ class _ArmTeller:
             self._status.clear()
             took = format_seconds(time.monotonic() - self._began)
             told = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
-            click.echo(told, err=True)
+            echo(told, err=True)
 
     def _text(self) -> str:
         arm = self._arm
@@ -374,7 +377,7 @@ def _show(
         ]
         print_json({**told, "replies": replies} if counts else told)
         return
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
     if counts:
         show_replies(console, counts)
     else:
@@ -382,6 +385,6 @@ def _show(
     for group in groups:
         show_by(console, group, results, runs)
     for one in (*failed, *wrong_ends(runs)):
-        console.print(one, markup=False)
-    click.echo(f"Records: {folder}")
-    click.echo(f"A page: temper eval report {folder} --html page.html")
+        console.print(visible(one))
+    echo(f"Records: {folder}")
+    echo(f"A page: temper eval report {folder} --html page.html")

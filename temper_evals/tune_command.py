@@ -15,16 +15,18 @@ from pathlib import Path
 
 import click
 from pydantic import TypeAdapter
-from rich.console import Console
 
 from proxy.backends.detection import FoundServer
 from proxy.cli.commands import print_json
+from proxy.cli.output import echo
 from proxy.cli.running import Flags, load, run
+from proxy.cli.safe_console import SafeConsole
 from proxy.cli.status_line import StatusLine, format_seconds, open_status_line
 from proxy.cli.usage import Command
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
+from proxy.observability.sentences import visible
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.assembly import service_options_of
 from proxy.serving.opening import find_backend, open_services, server_urls, with_backend
@@ -166,7 +168,7 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
             sentence = f"Stopped after {cases} cases."
             if cases:
                 sentence += " To continue, add --resume to the same command."
-            click.echo(sentence, err=True)
+            echo(sentence, err=True)
         return not teller.is_stopped
 
     run(work())
@@ -361,7 +363,7 @@ class _Teller:
         self.verdicts: list[Verdict] = []
         self.is_stopped = False
         # lines of a file are not broken
-        self._out = Console(highlight=False, quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
+        self._out = SafeConsole(quiet=is_quiet, soft_wrap=not sys.stdout.isatty())
         self._seconds, self._end, self._step = seconds, 0.0, ""
 
     def start(self) -> None:
@@ -388,7 +390,7 @@ class _Teller:
 
     def say(self, line: str) -> None:
         self.status.clear()
-        self._out.print(line)
+        self._out.print(visible(line))
 
     def _text(self) -> str:
         left = format_seconds(self._end - time.monotonic())

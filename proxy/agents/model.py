@@ -82,10 +82,13 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
         return NoTracing()
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
+
+        tracing = RunTracing(None if collector is None else exporter_to(collector))
     except ImportError as missing:
+        if collector is None:  # the program's SDK is another version than ours
+            return NoTracing()
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
-    tracing = RunTracing(None if collector is None else exporter_to(collector))
     opened.callback(tracing.close)
     return tracing
 

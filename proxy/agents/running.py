@@ -252,7 +252,12 @@ class Task(Generic[Output]):
         if self.output is not None:
             schema: JsonObject = {"name": "answer", "schema": self.output.json_schema()}
             members["response_format"] = {"type": "json_schema", "json_schema": schema}
-        request = replace(self.model.request(members), messages=(), workflow=self.workflow)
+        request = replace(
+            self.model.request(members),
+            messages=(),
+            workflow=self.workflow,
+            checks_answer=self.output is not None,
+        )
         messages = [*self.conversation.history, self.said]
         if self.instructions:
             system: JsonObject = {"role": "system", "content": self.instructions}

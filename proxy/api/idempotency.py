@@ -29,6 +29,7 @@ from proxy.api.errors import refuse
 from proxy.api.fronts import Sharing
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
+from proxy.shares import find_excess
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ class Idempotency:
         return known, True
 
     def _forget(self) -> None:
-        """Drop answers that are useless, too old or too many, but none that is being made."""
+        """Drop answers that are useless, too old or beyond an owner's share."""
         memory, now = self.memory, self.clock()
 
         def is_kept(answer: SharedAnswer) -> bool:
@@ -230,11 +231,10 @@ class Idempotency:
             return answer.is_of_use and is_recent and is_small
 
         kept = {name: one for name, one in self._answers.items() if is_kept(one)}
-        size = sum(one.size for one in kept.values())
-        for name in [name for name, one in kept.items() if one.ended_at is not None]:
-            if len(kept) <= memory.answers and size <= memory.bytes_of_all:
-                break
-            size -= kept.pop(name).size
+        # those that are being made are bounded by the connections of their clients
+        ended = [(name, name[0], it.size) for name, it in kept.items() if it.ended_at is not None]
+        for name in find_excess(ended, memory.answers, memory.bytes_of_all):
+            del kept[name]
         self._answers = kept
 
 

@@ -78,10 +78,12 @@ async def _publish(shared: SharedCounts, board: Board) -> None:
 def _open_tracing(url: str, opened: ExitStack, replica: str | None) -> Sink:
     try:
         from proxy.observability.tracing import Tracing, exporter_to
+
+        exporter = exporter_to(url)
     except ImportError as missing:
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
-    tracing = Tracing(exporter_to(url), replica)
+    tracing = Tracing(exporter, replica)
     opened.callback(tracing.close)
     return tracing
 

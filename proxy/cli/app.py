@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from proxy.cli import commands
+from proxy.cli.output import echo
 from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
@@ -286,7 +287,8 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     if as_json:
         commands.print_json(document(replayed))
     else:
-        click.echo("\n".join(summary(replayed)))
+        for line in summary(replayed):
+            echo(line)
     sys.exit(FAILED if any(one.changes for one in replayed) else 0)
 
 
@@ -316,7 +318,7 @@ def check(config: Path | None, *, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"The configuration is valid. {configuration.describe_sources(loaded)}")
+    echo(f"The configuration is valid. {configuration.describe_sources(loaded)}")
 
 
 @main.command(name="config")
@@ -341,7 +343,7 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     else:
         click.echo(configuration.as_toml(listed))
         for line in () if defaults else commands.list_tuned():
-            click.echo(f"# below all of this, {line}")
+            echo(f"# below all of this, {line}")
 
 
 @main.group(invoke_without_command=True)

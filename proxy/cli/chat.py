@@ -16,7 +16,6 @@ from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 
-import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import WordCompleter
 
@@ -24,6 +23,7 @@ from proxy.agents.agent import Agent
 from proxy.agents.model import Model
 from proxy.agents.results import AskedAgain, Progress, RunEvent, Text, Thought
 from proxy.agents.stream import Hooks, RunStream
+from proxy.cli.output import echo
 from proxy.cli.running import Flags
 from proxy.cli.signals import INTERRUPTED, end_process, ending_signals
 from proxy.cli.status_line import StatusLine, open_status_line
@@ -43,7 +43,7 @@ from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
 from proxy.mcp.specification import CallLimits
-from proxy.observability.sentences import cut, escape, summarize
+from proxy.observability.sentences import cut, summarize, visible, visible_json
 from proxy.serving.opening import find_backend
 from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
@@ -57,6 +57,7 @@ from proxy.tools.toolset import Toolset
 
 _START_SECONDS = 30.0  # for tool servers
 _SHOWN = 60  # characters of an argument or a result
+_PROMPT = 240  # characters of a call, which is printed above the prompt where it has more
 COMMANDS = {
     "/tools": "list the tools",
     "/retry": "ask the last question again",
@@ -127,7 +128,7 @@ class ChatWriter:
             case Thought(text) if self.tells_thoughts:
                 self._write(text, dim=True)
             case ToolStarted(call, _):
-                self.note(f"{call.name}({brief_arguments(call)})")
+                self.note(describe_call(call, _SHOWN))
                 self.running_tools += 1
                 self.status.begin(f"running {call.name}")
             case ToolFinished(outcome):
@@ -154,38 +155,49 @@ class ChatWriter:
 
     def note(self, words: str) -> None:
         self.end_line()
-        click.secho(f"  {words}", dim=True)
+        echo(f"  {words}", dim=True)
 
     def fail(self, words: str) -> None:
         self.end_line()
-        click.secho(f"  {words}", fg="red")
+        echo(f"  {words}", fg="red")
 
     def end_line(self) -> None:
         self.status.clear()
         if self.line_is_open:
-            click.echo()
+            echo()
             self.status.follow("\n")
         self.line_is_open = False
 
     def _write(self, text: str, *, dim: bool = False) -> None:
-        # what a model writes must not steer the terminal
-        seen = "".join(one if one.isprintable() or one in "\n\t" else escape(one) for one in text)
+        seen = visible(text, has_lines=True)
         self.status.clear()
-        click.secho(seen, nl=False, dim=dim or None)
+        echo(seen, nl=False, has_lines=True, dim=dim or None)
         self.status.follow(seen)
         self.line_is_open = not seen.endswith("\n") if seen else self.line_is_open
 
 
-def brief_arguments(call: ToolCall) -> str:
+def describe_call(call: ToolCall, longest: int | None = None) -> str:
+    """Write a call on one line, each value and name cut to `longest` characters (None: whole).
+
+    A name that could pass for something else, as `a=1, b` could, is written as JSON.
+    """
+
+    def shorten(text: str) -> str:
+        return text if longest is None else cut(text, longest)
+
     try:
         arguments = json.parse(call.arguments or "{}")
     except ValueError:
-        return cut(call.arguments, _SHOWN)
-    if not isinstance(arguments, dict):
-        return cut(call.arguments, _SHOWN)
-    return ", ".join(
-        f"{name}={cut(json.dump_text(one), _SHOWN)}" for name, one in arguments.items()
-    )
+        arguments = None
+    if isinstance(arguments, dict):
+        written = ", ".join(
+            f"{shorten(name if name.isidentifier() else visible_json(name, indent=0))}="
+            f"{shorten(visible_json(value, indent=0))}"
+            for name, value in arguments.items()
+        )
+    else:
+        written = shorten(call.arguments)
+    return visible(f"{shorten(call.name)}({written})")
 
 
 class Chat:
@@ -289,8 +301,12 @@ class Chat:
     async def _approve(self, call: ToolCall) -> bool:
         self._writer.end_line()
         self._status.end()
+        described = describe_call(call)
+        if len(described) > _PROMPT:  # which would scroll out of sight in a prompt
+            self._writer.note(described)
+            described = f"{cut(call.name, _SHOWN)}(...)"
         try:
-            answer = await self._read(f"  call {call.name}({brief_arguments(call)})? [y/N] ")
+            answer = await self._read(f"  call {described}? [y/N] ")
         except (EOFError, KeyboardInterrupt):
             return False
         finally:
@@ -316,7 +332,7 @@ class Chat:
                     self._writer.note(f"{command:8} {what}")
             case _:
                 near = get_close_matches(line, COMMANDS, 1) or ["/help"]
-                self._writer.fail(f"there is no command {escape(line)}; did you mean {near[0]}?")
+                self._writer.fail(f"there is no command {line}; did you mean {near[0]}?")
 
 
 def _specs(agent: Agent) -> Iterator[Tool]:
@@ -327,14 +343,14 @@ def _specs(agent: Agent) -> Iterator[Tool]:
 
 def _list_names(agent: Agent) -> str:
     names = ", ".join(spec.name for spec in _specs(agent))
-    return f"Tools: {escape(names)}." if names else "There are no tools: see --tools."
+    return f"Tools: {names}." if names else "There are no tools: see --tools."
 
 
 def _list_specs(agent: Agent) -> Iterator[str]:
     for spec in _specs(agent):
         function = as_object(as_object(json.parse(spec.source)).get("function"))
         said = str(function.get("description", "")).partition("\n")[0]
-        yield f"{escape(spec.name)}  {cut(said, _SHOWN)}".rstrip()
+        yield f"{spec.name}  {cut(said, _SHOWN)}".rstrip()
     if not [*_specs(agent)]:
         yield _list_names(agent)
 

@@ -13,14 +13,14 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import click
-
 from proxy import version
 from proxy.api.event_loop import hurry, import_libraries, settle
+from proxy.cli.output import echo
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.errors import BackendFailed, InvalidConfiguration
 from proxy.files import read_text
+from proxy.observability.sentences import visible_json
 from proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
             print_json({"models": [one.document() for one in found]})
             return True
         for one in found:
-            click.echo(click.style(one.name, bold=True))
+            echo(one.name, bold=True)
             for word, line in one.summary().items():
-                click.echo(f"  {word:9} {line}")
+                echo(f"  {word:9} {line}")
         return True
 
     return work()
@@ -146,7 +146,7 @@ def examine_servers(
             print_json(report.document(examined))
         if bundle is not None:
             report.write_bundle(bundle, named, examined)
-            click.echo(f"Written: {bundle} (look into it before you send it).", err=True)
+            echo(f"Written: {bundle} (look into it before you send it).", err=True)
         return report.is_well(examined)
 
     return work()
@@ -156,11 +156,10 @@ async def _show_findings(
     examining: "AsyncGenerator[CheckResult, None]", status: "StatusLine | None"
 ) -> "list[CheckResult]":
     """Collect all findings; with a `status` each one is printed as it is made, and their sum."""
-    from rich.console import Console
-
+    from proxy.cli.safe_console import SafeConsole
     from proxy.doctor import report
 
-    console = Console(highlight=False)
+    console = SafeConsole()
     examined: list[CheckResult] = []
     async with contextlib.aclosing(examining) as findings:
         async for one in findings:
@@ -185,8 +184,7 @@ def list_tuned() -> Iterator[str]:
 
 
 def show_tried(*, as_json: bool) -> None:
-    from rich.console import Console
-
+    from proxy.cli.safe_console import SafeConsole
     from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
     from proxy.state.tried_models import TriedModels, cache_folder
 
@@ -194,11 +192,11 @@ def show_tried(*, as_json: bool) -> None:
     if as_json:
         print_json(build_tried_document(tried))
     elif tried:
-        Console(highlight=False).print(build_tried_table(tried))
+        SafeConsole().print(build_tried_table(tried))
     else:
-        click.echo(NOTHING_TRIED)
+        echo(NOTHING_TRIED)
     for line in () if as_json else list_tuned():
-        click.echo(line)
+        echo(line)
 
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
@@ -210,16 +208,17 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
         if as_json:
             print_json({"servers": [one.document() for one in found]})
         for one in () if as_json else found:
-            click.echo(click.style(one.spec.name, bold=True) + f"  {one.state} {one.protocol}")
+            echo(one.spec.name, bold=True, nl=False)
+            echo(f"  {one.state} {one.protocol}")
             for tool in one.definitions:
                 mark = one.offer_of(tool.name)
                 said = tool.description.partition("\n")[0][:70]
-                click.echo(f"  {tool.name}  ({mark})  {said}")
+                echo(f"  {tool.name}  ({mark})  {said}")
             for warning in (one.problem, *one.warnings):
                 if warning:
-                    click.echo(f"  ! it {warning}")
+                    echo(f"  ! it {warning}")
             if one.definitions:
-                click.echo(f"  digest = {json.dump_text(one.digest)}")
+                echo(f"  digest = {json.dump_text(one.digest)}")
         return all(one.state == "ready" for one in found)
 
     return work()
@@ -234,7 +233,7 @@ def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json
         if as_json:
             print_json({"ok": is_done, "result": text})
         else:
-            click.echo(text)
+            echo(text, has_lines=True)
         return is_done
 
     return work()
@@ -265,11 +264,11 @@ def show_version(*, as_json: bool) -> None:
         print_json(told)
     else:
         of = "commit {commit}, Python {python}, {engine}".format_map(told)
-        click.echo(f"temper {told['temper']} ({of})")
+        echo(f"temper {told['temper']} ({of})")
 
 
 def print_json(value: JsonObject) -> None:
-    click.echo(json.dump_text(value))
+    echo(visible_json(value, indent=0))
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
@@ -284,15 +283,14 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})
     else:
-        click.echo(f"{repository} lies in {path}")
-        click.echo(f"Serve it: temper serve --hf {repository}")
+        echo(f"{repository} lies in {path}")
+        echo(f"Serve it: temper serve --hf {repository}")
     return True
 
 
 def show_cached(*, as_json: bool) -> None:
     """Print what lies on this machine, and how it is served."""
     from proxy.hardware.summary import amount
-    from proxy.observability.sentences import escape
     from proxy.processes.model_caches import list_cached_models
 
     models = list_cached_models(os.environ, Path.home(), sys.platform)
@@ -300,18 +298,20 @@ def show_cached(*, as_json: bool) -> None:
         print_json({"models": [], "cached": [*map(_document, models)]})
         return
     for one in models:
-        click.echo(click.style(escape(one.name), bold=True))
+        echo(one.name, bold=True)
         told = (one.quantisation, amount(one.size), one.owner)
-        click.echo(f"  {', '.join(filter(None, told))}")
-        click.echo(f"  {escape(str(one.path))}")
+        echo(f"  {', '.join(filter(None, told))}")
+        echo(f"  {one.path}")
         if one.problem:
-            click.echo(f"  {click.style('unusable:', fg='yellow')} {one.problem}")
+            echo("  unusable:", fg="yellow", nl=False)
+            echo(f" {one.problem}")
     if not all(one.problem for one in models):
-        click.echo("\nServe one: temper serve --model PATH")
+        echo("\nServe one: temper serve --model PATH", has_lines=True)
     elif not models:
-        click.echo(
+        echo(
             "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none."
+            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none.",
+            has_lines=True,
         )
 
 

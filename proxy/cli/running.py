@@ -6,10 +6,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
-import click
-
 from proxy.api.event_loop import loop_factory
 from proxy.cli.commands import print_json
+from proxy.cli.output import echo
 from proxy.cli.signals import INTERRUPTED, ending_signals, keep_handlers
 from proxy.conversation.json import JsonObject
 from proxy.errors import TemperError
@@ -62,5 +61,6 @@ def fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None
     if as_json:
         print_json({"ok": False, "error": str(error), **(details or {})})
     else:
-        click.echo(f"{click.style('temper:', fg='red', bold=True)} {error}", err=True)
+        echo("temper:", err=True, nl=False, fg="red", bold=True)
+        echo(f" {error}", err=True, has_lines=True)
     sys.exit(FAILED)

@@ -1,6 +1,6 @@
 """What `temper top` shows: the state that the dashboard's feed tells, drawn for a terminal. Pure.
 
-Whatever others wrote was made visible by the server; it is drawn as text, never as markup.
+What others wrote is drawn as visible text, never as markup.
 """
 
 from datetime import datetime
@@ -16,6 +16,7 @@ from proxy.facts import WORDS
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
+from proxy.observability.sentences import visible
 
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
@@ -79,11 +80,15 @@ class Screen:
     def _head(self, now: float, *, is_live: bool) -> Text:
         state = self._state
         head = Text("Temper ", style="bold", overflow="ellipsis", no_wrap=True)
-        head.append(f"{state.version}  ", style="dim")
+        head.append(visible(f"{state.version}  "), style="dim")
         head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
         if state.workers > 1:
             head.append(f"  worker {state.worker} of {state.workers}", style="dim")
         return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
+
+
+def _foreign(text: str, style: str = "") -> Text:
+    return Text(visible(text), style=style)
 
 
 def _line(counts: Counts) -> Text:
@@ -105,10 +110,10 @@ def _line(counts: Counts) -> Text:
 def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
     table = _table("Model", "State", "Slots", "Waiting", *(() if is_narrow else ("Window",)))
     for one in models:
-        state = Text(one.state, style=_STATES.get(one.state, "dim"))
+        state = _foreign(one.state, style=_STATES.get(one.state, "dim"))
         slots = f"{one.busy}/{one.slots}" if one.slots is not None else str(one.busy)
         window = () if is_narrow else (Text(str(one.window or "-")),)
-        table.add_row(Text(one.name), state, Text(slots), Text(str(one.waiting)), *window)
+        table.add_row(_foreign(one.name), state, Text(slots), Text(str(one.waiting)), *window)
     return table
 
 
@@ -117,7 +122,7 @@ def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType,
         return ()
     names = ", ".join(f"{one.server}.{one.tool}" for one in calls)
     many = "1 call waits" if len(calls) == 1 else f"{len(calls)} calls wait"
-    told = Text(f"{many} for a person: {names}", style="bold yellow")
+    told = _foreign(f"{many} for a person: {names}", style="bold yellow")
     return told, Text(f"Allow or refuse at {page}", style="yellow"), Text()
 
 
@@ -128,10 +133,14 @@ def _tool_servers(
         return ()
     table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
     for one in servers:
-        state = Text(one.state, style=_TOOL_STATES.get(one.state, "dim"))
+        state = _foreign(one.state, style=_TOOL_STATES.get(one.state, "dim"))
         tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)
-        table.add_row(Text(one.name), state, *tools, Text(str(one.calls)), Text(str(one.failures)))
-    problems = [Text(f"{one.name}: {one.problem}", style="red") for one in servers if one.problem]
+        table.add_row(
+            _foreign(one.name), state, *tools, Text(str(one.calls)), Text(str(one.failures))
+        )
+    problems = [
+        _foreign(f"{one.name}: {one.problem}", style="red") for one in servers if one.problem
+    ]
     return table, *problems, Text()
 
 
@@ -140,8 +149,8 @@ def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
         return Text("Nothing is being answered.", style="dim")
     table = _table("Since", "Does", *(() if is_narrow else ("Model", "Client")))
     for row in sorted(rows, key=lambda one: one.at):
-        more = () if is_narrow else (Text(row.model or "-"), Text(row.client or "-"))
-        table.add_row(Text(duration(max(0.0, now - row.at))), Text(_phase(row)), *more)
+        more = () if is_narrow else (_foreign(row.model or "-"), _foreign(row.client or "-"))
+        table.add_row(Text(duration(max(0.0, now - row.at))), _foreign(_phase(row)), *more)
     return table
 
 
@@ -152,7 +161,7 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     for row in rows:
         outcome = row.outcome or "failed"
         word, colour = WORDS.outcomes[outcome][0], _COLOURS.get(outcome, "")
-        told = Text(row.repairs[0])
+        told = _foreign(row.repairs[0])
         if row.repairs[1:]:
             told.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")

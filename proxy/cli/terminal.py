@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
+from proxy.cli.output import echo
 from proxy.processes.start_progress import StartProgress, StartStage
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Terminal:
         if self._logs_events and self._bar is None:
             logger.info("%s", sentence)
         elif self._console is None:
-            click.echo(sentence, err=True)
+            echo(sentence, err=True)
         else:
             self._console.print(sentence, markup=False, soft_wrap=True)
 
@@ -124,9 +123,9 @@ def open_terminal(*, logs_events: bool) -> Terminal:
     """Return what tells an operator; rich, which takes 2 MB, is imported for a terminal only."""
     if not (sys.stderr.isatty() or _FORCED.intersection(os.environ)):
         return Terminal(None, logs_events=logs_events)
-    from rich.console import Console
+    from proxy.cli.safe_console import SafeConsole
 
-    return Terminal(Console(stderr=True, highlight=False), logs_events=logs_events)
+    return Terminal(SafeConsole(stderr=True), logs_events=logs_events)
 
 
 def _bar(console: "Console") -> "Progress":

@@ -9,10 +9,10 @@ from http import HTTPStatus
 
 import httpx
 import msgspec
-from rich.console import Console
 from rich.live import Live
 
 from proxy.api.feed_events import Batch, Cards, InitialState, Pending, Sums, ToolCards
+from proxy.cli.safe_console import SafeConsole
 from proxy.cli.screen import Change, Screen
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
@@ -34,7 +34,7 @@ async def watch_feed(url: str, key: str) -> bool:
 
     Where there is no terminal, what is there now is printed once.
     """
-    console = Console(highlight=False)
+    console = SafeConsole()
     async with contextlib.aclosing(_changes(url, key)) as changes:
         first = await anext(changes)
         assert isinstance(first, InitialState)  # noqa: S101 - a feed begins with it

@@ -64,14 +64,15 @@ class Request(msgspec.Struct, frozen=True):
     `fields` holds every top-level member of the client's JSON object, in the client's order, as the
     exact bytes it was written in; the typed attributes are views of some of them. `max_tokens`
     counts tokens; `stop_strings` reports whether the client set any. `answer_schema` is the JSON
-    schema that an answer has to satisfy, None where any text will do. `answer_reserve` is what of
-    the window is kept free for the answer where that is not `max_tokens`, because this is a ceiling
-    and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools that may
-    be called; None for all. `session` is what the client calls the conversation, "" where nothing
-    of it stands in the request. `thinking` is what client and operator said of thoughts: what of
-    it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks for the
-    messages of the rounds of tools that ran here, `shows_rounds` for each round as it is made, and
-    `wants_stop` for the string that ended a reply.
+    schema that an answer has to satisfy, None where any text will do. With `checks_answer` it is
+    checked here even without tools; otherwise an engine is trusted with it. `answer_reserve` is
+    what of the window is kept free for the answer where that is not `max_tokens`, because this is a
+    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
+    that may be called; None for all. `session` is what the client calls the conversation, "" where
+    nothing of it stands in the request. `thinking` is what client and operator said of thoughts:
+    what of it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks
+    for the messages of the rounds of tools that ran here, `shows_rounds` for each round as it is
+    made, and `wants_stop` for the string that ended a reply.
     `load` is for the engine, not for the model.
     """
 
@@ -86,6 +87,7 @@ class Request(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
+    checks_answer: bool = False
     workflow: Workflow = NO_RULES
     answer_reserve: int | None = None
     allowed_tools: frozenset[str] | None = None

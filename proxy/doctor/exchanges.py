@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from urllib.parse import quote
 
 import httpx
 
@@ -241,7 +242,7 @@ async def honours(target: Target) -> Finding:
 
 async def refusals(target: Target) -> Finding:
     """Tell what the engine lacks or has refused so far, and what is done instead."""
-    answer = await target.temper.get(f"/v1/models/{target.model}")
+    answer = await target.temper.get(f"/v1/models/{quote(target.model, safe='')}")
     lacks = member(answer.json(), "engine", "lacks")
     if not isinstance(lacks, list):
         return skip("nobody tells which engine it is")

@@ -19,6 +19,7 @@ from proxy.doctor.target import CheckResult, Target
 from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
 from proxy.observability.recording import Redaction
+from proxy.observability.sentences import visible
 from proxy.settings import Settings
 from proxy.state.tried_models import Figure, TriedModel, digest
 
@@ -36,13 +37,13 @@ def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
     found = examined.finding
     text = Text()
     if examined.model and (not before or before[-1].model != examined.model):
-        text.append(f"\n{examined.model}\n", "bold")
+        text.append(f"\n{visible(examined.model)}\n", "bold")
     mark, colour = _MARKS[found.status]
     text.append(f"{mark:5}", colour)
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
-    text.append(found.said, "dim" if found.status == "skipped" else "")
+    text.append(visible(found.said), "dim" if found.status == "skipped" else "")
     if found.remedy:
-        text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {found.remedy}", "italic")
+        text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {visible(found.remedy)}", "italic")
     if found.copy:
         text.append(f"\n\n{found.copy}\n")
     return text
@@ -143,7 +144,8 @@ def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     for one in tried:
         figures = [_figure(one.measured.get(name)) for name in measured]
         failed = ", ".join(one.failed) or "-"
-        shown.add_row(one.name, one.server, one.tried_at[: len("2026-01-01")], *figures, failed)
+        row = (one.name, one.server, one.tried_at[: len("2026-01-01")], *figures, failed)
+        shown.add_row(*map(visible, row))
     return shown
 
 

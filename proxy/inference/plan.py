@@ -162,7 +162,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
     ) -> Question:
         """Build the question of an attempt; `most_tokens` None leaves the limit to the client."""
         is_answer = attempt.kind == "answer"
-        is_guarded = self.offer is not None and not (self.is_untouchable or self.is_final)
+        may_call = self.offer is not None and bool(self.offer.tools)
+        is_guarded = may_call and not (self.is_untouchable or self.is_final)
         # a form that is enforced from the first token leaves no room for a call
         omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)

@@ -120,7 +120,7 @@ def _find_ending(plan: RequestPlan, rounds: transcript.Rounds, *, is_last: bool)
 
 
 def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedTools | None:
-    if not request.tools:
+    if not request.tools and not request.checks_answer:
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)

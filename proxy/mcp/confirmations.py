@@ -19,6 +19,7 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.specification import Ended
 from proxy.observability.rows import PendingCall
 from proxy.observability.sentences import escape, visible_json
+from proxy.shares import find_displaced
 from proxy.tool_rounds.executor import Status
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class _WaitingCall:
 class Confirmations:
     """All calls of one process that wait for a person; `number` grows with every change.
 
-    No more than `most` wait: nobody could read them.
+    No more than `most` wait, which is as many as a person can read; then a call of a client with
+    few of them takes the place of the newest of the client with the most.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -96,7 +98,7 @@ class Confirmations:
         self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
     ) -> Decision:
         """Wait until a person has decided, for at most so many `seconds`."""
-        if len(self._open) >= self.most:
+        if len(self._open) >= self.most and not self._displace(escape(of.client)):
             logger.warning("%d calls wait for a person: no other one may", self.most)
             return Decision.UNANSWERED
         own_name, said = escape(tool.own_name), visible_json(arguments)
@@ -114,10 +116,20 @@ class Confirmations:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
             self._forget(name)
-        if not answer.done():
+        if not answer.done() or answer.cancelled():
             logger.info("nobody answered whether %s may be called", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
+
+    def _displace(self, client: str) -> bool:
+        """Give up the newest call of the client with the most; report whether one had more."""
+        waiting = [*self._open.items()]
+        displaced = find_displaced([one.call.client for _, one in waiting], client)
+        if displaced is None:
+            return False
+        name, waiting_call = waiting[displaced]
+        self._forget(name)
+        return waiting_call.answer.cancel()
 
     def _forget(self, name: str) -> _WaitingCall | None:
         if (forgotten := self._open.pop(name, None)) is not None:

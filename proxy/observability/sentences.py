@@ -16,6 +16,9 @@ from proxy.conversation.json import JsonValue
 from proxy.facts import WORDS, Fact
 
 _MOST = 40  # sentences about one request
+# Spaces of French and Chinese text, and the joiners of Persian, Hindi and emoji: they are not
+# "printable" for Python, but neither move a cursor nor reorder text.
+_HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
 
 
 def page_words() -> str:
@@ -67,18 +70,35 @@ def cut(text: str, longest: int = 200) -> str:
 
 
 def escape(text: str) -> str:
-    """Show what is invisible: control characters, ANSI and bidi sequences, line separators."""
-    if text.isprintable() and "\\" not in text:
+    """Make foreign text one unambiguous line; a backslash is doubled."""
+    return _escape(text.replace("\\", "\\\\"), kept="")
+
+
+def visible(text: str, *, has_lines: bool = False) -> str:
+    """Make foreign text safe for a terminal: one line, unless it `has_lines`.
+
+    Escapes control characters, ANSI and bidi sequences, and line breaks, which could forge a line.
+    The result stays the same if it is escaped again.
+    """
+    return _escape(text, _HARMLESS + "\n\t" if has_lines else _HARMLESS)
+
+
+def _escape(text: str, kept: str) -> str:
+    if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() and one != "\\" else one.encode("unicode_escape").decode()
+        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
         for one in text
     )
 
 
-def visible_json(value: JsonValue) -> str:
-    """Write a value as JSON on several lines, with everything invisible escaped."""
-    text = msgspec.json.format(json.dump(value), indent=2).decode()
+def visible_json(value: JsonValue, *, indent: int = 2) -> str:
+    """Write a value as JSON with everything invisible escaped; `indent` 0 makes one line."""
+    text = json.dump_text(value)
+    if indent:
+        text = msgspec.json.format(text, indent=indent)
+    if text.isprintable():
+        return text
     return "".join(
         one if one.isprintable() or one == "\n" else encode_basestring_ascii(one)[1:-1]
         for one in text

@@ -1,9 +1,10 @@
 """The spans of requests and of agents' runs, and what their attributes are called.
 
-It needs the extra `otel`. A request's spans are made when it is over, with the ids that it has
-carried since it arrived, so that an engine that traces as well finds its parent. A run's spans are
-made while it goes on, within the span of the program around it. Where they are sent, and in which
-batches, OpenTelemetry's own variables decide further (`OTEL_*`).
+It needs the extra `otel`, runs of a program that traces by itself only the SDK. A request's spans
+are made when it is over, with the ids that it has carried since it arrived, so that an engine that
+traces as well finds its parent. A run's spans are made while it goes on, within the span of the
+program around it. Where they are sent, and in which batches, OpenTelemetry's own variables decide
+further (`OTEL_*`).
 
 Names with `gen_ai.` are OpenTelemetry's for generative AI, whose registry still counts as under
 development. Prompts, answers, arguments and results are in no span.
@@ -17,7 +18,6 @@ from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.propagate import inject
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
@@ -103,7 +103,12 @@ TOOL: Mapping[str, Callable[[ToolRecord], Attribute | None]] = {
 
 
 def exporter_to(url: str) -> SpanExporter:
-    """Make what sends spans to a collector's address, in the OTLP format over HTTP."""
+    """Make what sends spans to a collector's address, in the OTLP format over HTTP.
+
+    Raises ImportError where the exporter is not installed; a program that traces may have others.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
     return OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=_PATIENCE)
 
 

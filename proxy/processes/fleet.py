@@ -11,6 +11,7 @@ from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, 
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
 from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
+from proxy.shares import find_displaced
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class Lease:
 
     _place: QueuePosition
     _swapping: SwapPlanner
-    _fate: "asyncio.Future[ProcessFailed | None]"
+    _fate: "asyncio.Future[ProcessFailed | QueueFull | None]"
+    key: str = ""
 
     @property
     def ahead(self) -> int:
@@ -68,12 +70,17 @@ class Lease:
         return self._place.is_served
 
     async def wait_until_granted(self) -> None:
-        """Wait until the model can be used; raises the `ProcessFailed` error that prevents it."""
+        """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
         failure = await asyncio.shield(self._fate)
         if failure is not None:
             raise failure.with_traceback(None)  # which many raise
 
-    def settle(self, failure: ProcessFailed | None = None) -> None:
+    @property
+    def is_settled(self) -> bool:
+        """Whether the model can be used, or never will."""
+        return self._fate.done()
+
+    def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
         if not self._fate.done():
             self._fate.set_result(failure)
 
@@ -82,7 +89,8 @@ class Lease:
 class Fleet:
     """Loads the models that requests have leased, within the budget of its policy.
 
-    The servers are called as in the policy. At most `most_waiting` requests wait.
+    The servers are called as in the policy. At most `most_waiting` requests wait; in a full queue
+    a request of a key with few of them displaces the newest of the key with the most.
     """
 
     servers: Mapping[str, StartableServer]
@@ -97,14 +105,14 @@ class Fleet:
     _is_closed: bool = False
 
     @contextmanager
-    def lease(self, name: str) -> Generator[Lease, None, None]:
-        """Claim a model while the block runs; raises `QueueFull` if too many wait already."""
+    def lease(self, name: str, key: str = "") -> Generator[Lease, None, None]:
+        """Claim a model for a client's `key` while the block runs; raises `QueueFull`."""
         if self.swapping.waiting >= self.most_waiting:
-            raise QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
+            self._displace(key)
         self._notice_a_fall(name)
         place, orders = self.swapping.ask(name, now())
         lease = self._leases[place] = Lease(
-            place, self.swapping, asyncio.get_running_loop().create_future()
+            place, self.swapping, asyncio.get_running_loop().create_future(), key
         )
         self._obey(orders)
         try:
@@ -148,6 +156,17 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(server.stop() for server in self.servers.values()))
+
+    def _displace(self, key: str) -> None:
+        """Make room for a request of a key; raises `QueueFull` where no key has more."""
+        waiting = [item for item in self._leases.items() if not item[1].is_settled]
+        displaced = find_displaced([lease.key for _, lease in waiting], key)
+        full = QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
+        if displaced is None:
+            raise full
+        place, lease = waiting[displaced]
+        lease.settle(full)
+        self._obey(self.swapping.leave(place, now()))
 
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import proxy
 from proxy import systems
 from proxy.errors import LaunchFailed
+from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
 MOST_LINES = 200
@@ -66,9 +67,7 @@ class LogTail:
 
 def _printable(raw: bytes) -> str:
     text = raw.decode("utf-8", "replace")[:LONGEST_LINE].rstrip().replace("\t", " ")
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return visible(text)
 
 
 class PseudoTerminal:

@@ -9,7 +9,7 @@ no key can fill it for the others.
 import asyncio
 import math
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from proxy.errors import QueueFull
+from proxy.shares import find_displaced
 
 MOST_WAITING = 256
 MOST_PASSED_OVER = 8
@@ -90,14 +91,11 @@ class WaitingLine:
         """
         lowest = [*Priority].index(priority)
         bounded = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
-        counts = Counter[str]()
-        for each in bounded:
-            counts.update({owner: len(line) for owner, line in self._lines[each].items()})
-        heaviest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))
-        if most <= counts[key] + 1:
+        waiting = [one for each in bounded for line in self._lines[each].values() for one in line]
+        displaced = find_displaced([one.key for one in waiting], key)
+        if displaced is None:
             return None
-        lines = (self._lines[each].get(heaviest) for each in reversed(bounded))
-        newest = next(line[-1] for line in lines if line)
+        newest = waiting[displaced]
         self._remove(newest)
         newest.is_displaced = True
         return self._append(SlotRequest(key, priority, number)), newest

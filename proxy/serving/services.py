@@ -89,16 +89,19 @@ class Service:
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
 
-    def lease(self) -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model while a block runs; raises `QueueFull`. None if it is always loaded."""
+    def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
+        """Claim the model for a client's `key` while a block runs; None if it is always loaded.
+
+        Raises `QueueFull`.
+        """
         if self.fleet is not None:
-            return self.fleet.lease(self.name)
+            return self.fleet.lease(self.name, key)
         return nullcontext(
             self.backend.lease() if isinstance(self.backend, ManagedBackend) else None
         )
 
     def lease_for(
-        self, request: Request, *, has_prompt: bool
+        self, request: Request, key: str, *, has_prompt: bool
     ) -> AbstractContextManager[LoadClaim | None]:
         """Claim the model as long as a request says, and not at all for one that ends its stay.
 
@@ -107,7 +110,7 @@ class Service:
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
         is_end = request.load.seconds == 0 and not has_prompt
-        return nullcontext(None) if is_end else self.lease()
+        return nullcontext(None) if is_end else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
         """Have an Ollama load or unload the model of a request; what loads here is loaded."""

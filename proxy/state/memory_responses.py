@@ -1,4 +1,7 @@
-"""Responses kept in this process: bounded, and lost when it ends."""
+"""Responses kept in this process: bounded, and lost when it ends.
+
+Where there is not enough room, the owner with the most loses its least used response.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -7,6 +10,7 @@ from threading import RLock
 
 import msgspec
 
+from proxy import shares
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 
 
@@ -81,10 +85,14 @@ class MemoryStore(ResponseStore):
         oldest = self._now() - self._bounds.seconds
         while self._entries:
             key, entry = next(iter(self._entries.items()))
-            is_too_much = len(self._entries) > self._bounds.responses
-            if entry.used_at >= oldest and not is_too_much and self._size <= self._bounds.bytes:
-                return
+            if entry.used_at >= oldest:
+                break
             self._drop(key)
+        most, most_bytes = self._bounds.responses, self._bounds.bytes
+        if len(self._entries) > most or self._size > most_bytes:
+            entries = [(key, key[0], one.response.size) for key, one in self._entries.items()]
+            for key in shares.find_excess(entries, most, most_bytes):
+                self._drop(key)
 
     def _drop(self, key: tuple[str, str]) -> None:
         owner, response_id = key

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from proxy import shares
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse, id_of
 from proxy.state.memory_responses import Bounds
 
@@ -142,15 +143,15 @@ class ResponsesTable(ResponseStore):
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete what was not used for too long, then the least used until the rest fits."""
+        """Delete what was not used for too long, then what exceeds an owner's share."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()
-        while count > self._bounds.responses or size > self._bounds.bytes:
-            least = "SELECT number, size FROM responses ORDER BY used_at LIMIT 1"
-            number, freed = execute(least).fetchone()
-            execute("DELETE FROM responses WHERE number = ?", (number,))
-            count, size = count - 1, size - freed
+        most, most_bytes = self._bounds.responses, self._bounds.bytes
+        if count > most or size > most_bytes:
+            rows = execute("SELECT number, hex(owner), size FROM responses ORDER BY used_at")
+            for number in shares.find_excess(rows.fetchall(), most, most_bytes):
+                execute("DELETE FROM responses WHERE number = ?", (number,))
 
     @property
     def _microseconds(self) -> int:

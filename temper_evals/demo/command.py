@@ -10,6 +10,7 @@ from rich.text import Text
 
 from proxy.cli.commands import print_json
 from proxy.cli.running import run
+from proxy.cli.safe_console import SafeConsole
 from proxy.cli.usage import Command
 from proxy.observability.logs import configure_logging
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
     """Show broken tool calls with and without Temper."""
     configure_logging("text", "warning")
-    console = Console(stderr=as_json, highlight=False)
+    console = SafeConsole(stderr=as_json)
     run(_compare_calls(console, port, once=once, as_json=as_json, tiny=tiny))
 
 

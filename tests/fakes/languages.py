@@ -118,11 +118,16 @@ async def ask(front: Front, language: str, chat: Chat, *, stream: bool) -> Got:
 
 async def post(front: Front, path: str, body: JsonObject) -> Got:
     answer = await front.client.post(path, content=json.dump(body))
-    if answer.headers["content-type"].startswith("application/json"):
-        return _read(answer.status_code, [answer.json()])
-    said = [line.removeprefix("data: ") for line in answer.text.splitlines()]
-    events = [json.parse(line.encode()) for line in said if line.startswith("{")]
-    return _read(answer.status_code, objects_in(events))
+    return read_answer(answer.status_code, answer.headers["content-type"], answer.content)
+
+
+def read_answer(status: int, media_type: str, body: bytes) -> Got:
+    """Read a whole answer or a stream of any dialect."""
+    if media_type.startswith("application/json"):
+        return _read(status, objects_in([json.parse(body)]))
+    said = [line.removeprefix(b"data: ") for line in body.split(b"\n")]
+    events = [json.parse(line) for line in said if line.startswith(b"{")]
+    return _read(status, objects_in(events))
 
 
 def _read(status: int, documents: list[JsonObject]) -> Got:

@@ -15,7 +15,7 @@ Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acc
 with a real llama-server, those in `tests/hosts` on hosts of their own. This command writes the
 table:
 
-    pytest tests/faults tests/acceptance tests/hosts tests/unit/{processes,mcp,tools,state} \\
+    pytest tests/faults tests/acceptance tests/hosts tests/unit \\
         -m fault --fault-table docs/faults.md
 
 A number is the count of tests that passed; failing tests are shown as such.
@@ -34,7 +34,7 @@ backend it has the same deadline as Temper.
 An empty cell is no verdict. The row is about something that forge's proxy does not try to do (keys
 of clients, loading models, compaction, workflows, Idempotency-Key), about a backend's stream, where
 forge asks for whole answers, or about something that only tests of Temper can see or set."""
-_LINE = re.compile(r"^\| (F\d\d) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+_LINE = re.compile(r"^\| (F\d+) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 
 def summary(table: str) -> str:

@@ -123,6 +123,18 @@ ROWS = (
             "the response is whole; the error comes after it",
         ),
         (
+            "F102",
+            "one key floods the stored responses, the idempotency keys, the queue for a model, or "
+            "the calls that wait for a person",
+            "the key with the most loses its own; what others have is kept",
+        ),
+        (
+            "F103",
+            "escape sequences, line breaks and markup in names, errors and calls: `temper chat`, "
+            "`models`, `top`, `doctor`, `tune`, `eval` and log lines; a long call for approval",
+            "printed as visible text on one line; an approval shows the whole call",
+        ),
+        (
             "F76",
             "client that ends its side of the connection after its request",
             "it gets its response; one that has gone is noticed",

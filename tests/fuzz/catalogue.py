@@ -12,6 +12,8 @@ _MODULES: Mapping[str, str] = {
     "structured_calls": "",
     "texts": "",
     "engines": "",
+    "meanings": "",
+    "connections": "",
     "tool_servers": "mcp",
     "stores": "cryptography",
     "valkey_server": "valkey",

@@ -116,7 +116,8 @@ class Chat:
             context.owned = self.tools.tools_for(decoded, sender.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
         context.live.priority = self.preparation.priority_of(sender).value
-        with service.lease_for(request, has_prompt=not decoded.load_answer) as claim:
+        key = client_key(sender, connection.scope)
+        with service.lease_for(request, key, has_prompt=not decoded.load_answer) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
                     await context.stream.wait_for(claim, decoded)

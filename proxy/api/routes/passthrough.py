@@ -168,7 +168,7 @@ class Relay:
         upstream, key = self.reader.upstream_headers(scope), client_key(sender, scope)
         priority = self.preparation.priority_of(sender)
         live.priority = priority.value
-        with service.lease() as claim:
+        with service.lease(key) as claim:
             if claim is not None:
                 with live.wait_for_model(load):
                     async with load_wait(claim, self.timeouts.load_wait):

@@ -148,6 +148,25 @@ async def test_an_answer_that_the_form_does_not_take_is_no_valid_reply() -> None
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    ["It is fine in Paris.", "", '{"city": "Paris"}', '{"city": "Paris", "degrees": "hot"}'],
+)
+async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -> None:
+    async with scripted(says(wrong), says('{"city": "Paris", "degrees": 21}')) as (model, backend):
+        result = await Agent(model, output=Report).run("How is Paris?")
+    assert result.output == Report(city="Paris", degrees=21)
+    assert b"wrong form" in backend.questions[1].messages[-1]
+    assert all("response_format" in one.fields for one in backend.questions)
+
+
+async def test_after_three_answers_in_another_form_the_run_is_exhausted() -> None:
+    async with scripted(says("a"), says("b"), says("c"), says("d")) as (model, backend):
+        result = await Agent(model, output=Report).run("How is Paris?")
+    assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
+    assert len(backend.questions) == 3
+
+
 async def test_after_the_last_round_there_is_a_summary() -> None:
     async with scripted(WEATHER_CALLED, FINE) as (model, backend):
         agent = Agent(model, [get_weather], limits=Limits(rounds=1))

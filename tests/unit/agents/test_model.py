@@ -112,15 +112,27 @@ def test_without_a_collector_a_program_is_traced_if_it_traces(
         assert isinstance(open_tracing(None, opened), NoTracing)
 
 
-def test_a_collector_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def _uninstall(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     imported: Callable[..., object] = builtins.__import__  # type: ignore[explicit-any]
 
     def refuse(name: str, *rest: object) -> object:
-        if name.startswith("proxy.observability.tracing"):
+        if name.startswith(missing):
             raise ImportError(name)
         return imported(name, *rest)
 
+    monkeypatch.delitem(sys.modules, "proxy.observability.tracing")
     monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+def test_a_program_that_traces_needs_no_exporter_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    _uninstall(monkeypatch, "opentelemetry.exporter")
+    with ExitStack() as opened:
+        assert type(open_tracing(None, opened)).__name__ == RunTracing.__name__
+
+
+@pytest.mark.parametrize("missing", ["opentelemetry.exporter", "opentelemetry"])
+def test_a_collector_needs_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    _uninstall(monkeypatch, missing)
     with ExitStack() as opened, pytest.raises(InvalidConfiguration, match=r"temper-proxy\[otel\]"):
         open_tracing("http://127.0.0.1:9", opened)
 

@@ -259,3 +259,38 @@ async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> No
 
     await guarded(endpoint)(asking.connection.behind(receive))
     assert (endpoint.begun, asking.got) == (0, [])
+
+
+@pytest.mark.fault("F102")
+@pytest.mark.parametrize(
+    "memory",
+    [RetentionLimits(answers=3), RetentionLimits(bytes_of_all=90)],
+    ids=["by number", "by bytes"],
+)
+async def test_no_client_drops_the_answers_of_others(memory: RetentionLimits) -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint, memory)
+    await client("a").ask(app)
+    for number in range(20):
+        await client(f"b{number}", owner="others").ask(app)
+    assert endpoint.begun == 21
+    await client("a").ask(app)
+    assert endpoint.begun == 21
+
+
+@pytest.mark.fault("F102")
+async def test_requests_in_progress_drop_no_answers() -> None:
+    endpoint = Endpoint()
+    endpoint.gate.set()
+    app = guarded(endpoint, RetentionLimits(answers=3))
+    await client("a").ask(app)
+    endpoint.gate.clear()
+    asking = [
+        asyncio.create_task(client(f"b{number}", owner="others").ask(app)) for number in range(9)
+    ]
+    await settled()
+    await client("a").ask(app)
+    assert endpoint.begun == 10
+    endpoint.gate.set()
+    await asyncio.gather(*asking)

@@ -1,14 +1,19 @@
 """`temper chat`: which functions of a file are tools, and what is shown."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from proxy.agents.results import AskedAgain, Progress, Text, Thought
-from proxy.cli.chat import Chat, ChatWriter, brief_arguments, read_tools
+from proxy.cli.chat import Chat, ChatWriter, describe_call, read_tools
 from proxy.cli.status_line import StatusLine
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import ToolCall
 from proxy.errors import InvalidConfiguration
+from proxy.mcp.confirmations import Decision
+from proxy.mcp.definitions import ServedTool
 
 PLAIN = '''
 from os.path import join
@@ -96,6 +101,7 @@ def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "so\n  a call\n"
 
 
+@pytest.mark.fault("F103")
 @pytest.mark.parametrize(
     ("arguments", "brief"),
     [
@@ -103,10 +109,48 @@ def test_a_note_begins_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> 
         ("", ""),
         ('{"city": ', '{"city": '),
         ("[1]", "[1]"),
+        ('{"a=1, b": 2}', '"a=1, b"=2'),
+        ('{"a\\nb": "\\u001b[2J\\u202e\\u009b"}', '"a\\nb"="\\u001b[2J\\u202e\\u009b"'),
+        ("\x1b[2J", "\\x1b[2J"),
+        (f'{{"a": "{200 * "x"}"}}', f'a="{200 * "x"}"'),
     ],
 )
 def test_arguments_are_shown_as_python_has_them(arguments: str, brief: str) -> None:
-    assert brief_arguments(ToolCall("1", "get_weather", arguments)) == brief
+    assert describe_call(ToolCall("1", "get_weather", arguments)) == f"get_weather({brief})"
+
+
+def test_notes_show_the_beginning_of_long_names_and_values() -> None:
+    call = ToolCall("1", 100 * "n", json.dump_text({100 * "a": 100 * "x"}))
+    assert len(describe_call(call, longest=60)) < 200
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize(
+    ("arguments", "asked", "shown"),
+    [
+        ({"a": "b\x1b[2J"}, '  call pay(a="b\\u001b[2J")? [y/N] ', ""),
+        (
+            {"a": "b" * 3000 + " && rm -rf /"},
+            "  call pay(...)? [y/N] ",
+            f'  pay(a="{"b" * 3000} && rm -rf /")\n',
+        ),
+        ({"c" * 300: 1}, "  call pay(...)? [y/N] ", f"  pay({'c' * 300}=1)\n"),
+    ],
+)
+async def test_an_approval_shows_the_whole_call(
+    arguments: JsonObject, asked: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions: list[str] = []
+
+    async def read(words: str) -> str:
+        questions.append(words)
+        return "y"
+
+    chat = Chat(read, tells_thoughts=False)
+    tool = ToolCall("1", "pay", json.dump_text(arguments))
+    assert await chat.decide(cast("ServedTool", None), tool) is Decision.ALLOWED
+    assert questions == [asked]
+    assert capsys.readouterr().out == shown
 
 
 class NotedStatus(StatusLine):

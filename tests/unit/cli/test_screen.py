@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from proxy import facts
-from proxy.api.feed_events import Batch, Cards, Pending, Sums, ToolCards
+from proxy.api.feed_events import Batch, Cards, InitialState, Pending, Sums, ToolCards
 from proxy.cli.screen import Screen, duration
 from proxy.facts import WORDS, ReplyOutcome
 from proxy.observability.history import Counts, CountsBySpan
@@ -18,6 +18,7 @@ from proxy.observability.record import (
 )
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard, row_of
 from tests.fakes.feed import CARD, STATE
+from tests.fakes.hostile_text import HOSTILE, has_control
 
 RECORD = RequestRecord(
     id="r",
@@ -120,6 +121,26 @@ def test_a_duration_is_short(seconds: float, told: str) -> None:
 
 CALL = PendingCall("x", "search", "delete", "{}", "anna", "abc-1", 45.0)
 SERVER = ToolServerCard("search", "ready", "", "tcp", "2025", 3, 1, 12, 2, 0, "")
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_others_forges_no_line(text: str) -> None:
+    shown, plain = (drawn(Screen(_state_with(one)), 200) for one in (text, "m"))
+    assert not has_control(shown.replace("\n", ""))
+    assert len(shown.splitlines()) == len(plain.splitlines())
+
+
+def _state_with(text: str) -> InitialState:
+    """Return a state with a text wherever one comes from others."""
+    row = replace(row_of(RECORD, "r"), model=text, client=text, repairs=(text,))
+    return replace(
+        STATE,
+        models=(replace(CARD, name=text, state=text),),
+        requests=(row, replace(row, id="2", phase=text)),
+        tool_servers=(replace(SERVER, name=text, state=text, problem=text),),
+        confirmations=(replace(CALL, server=text, tool=text),),
+    )
 
 
 def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:

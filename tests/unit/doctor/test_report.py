@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 from rich.console import Console
 
+from proxy.cli.safe_console import SafeConsole
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.doctor.report import (
@@ -28,6 +29,7 @@ from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition
 from proxy.settings import Settings
 from proxy.state.tried_models import TriedModel, digest
+from tests.fakes.hostile_text import HOSTILE, has_control
 
 WELL = CheckResult("one", ok("well"), "m")
 DOUBTFUL = CheckResult("two", warn("hm", "do this"), "m")
@@ -176,3 +178,20 @@ async def test_a_table_shows_what_matters_for_a_choice_and_the_document_everythi
     assert row.split()[-5:] == ["once", "8192", "-", "35", "overflow"]
     (entry,) = cast("list[JsonObject]", build_tried_document([tried])["models"])
     assert (entry["id"], entry["measured"]) == ("m", tried.measured)
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_text_of_a_server_forges_no_line(text: str) -> None:
+    shown, plain = await _printed(text), await _printed("m")
+    assert not has_control(shown.replace("\n", ""))
+    assert len(shown.splitlines()) == len(plain.splitlines())
+
+
+async def _printed(text: str) -> str:
+    """Return a finding and a row of the table with a text wherever one comes from a server."""
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, width=200)
+    console.print(line(CheckResult("calls", fail(text, text), text)), soft_wrap=True)
+    console.print(build_tried_table([structs.replace(await made(), name=text, server=text)]))
+    return stream.getvalue()

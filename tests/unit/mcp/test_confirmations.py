@@ -159,3 +159,20 @@ async def test_no_more_calls_wait_than_a_person_could_read() -> None:
     for name in names:
         confirmations.answer(name, allow=True, who="a")
     assert [await one for one in asking[:2]] == [Decision.ALLOWED] * 2
+
+
+@pytest.mark.fault("F102")
+async def test_no_client_fills_the_questions_for_others() -> None:
+    confirmations = Confirmations(most=2)
+    asking = [
+        asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, PATIENCE_SECONDS))
+        for n in range(2)
+    ]
+    await until_waiting(confirmations, 2)
+    other = Requester("bert")
+    asking.append(asyncio.create_task(confirmations.ask(DELETE, {}, other, PATIENCE_SECONDS)))
+    assert await asking[1] is Decision.UNANSWERED
+    assert await confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS) is Decision.UNANSWERED
+    for name in await until_waiting(confirmations, 2):
+        confirmations.answer(name, allow=True, who="a")
+    assert [await asking[0], await asking[2]] == [Decision.ALLOWED] * 2

@@ -22,9 +22,9 @@ class World:
         self.fleet = Fleet(self.servers, swapping, most_waiting=most_waiting)
         self.held: dict[str, ExitStack] = {}
 
-    def lease(self, name: str, request: str = "") -> Lease:
+    def lease(self, name: str, request: str = "", key: str = "") -> Lease:
         stack = self.held[request or name] = ExitStack()
-        return stack.enter_context(self.fleet.lease(name))
+        return stack.enter_context(self.fleet.lease(name, key))
 
     def release(self, request: str) -> None:
         self.held.pop(request).close()
@@ -181,3 +181,18 @@ async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
             await asking.wait_until_granted()
         assert "a was not loaded: llama-server is out of memory" in caplog.text
         assert world.fleet.condition("a") == "failed"
+
+
+@pytest.mark.fault("F102")
+async def test_no_key_fills_the_queue_for_a_model_for_others() -> None:
+    async with running(most_waiting=3) as world:
+        flood = [world.lease("a", f"x{number}", "x") for number in range(3)]
+        with pytest.raises(QueueFull):
+            world.lease("a", "x3", "x")
+        world.lease("a", "y0", "y")
+        with pytest.raises(QueueFull):
+            await flood[2].wait_until_granted()
+        with pytest.raises(QueueFull):
+            world.lease("a", "y1", "y")
+        world.release("x2")
+        assert not any(lease.is_settled for lease in flood[:2])

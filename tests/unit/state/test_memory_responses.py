@@ -151,3 +151,14 @@ def test_several_threads_may_use_a_store_at_once() -> None:
     finally:
         sys.setswitchinterval(before)
     assert sum(store.find(owner, one.id) is not None for owner in "abcd" for one in responses) == 2
+
+
+@pytest.mark.fault("F102")
+@pytest.mark.parametrize("size", [0, 2_500], ids=["by number", "by bytes"])
+def test_no_key_drops_the_responses_of_others(size: int) -> None:
+    store = store_of(response("a", size=size))
+    for number in range(20):
+        store.keep("you", response(f"b{number}", size=size))
+    assert store.find("me", "a") is not None
+    assert store.find("you", "b19") is not None
+    assert store.find("you", "b0") is None

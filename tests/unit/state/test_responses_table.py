@@ -124,3 +124,16 @@ def test_a_database_that_cannot_be_written_can_be_read() -> None:
         connection.execute("PRAGMA query_only = ON")
         assert table.find("me", "a") == response("a")
         assert table.item("me", "a_out") == b'{"id":"a_out"}'
+
+
+@pytest.mark.fault("F102")
+@pytest.mark.parametrize("size", [0, 5_000], ids=["by number", "by bytes"])
+def test_no_key_drops_the_responses_of_others(size: int) -> None:
+    with closing(connect()) as connection:
+        table = ResponsesTable(connection, Clock(), BOUNDS)
+        table.keep("me", response("a", size=size))
+        for number in range(20):
+            table.keep("you", response(f"b{number}", size=size))
+        assert table.find("me", "a") is not None
+        assert table.find("you", "b19") is not None
+        assert table.find("you", "b0") is None

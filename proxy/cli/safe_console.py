@@ -1,0 +1,44 @@
+"""A console of rich that escapes what would control the terminal, and takes no text as markup.
+
+Rich passes escape sequences on, and reads `[red]` in any text as a style. Line breaks are kept:
+callers escape them in names (`visible`).
+"""
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from proxy.observability.sentences import visible
+
+
+class SafeConsole(Console):
+    """Prints renderables whose text may come from others; styles are those of the renderables."""
+
+    def __init__(
+        self,
+        *,
+        stderr: bool = False,
+        file: TextIO | None = None,
+        width: int | None = None,
+        quiet: bool = False,
+        soft_wrap: bool = False,
+    ) -> None:
+        super().__init__(
+            stderr=stderr,
+            file=file,
+            width=width,
+            quiet=quiet,
+            soft_wrap=soft_wrap,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments of a renderable with their text escaped, except control segments."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text, has_lines=True), style, control)

@@ -1,0 +1,48 @@
+"""Bounds that several owners share: what is too much goes from the owner with the most.
+
+So an owner can only drop its own entries, unless others have more than it.
+"""
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def find_excess(
+    entries: Iterable[tuple[Key, str, int]], most: int, most_bytes: int
+) -> Iterator[Key]:
+    """Yield the keys of entries to drop until the others fit.
+
+    `entries` are keys with their owners and sizes, the first to drop first. Of owners with as much
+    the one with the first entry is chosen. Takes O(entries), and O(owners) for each dropped one.
+    """
+    queues: dict[str, deque[tuple[Key, int]]] = {}
+    counts, sizes = Counter[str](), Counter[str]()
+    for key, owner, size in entries:
+        queues.setdefault(owner, deque()).append((key, size))
+        counts[owner] += 1
+        sizes[owner] += size
+    while counts.total() > most or sizes.total() > most_bytes:
+        weights = counts if counts.total() > most else sizes
+        heaviest = max(queues, key=weights.__getitem__)
+        key, size = queues[heaviest].popleft()
+        counts[heaviest] -= 1
+        sizes[heaviest] -= size
+        if not queues[heaviest]:
+            del queues[heaviest]
+        yield key
+
+
+def find_displaced(owners: Sequence[str], owner: str) -> int | None:
+    """Return the index of the entry that makes room for one of `owner` in a full queue.
+
+    That is the newest of the owner with the most, None if `owner` would then have as many.
+    `owners` are those of the entries, the oldest first.
+    """
+    counts = Counter(owners)
+    heaviest, most = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    if most <= counts[owner] + 1:
+        return None
+    return len(owners) - 1 - owners[::-1].index(heaviest)

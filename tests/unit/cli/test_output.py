@@ -1,0 +1,86 @@
+"""What commands print: text of others controls no terminal and forges no line."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+import proxy
+import temper_evals
+from proxy.cli.commands import print_json
+from proxy.cli.output import echo
+from proxy.cli.safe_console import SafeConsole
+from proxy.conversation import json
+from tests.fakes.hostile_text import HOSTILE, has_control
+
+_DIRECT = re.compile(r"click\.s?echo\(|\bConsole\(|(?<![.\w])print\(")
+# click's own layer, and settings of the operator, which are printed as TOML
+_ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_one_line_stays_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    echo(text, fg="red")
+    shown = capsys.readouterr().out
+    assert not has_control(shown.removesuffix("\n"))
+
+
+def test_lines_are_kept_where_they_are_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    echo("a\n\tb\r\x1b[2J", has_lines=True)
+    assert capsys.readouterr().out == "a\n\tb\\r\\x1b[2J\n"
+
+
+def test_spaces_and_joiners_of_languages_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Bonjour\u00a0! \u3000 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    echo(text)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_json_stays_valid(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": text})
+    shown = capsys.readouterr().out
+    assert not has_control(shown.removesuffix("\n"))
+    assert json.parse(shown) == {"a": text}
+
+
+@pytest.mark.fault("F103")
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("make", [str, Text, lambda text: _table_of(text)])
+def test_a_console_of_rich_is_not_controlled(text: str, make: type[str]) -> None:
+    stream = io.StringIO()
+    renderable: RenderableType = make(text)
+    SafeConsole(file=stream, width=80).print(renderable)
+    assert not has_control(stream.getvalue().replace("\n", "").replace("\t", ""))
+
+
+@pytest.mark.fault("F103")
+def test_text_of_others_is_no_markup() -> None:
+    stream = io.StringIO()
+    SafeConsole(file=stream, width=80).print("[link=http://evil]a[/link] :smile:")
+    assert stream.getvalue() == "[link=http://evil]a[/link] :smile:\n"
+
+
+def _table_of(text: str) -> Table:
+    table = Table()
+    table.add_column(text)
+    table.add_row(text)
+    return table
+
+
+@pytest.mark.fault("F103")
+def test_every_command_prints_through_it() -> None:
+    roots = (Path(proxy.__file__).parent, Path(temper_evals.__file__).parent)
+    files = [file for root in roots for file in root.rglob("*.py")]
+    counts = {
+        str(file): len(_DIRECT.findall(file.read_text(encoding="utf-8")))
+        for file in files
+        if "scenarios" not in file.parts  # which hold programs as data
+    }
+    assert not {file for file, n in counts.items() if n > _ALLOWED.get(Path(file).name, 0)}
