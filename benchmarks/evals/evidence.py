@@ -24,8 +24,9 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 [Two real models](guides/real-models.md#results) ran in a closed loop, apart from this page. The
 model here is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
-sources in `config/evals/profiles`). So this page shows what follows *if* a model fails and reacts like that. It does not show that a
-particular model gets better: `temper eval` and `temper tune` measure yours.
+sources in `config/evals/profiles`). So this page shows what follows *if* a model fails and reacts
+like that. It does not show that a particular model gets better: `temper eval` and `temper tune`
+measure yours.
 
 The same plain agent loop runs the same tasks with the same random numbers: directly at a model
 (`direct`), through Temper with its defaults (`temper`; `temper-again` is the same once more), with

@@ -13,6 +13,7 @@ from proxy.errors import InvalidRequest
 
 @dataclass
 class ShoutedAnswer:
+    tells_prompt_size = False
     """One answer, in capital letters: as a stream, as a whole, and what makes both."""
 
     said: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.rescue.findings import EarlierThoughts, Finding, FoundCalls, LeftOut, Prose
-from proxy.guardrails.rescue.marks import INVENTED_RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
+from proxy.guardrails.rescue.marks import RESULTS, SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -161,7 +161,7 @@ def seeds() -> tuple[str, ...]:
 def dictionary() -> list[str]:
     """List the strings that mean something to a reader."""
     openings = (opening for syntax in (*SYNTAXES, *NAMED) for opening in syntax.openings)
-    tokens = (*SPECIAL_TOKENS, *STRAY_CLOSERS, *INVENTED_RESULTS)
+    tokens = (*SPECIAL_TOKENS, *STRAY_CLOSERS, *RESULTS)
     return sorted({*openings, *tokens, *NAMES, '"', "'", "{", "}", "[", "]", "```\n", "\\", "\n"})
 
 
