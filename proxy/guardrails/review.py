@@ -450,8 +450,8 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
 
 def _explains_next_step(text: str, names: Sequence[str], offer: OfferedTools) -> bool:
     """Return whether the model tells the user how to do what the request asked of it."""
-    is_how_to = any(is_asked_about(name, spoken) for name in names for spoken in offer.spoken)
-    return bool(find_open_values(offer)) and not is_how_to and instructs_user(text, names)
+    request = offer.spoken[-1] if offer.spoken else ""
+    return instructs_user(text, request, names) and bool(find_open_values(offer))
 
 
 def _judge_answer(answer: Accepted, thoughts: str, schema: JsonSchema) -> Verdict:

@@ -13,8 +13,9 @@ from proxy.errors import InvalidRequest
 
 @dataclass
 class ShoutedAnswer:
-    tells_prompt_size = False
     """One answer, in capital letters: as a stream, as a whole, and what makes both."""
+
+    tells_prompt_size = False
 
     said: list[str] = field(default_factory=list)
 

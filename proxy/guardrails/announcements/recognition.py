@@ -11,7 +11,6 @@ nothing, but mistaking an answer for one costs a generation and may cause an act
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import islice
 
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
@@ -142,43 +141,37 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
 
 
 _INSTRUCTS = re.compile(
-    r"(?:\A|[.!:]\s+|\n\s*)(?:To\s[^.\n]{3,160},\s(?:you|we)|You|We)\s"
+    r"\s*(?:To\s[^.\n]{3,160},\s(?:you|we)|You|We)\s"
     r"(?:first\s)?(?:can|could|should|must|(?:will\s|would\s)?(?:need|have)\sto)\s"
     r"(?:first\s|now\s|then\s)?(?P<verb>[a-z]+)\b[^.\n]{0,160}"
+)
+_HOW_TO = re.compile(
+    r"\?|\b(?:how|what|why|where|which|explain|describe|help|guide|instructions?|steps?)\b"
+    r"|\b(?:tell me|show)\b",
+    re.IGNORECASE,
 )
 # what only the user can do
 _USERS_PART = frozenset(
     (
         *("provide", "give", "tell", "confirm", "specify", "enter", "share", "sign", "log", "say"),
-        *(
-            "contact",
-            "pay",
-            "choose",
-            "decide",
-            "wait",
-            "ask",
-            "be",
-            "have",
-            "see",
-            "find",
-            "expect",
-        ),
+        *("contact", "pay", "choose", "decide", "wait", "ask", "be", "have", "see", "find"),
+        *("expect", "open", "visit"),
     )
 )
 
 
-def instructs_user(text: str, tools: Sequence[str]) -> bool:
-    """Return whether a text tells the user how to make a call: "To order it, you need to ...".
+def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
+    """Return whether a reply begins by telling the user how to do what the request asked for.
 
-    Qwen2.5-Coder 1.5B explained the next step of its own work like that in 5 of 24 tasks.
+    Qwen2.5-Coder 1.5B explained the next step of its own work like that in 5 of 24 tasks: "To order
+    it, you need to first check the stock." A request that asks how or what is answered by it.
     """
-    for match in islice(_INSTRUCTS.finditer(text[:_TAIL]), _MOST_SENTENCES):
-        is_users = match["verb"] in _USERS_PART and not any(name in match[0] for name in tools)
-        if not is_users:
-            return match[0].lstrip(".!: \n").startswith("To ") or any(
-                name in match[0] for name in tools
-            )
-    return False
+    match = _INSTRUCTS.match(text)
+    if match is None or _HOW_TO.search(request):
+        return False
+    is_named = any(name in match[0] for name in tools)
+    is_purpose = match[0].lstrip().startswith("To ")
+    return is_named or (is_purpose and match["verb"] not in _USERS_PART)
 
 
 def shows_next(words: str) -> bool:

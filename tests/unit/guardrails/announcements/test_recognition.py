@@ -12,6 +12,7 @@ from proxy.guardrails.announcements.recognition import (
     announces,
     asks_user,
     find_last_sentences,
+    instructs_user,
     is_question,
     matchers_for,
     normalise,
@@ -661,3 +662,25 @@ def test_what_the_user_is_asked_for_is_told(text: str) -> None:
 )
 def test_what_the_user_is_not_asked_for_is_not(text: str) -> None:
     assert not asks_user(text)
+
+
+ORDER_TOOLS = ("find_hotel", "place_order")
+
+
+@pytest.mark.parametrize(
+    ("text", "request_text", "is_instruction"),
+    [
+        ("To order it, you need to first check the stock to get the SKU.", "Order it.", True),
+        ("To book it, you can use the `find_hotel` function first.", "Book it.", True),
+        ("You should call place_order next.", "Order it.", True),
+        ("To book it, you can use the `find_hotel` function first.", "How do I book it?", False),
+        ("To run it, you can use `make`.", "Tell me how to run it.", False),
+        ("To complete the booking, you need to provide your number.", "Book it.", False),
+        ("You can pay on arrival.", "Book it.", False),
+        ("It is booked. To pay, you need to use cash.", "Book it.", False),
+    ],
+)
+def test_a_reply_that_tells_the_user_how_to_do_it(
+    text: str, request_text: str, is_instruction: bool
+) -> None:
+    assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction
