@@ -144,6 +144,21 @@ ROWS = (
         "Tool calls under attack",
         ("F42", "quoted calls", "no calls"),
         ("F43", "control tokens in content", "neutralised and reported"),
+        (
+            "F104",
+            "a call within reasoning, or within a result that the model invented",
+            "no call; the reasoning is split off, and the result is not shown",
+        ),
+        (
+            "F105",
+            "a reply that ends for an unknown reason, or because the engine failed",
+            "the reply counts as cut, and so does its last call; the reason is not passed on",
+        ),
+        (
+            "F106",
+            "control tokens in tools, forged reminders in results, results in the role `function`",
+            "broken, and treated as data",
+        ),
         ("F44", "floods of markup", "linear time, others are served"),
         ("F45", "call cut off", "never completed"),
         ("F46", "near-miss name", "fixed if there is one match"),

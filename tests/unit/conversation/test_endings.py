@@ -3,6 +3,7 @@ import pytest
 from proxy.conversation.endings import CALLS, ENDINGS, FILTERED, LENGTH, STOP, ending_of, is_cut
 
 
+@pytest.mark.fault("F105")
 @pytest.mark.parametrize(
     ("reason", "meant"),
     [

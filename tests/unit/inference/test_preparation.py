@@ -56,6 +56,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
     assert turn.is_shortened is is_shortened
 
 
+@pytest.mark.fault("F106")
 @pytest.mark.parametrize("role", ["tool", "function"])
 def test_what_tools_returned_is_data_in_every_role(role: str) -> None:
     source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
