@@ -26,7 +26,7 @@ from proxy.backends.refusals import (
     read_streamed_refusal,
 )
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
-from proxy.conversation import json, replies
+from proxy.conversation import endings, json, replies
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Question
 from proxy.dialects.lenient_json import as_text
@@ -38,7 +38,7 @@ _HEALTH_SECONDS = 2.0
 
 _MOST_REFUSALS = 5  # that are acted on for one request
 _LEAST_TOKENS = 64  # of an answer for which there is room: with less, the prompt is too long
-_STOP = replies.ReplyFinished("stop")
+_STOP = replies.ReplyFinished(endings.STOP)
 
 _LAST = (replies.ReplyFinished, StreamedError)
 _MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')

@@ -170,7 +170,7 @@ class ReplyReader:
         self._structured: dict[int, _StructuredCall] = {}
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
-        self._stray = StrayMarks(lambda mark: not self._may_hide(mark))
+        self._stray = StrayMarks(partial(_is_given, offer.quotable))
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
         self._doubted: list[Doubted] = []
         self._is_recited = False
@@ -242,7 +242,7 @@ class ReplyReader:
 
     def _may_hide(self, mark: str) -> bool:
         """Return whether a mark of results is the model's own, and nothing that it was given."""
-        return not any(mark in text for text in self._offer.quotable)
+        return not _is_given(self._offer.quotable, mark)
 
     @cached_property
     def _earlier(self) -> EarlierTexts:
@@ -712,6 +712,10 @@ class ReplyReader:
             self._is_behind_call = False
         self._text.append(text)
         return text
+
+
+def _is_given(texts: Sequence[str], mark: str) -> bool:
+    return any(mark in text for text in texts)
 
 
 def _prose_of(heard: Iterable[Finding]) -> Iterator[str]:

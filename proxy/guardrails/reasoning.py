@@ -107,7 +107,7 @@ _PARAGRAPH = "\n\n"
 _MOST_HELD = 2**17
 # An end without a beginning is only mentioned if it is quoted or inside a line of words.
 _ENDS = tuple(dict.fromkeys(REASONING.values()))
-_END = f"(?i:{'|'.join(map(loose_pattern, _ENDS))})"
+_END = f"(?i:{loose_pattern(*_ENDS)})"
 _STRAY_END = re.compile(
     rf"^[ \t]*{_END}|(?<![ \t`\"'“«(]){_END}(?![`\"'”»)])|{_END}[ \t]*$", re.MULTILINE
 )
@@ -241,14 +241,18 @@ class ReasoningSplitter:
     def _read_answer(self, text: str) -> str:
         """Read text up to where thoughts begin again."""
         text, self._partial = self._partial + text, ""
+        if not self._patience:
+            self._emit_answer(text)
+            return ""
         place = _LATER_MARKS.find(text, 0, is_finished=False)
-        mark = _LATER_MARKS.at(text, place, is_finished=False) if self._patience else ""
+        mark = _LATER_MARKS.at(text, place, is_finished=False)
         end = place + len(mark or "")
         is_later = self._begins_thoughts(text[:place], text[end:]) if mark else False
         if mark is None or is_later is None:
             self._partial = text[place:]
-        if is_later:
+        elif mark:  # whether it is meant costs a look at the whole answer
             self._patience -= 1
+        if is_later:
             self._emit_answer(text[:place])
             self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
             return text[end:]

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from proxy.conversation.endings import CALLS, STOP
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.replies import (
     DELTAS,
@@ -285,7 +286,7 @@ class WordsReader(PassthroughReader):
             return shown, verdict
         said = [only_text(call.arguments) for call in verdict.calls if call.name in ANSWER_TOOLS]
         facts = (*verdict.facts, *(Dropped("forbidden_call") for _ in verdict.calls))
-        ending = "stop" if reason == "tool_calls" else reason
+        ending = STOP if reason == CALLS else reason
         answer = replace(verdict, calls=(), reason=ending, facts=facts)
         if not answer.text and (text := "\n\n".join(filter(None, said))):
             return [*shown, TextDelta(text)], replace(answer, text=text)
@@ -336,7 +337,7 @@ class AnswerReader(PassthroughReader):
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         rest, verdict = super().finish(reason)
         shown = [one for event in rest for one in self._show(event)]
-        if not isinstance(verdict, Accepted) or reason not in ("stop", "tool_calls"):
+        if not isinstance(verdict, Accepted) or reason not in (STOP, CALLS):
             self._is_shown = True
             return [*shown, *self._held], verdict
         match check_reply(verdict.text, "".join(self._thoughts), self._schema):

@@ -14,10 +14,8 @@ TOOLS = (WEATHER, CLOCK, SEARCH)
 
 # These begin with a mark or a small letter, as the tokens of a template do: nobody sees them.
 HELD = (
-    'commentary to=functions.get_weather json{"city": "Paris"}',
-    'assistantcommentary to=functions.search code{"query": "a", "options": {"since": "2020"}}',
-    "<name>get_weather\n</parameter>\n<parameter=city>\nParis\n</parameter>\n</function>",
-    "<user>get_weather\n<arg_key>city</arg_key>\n<arg_value>New York, NY</arg_value>\n</user>",
+    'tool to=functions.get_weather json{"city": "Paris"}',
+    'tool to=functions.search code{"query": "a", "options": {"since": "2020"}}',
     "get_weather{city: Paris}",
     "tool_call: get_weather(city='Paris', days=3)",
     "[get_weather city=Paris]",

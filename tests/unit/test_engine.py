@@ -84,8 +84,8 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
 
 
 async def test_closing_the_conversation_closes_the_question_upstream() -> None:
-    backend = ScriptedBackend([[TextDelta("a"), TextDelta("b"), ReplyFinished("stop")]])
+    backend = ScriptedBackend([[TextDelta("b"), TextDelta("c"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
     async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
-        assert await anext(batches) == [TextDelta("a")]
+        assert await anext(batches) == [TextDelta("b")]
     assert backend.closed == 1

@@ -8,7 +8,7 @@ import msgspec
 
 from proxy import bounds
 from proxy.conversation import json
-from proxy.conversation.endings import ending_of
+from proxy.conversation.endings import CALLS, LENGTH, STOP, ending_of
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     PromptProgress,
@@ -135,9 +135,9 @@ class CallsInProgress(msgspec.Struct):
     def reason(self) -> str:
         """The finish reason of a reply that names none; "length" if its last call is cut off."""
         if not self._calls:
-            return "stop"
+            return STOP
         written = "".join(self._calls[-1].held).rstrip()
-        return "tool_calls" if not written or written.endswith("}") else "length"
+        return CALLS if not written or written.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None for what exceeds the bound, which one call shows."""
@@ -307,7 +307,7 @@ class ChunkDecoder:
                 parts += self._calls.add(position, fragment)
         self._has_content |= bool(delta.content or reasoning or delta.tool_calls)
         if self._calls.is_full:  # a model that never stops: the rest would be dropped anyway
-            self._reason = "tool_calls"
+            self._reason = CALLS
             parts += self.finish()
         elif choice.finish_reason:
             self._reason = ending_of(choice.finish_reason).reason

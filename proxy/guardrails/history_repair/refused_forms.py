@@ -10,11 +10,10 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from proxy.conversation import json
+from proxy.conversation import json, roles
 from proxy.conversation.messages import Message, Messages
 from proxy.guardrails import contents
 
-_RESULTS = ("tool", "function")
 _ACKNOWLEDGED = contents.plain_message("assistant", "OK.")
 _NO_ANSWER = "(no answer)"
 _BLANK = " "  # Kimi and DeepSeek refuse an empty string
@@ -35,7 +34,7 @@ def acknowledge_results(messages: Messages) -> Messages:
     """
     sent: list[Message] = []
     for message in messages:
-        if message.role == "user" and sent and sent[-1].role in _RESULTS:
+        if message.role == "user" and sent and sent[-1].role in roles.RESULTS:
             sent.append(_ACKNOWLEDGED)
         sent.append(message)
     return tuple(sent)
@@ -155,13 +154,13 @@ def move_pictures(messages: Messages) -> Messages:
     sent: list[Message] = []
     moved: list[bytes] = []
     for message in messages:
-        if message.role not in _RESULTS and moved:
+        if message.role not in roles.RESULTS and moved:
             sent.append(_picture_message(moved))
             moved = []
-        if message.role in _RESULTS and (pictures := [part for _, part in _pictures(message)]):
+        if message.role in roles.RESULTS and (pictures := [part for _, part in _pictures(message)]):
             note = json.dump(_PICTURE_ABOVE.format(message.tool_call_id or ""))
             moved += [json.join_object({"type": b'"text"', "text": note}), *pictures]
-        is_moved = message.role in _RESULTS and _PARTS.search(message.source) is not None
+        is_moved = message.role in roles.RESULTS and _PARTS.search(message.source) is not None
         text = message.text or _PICTURE_BELOW
         sent.append(contents.replace_content(message, text) if is_moved else message)
     return (*sent, _picture_message(moved)) if moved else tuple(sent)

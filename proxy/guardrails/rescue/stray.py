@@ -72,28 +72,32 @@ class StrayMarks:
         kept: list[Finding] = []
         while text:
             place = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
-            kept += self._say(text[:place])
-            text = text[place:]
+            words = text[:place].rstrip() if place < len(text) else text
+            kept += self._say(words)
+            space, text = text[len(words) : place], text[place:]
             mark = _MARKS.at(text, 0, is_finished=is_last) if text else ""
             rest = text[len(mark or "") :]
             blank = " \t\n" if mark in _OPENINGS else " \t"
-            is_open = not is_last and (mark is None or not rest.strip(blank))
+            is_mark_next = _MARKS.at(rest.lstrip(), 0, is_finished=is_last) if rest.strip() else ""
+            is_open = mark is None or is_mark_next is None or not rest.strip(blank)
+            is_open = is_open and not is_last
             if text and is_open:
-                self._held = text
+                self._held = space + text
                 return kept
+            spaces = self._say(space)
             if not mark:
-                kept += self._say(text[:1])
+                kept += spaces + self._say(text[:1])
                 text = text[1:]
                 continue
             self._patience -= 1
             if self._is_text(mark, rest):
-                kept += self._say(mark)
+                kept += spaces + self._say(mark)
             elif mark in _LEAKS or self._ends_call(mark):
-                self.has_leak = True
-                kept += (RefusedText(Reason.BROKEN), Prose(text))
+                self.has_leak = self._is_refused = True
+                kept += (RefusedText(Reason.BROKEN), Prose(space + text))
                 return kept
             else:
-                kept.append(_STRAY)
+                kept += (*spaces, _STRAY)
                 rest = rest.lstrip(" \t").removeprefix("\n") if mark in _OPENINGS else rest
             text = rest
         return kept

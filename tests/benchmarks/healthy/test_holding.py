@@ -28,4 +28,6 @@ def test_of_a_call_a_string_flows_and_a_value_waits_for_its_end() -> None:
 
 def test_a_long_string_is_not_held() -> None:
     found = releases(LONG, 1)
-    assert sum(let_out - place > 2 for place, let_out in enumerate(found)) < 20
+    # the backslash of a line end waits for the letter, and both for the sign after them: a mark of
+    # a call that an engine's parser missed may begin there
+    assert sum(let_out - place > 3 for place, let_out in enumerate(found)) < 20

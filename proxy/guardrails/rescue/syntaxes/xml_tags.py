@@ -217,7 +217,7 @@ KIMI_K3 = Syntax("kimi_k3", (_KIMI_CALL,), _read_kimi)
 _WORDS_CALL, _WORDS_ARGUMENT = 'call tool="', 'argument key="'
 _WORDS_ATTRIBUTES = Literals((' index="', ' type="'))
 _WORDS_VALUE_ENDS = Literals((f"argument{_WORDS_ARGUMENT}", "argumentcall"))
-_WORDS_NAME = re.compile(r'[^"\n]+')
+_WORDS_NAME = re.compile(r'[^"\n=]+')
 
 
 def _read_kimi_words(cursor: Cursor, opening: str) -> Reading:

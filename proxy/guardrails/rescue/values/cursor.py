@@ -57,14 +57,13 @@ class LooseLiterals(Literals):
     def __init__(self, texts: Iterable[str]) -> None:
         known = sorted(set(texts), key=lambda text: (-len(text), text))
         super().__init__(known)
-        patterns = [
-            f"(?-i:{re.escape(text)})" if text[0].isalpha() else loose_pattern(text)
-            for text in known
-        ]
-        self._pattern = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
-        folded = [fold_mark(text) for text in known if not text[0].isalpha()]
-        self._folded = frozenset(text[:end] for text in folded for end in range(1, len(text)))
         words = [text for text in known if text[0].isalpha()]
+        tags = [text for text in known if not text[0].isalpha()]
+        patterns = [f"(?-i:{re.escape(text)})" for text in words]
+        patterns += [loose_pattern(*tags)] if tags else []
+        self._pattern = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
+        folded = [*map(fold_mark, tags)]
+        self._folded = frozenset(text[:end] for text in folded for end in range(1, len(text)))
         self._beginnings = frozenset(text[:end] for text in words for end in range(1, len(text)))
         self._longest += max((len(_PIECES.findall(text)) - 1 for text in known), default=0) * _GAP
 
@@ -76,9 +75,23 @@ _GAP = 2  # characters of white space between two pieces of a mark
 _PIECES = re.compile(r"[^\W_]+(?:[_▁][^\W_]+)*|\S")
 
 
-def loose_pattern(mark: str) -> str:
-    """Return a pattern for a mark, to be used without regard to case."""
-    return rf"\s{{0,{_GAP}}}".join(map(re.escape, _PIECES.findall(mark)))
+def loose_pattern(*marks: str) -> str:
+    """Return a pattern for any of the marks, the longest first; to be used without case."""
+    return _loose_alternatives([tuple(_PIECES.findall(mark.casefold())) for mark in marks])
+
+
+def _loose_alternatives(rows: Iterable[tuple[str, ...]]) -> str:
+    """Join the pieces of marks so that no piece is compared twice at one place."""
+    tails: dict[str, list[tuple[str, ...]]] = {}
+    for head, *tail in rows:
+        tails.setdefault(head, []).append(tuple(tail))
+    branches: list[str] = []
+    for head, known in tails.items():
+        longer = [tail for tail in known if tail]
+        rest = rf"\s{{0,{_GAP}}}{_loose_alternatives(longer)}" if longer else ""
+        is_optional = len(longer) < len(known)
+        branches.append(re.escape(head) + (f"(?:{rest})?" if rest and is_optional else rest))
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 def fold_mark(text: str) -> str:

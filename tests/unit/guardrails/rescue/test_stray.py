@@ -24,8 +24,8 @@ def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
         ("<tool_call>\n\nIt is.", [STRAY, Prose("\nIt is.")]),
         ("It is.\n<tool_call>", [Prose("It is.\n"), STRAY]),
         ('A "}}\n</tool_call> b', [Prose('A "}}\n</tool_call> b')]),
-        ('A "}}\n</tool_call>', [Prose('A "}}\n'), BROKEN, Prose("</tool_call>")]),
-        ("A\n<arg_key>b</arg_key>", [Prose("A\n"), BROKEN, Prose("<arg_key>b</arg_key>")]),
+        ('A "}}\n</tool_call>', [Prose('A "}}'), BROKEN, Prose("\n</tool_call>")]),
+        ("A\n<arg_key>b</arg_key>", [Prose("A"), BROKEN, Prose("\n<arg_key>b</arg_key>")]),
     ],
 )
 def test_a_mark_of_no_call_is_left_out(text: str, rest: list[Finding]) -> None:
