@@ -72,7 +72,7 @@ class StrayMarks:
         kept: list[Finding] = []
         while text:
             place = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
-            words = text[:place].rstrip() if place < len(text) else text
+            words = text[:place] if is_last and place == len(text) else text[:place].rstrip()
             kept += self._say(words)
             space, text = text[len(words) : place], text[place:]
             mark = _MARKS.at(text, 0, is_finished=is_last) if text else ""
@@ -80,8 +80,7 @@ class StrayMarks:
             blank = " \t\n" if mark in _OPENINGS else " \t"
             is_mark_next = _MARKS.at(rest.lstrip(), 0, is_finished=is_last) if rest.strip() else ""
             is_open = mark is None or is_mark_next is None or not rest.strip(blank)
-            is_open = is_open and not is_last
-            if text and is_open:
+            if is_open and not is_last:
                 self._held = space + text
                 return kept
             spaces = self._say(space)
