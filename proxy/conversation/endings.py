@@ -97,6 +97,8 @@ _BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.w
 
 def ending_of(reason: str) -> Ending:
     """Return the ending that an engine's reason means, `LENGTH` for a failed or unknown one."""
+    if (ending := _BY_REASON.get(reason)) is not None:  # nearly always
+        return ending
     word = reason.strip().casefold().replace("-", "_")
     return _BY_WORD.get(word, _BY_REASON[LENGTH])
 
