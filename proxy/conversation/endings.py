@@ -88,6 +88,7 @@ ENDINGS = (
         ),
         "refusal",
         "content_filter",
+        LENGTH,  # Ollama has no word for it, and the answer is not complete
         is_natural=False,
     ),
 )
