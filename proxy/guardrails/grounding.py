@@ -157,7 +157,8 @@ def _list_joined(request: str, offer: OfferedTools) -> list[str]:
     }
     if not values:
         return []
-    listed = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    known = sorted(values, key=len, reverse=True)[:_MOST_WORDS]  # a pattern takes time to compile
+    listed = "|".join(map(re.escape, known))
     joined = re.compile(
         rf"\b(?i:{listed}),?[ ](?:and|or)[ ](?:(?:in|for|to|of|from|on|at)[ ])?(?:the[ ])?"
         r"(?P<word>[\w.-]*\w)(?=[ ]*(?:[.,;:?!)]|\Z|(?:and|or)\b))"

@@ -319,8 +319,9 @@ class ReplyReader:
 
     def _drop_leak(self) -> None:
         """Drop the rest of a call next to calls that the backend read whole."""
-        is_whole = self._structured and all(_is_fit(self._offer, call) for call in self.calls)
-        if is_whole and self._stray.has_leak and self._markup_at is not None:
+        if not (self._structured and self._stray.has_leak) or self._markup_at is None:
+            return
+        if all(_is_fit(self._offer, call) for call in self.calls):
             del self._text[self._markup_at :]
             self._is_broken, self._markup_at = False, None
             self._facts.append(Dropped("stray_mark"))

@@ -96,7 +96,10 @@ def reread(
     reader = Reader(syntaxes, names)
     if "<" in call.name:
         return _reread_name(call, reader) or (call,)
-    for key, value in _parse(call.arguments).items():
+    written = call.arguments
+    if isinstance(written, str) and "<" not in written and "\\u" not in written:
+        return (call,)  # nearly always, and without reading them
+    for key, value in _parse(written).items():
         if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
             return found
     return (call,)
