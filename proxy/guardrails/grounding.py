@@ -51,6 +51,9 @@ _BESIDE_ANY = _IN_ANY_TEXT | frozenset(
         *("where", "which", "should", "would", "must", "does", "do", "only", "name", "but", "each"),
     )
 )
+# "folder bills" and "the finance folder"
+_AFTER = re.compile(r"\b(?P<name>\w+)(?=[ ]+(?P<value>[a-z][\w-]+))")
+_BEFORE = re.compile(r"\bthe[ ]+(?P<value>[a-z][\w-]+)[ ]+(?P<name>\w+)\b")
 _LONGEST_JOINED = 60
 _LETTERS = re.compile(r"[^\W\d_]+")
 _VERB = re.compile(r"[A-Z]?[a-z]{2,}")
@@ -133,17 +136,11 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
 
 def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
     """List the words beside the name of a parameter, as in "the finance folder"."""
-    names = {name for tool in offer.tools for name in _parameter_names(tool) if name.isalpha()}
-    names = {name for name in names if len(name) >= _SHORTEST}
-    if not names:
-        return []
-    listed = "|".join(map(re.escape, sorted(names)))
-    beside = re.compile(
-        rf"\b(?:{listed})[ ]+(?P<after>[a-z][\w-]+)"
-        rf"|\bthe[ ]+(?P<before>[a-z][\w-]+)[ ]+(?:{listed})\b"
-    )
-    words = [match["after"] or match["before"] for match in islice(beside.finditer(request), 20)]
-    return [word for word in words if word not in _BESIDE_ANY and word not in names]
+    names = {name for tool in offer.tools for name in _parameter_names(tool)}
+    names = {name for name in names if name.isalpha() and len(name) >= _SHORTEST}
+    words = [match["value"] for match in _AFTER.finditer(request) if match["name"] in names]
+    words += [match["value"] for match in _BEFORE.finditer(request) if match["name"] in names]
+    return [word for word in words[:20] if word not in _BESIDE_ANY and word not in names]
 
 
 def _list_joined(request: str, offer: OfferedTools) -> list[str]:
