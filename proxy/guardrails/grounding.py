@@ -6,7 +6,7 @@ done). A tool with an effect then does something that was never requested.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import islice
@@ -16,6 +16,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.repetition import is_observing
+from proxy.guardrails.rescue.unnamed import properties_of
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -136,7 +137,7 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
 
 def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
     """List the words beside the name of a parameter, as in "the finance folder"."""
-    names = {name for tool in offer.tools for name in _parameter_names(tool)}
+    names = {name for tool in offer.tools for name in properties_of(tool)}
     names = {name for name in names if name.isalpha() and len(name) >= _SHORTEST}
     words = [match["value"] for match in _AFTER.finditer(request) if match["name"] in names]
     words += [match["value"] for match in _BEFORE.finditer(request) if match["name"] in names]
@@ -162,11 +163,6 @@ def _list_joined(request: str, offer: OfferedTools) -> list[str]:
     )
     words = [match["word"] for match in islice(joined.finditer(request), 20)]
     return [word for word in words if len(word) >= _SHORTEST and word not in _BESIDE_ANY]
-
-
-def _parameter_names(tool: Tool) -> Iterable[str]:
-    properties = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
-    return properties if isinstance(properties, dict) else ()
 
 
 def _list_open_steps(request: str, offer: OfferedTools) -> list[str]:
