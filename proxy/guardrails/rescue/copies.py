@@ -17,6 +17,8 @@ _MOST_PLACES = 200  # in one text
 _AROUND = 1_000  # to each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
+# Kimi K3 without its control tokens: a value and the word behind it are one word.
+_GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
 
 class EarlierTexts:
@@ -97,7 +99,7 @@ class _Searched:
     """A text in which calls are looked for."""
 
     def __init__(self, text: str) -> None:
-        self._text = text[:_MOST_TEXT]
+        self._text = _GLUED_VALUE_END.sub(" argument ", text[:_MOST_TEXT])
         self._holds = cache(self._text.__contains__)
         self._find = cache(partial(_find_places, self._text))
 

@@ -47,6 +47,9 @@ SPELLINGS = {
     '<parameter name="lines">[2, {"name": "the name"}]</parameter>',
     "pairs": "cancel<arg_key>order</arg_key><arg_value>O-13</arg_value><arg_key>lines</arg_key>"
     '<arg_value>[2, {"name": "the name"}]</arg_value>',
+    "kimi_k3_words": 'toolscall tool="cancel" index="1"argument key="order" type="string"O-13'
+    'argumentargument key="lines" type="object"[2, {"name": "the name"}]argumentcall'
+    'call tool="other" index="2"calltools',
 }
 
 
