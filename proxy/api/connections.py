@@ -360,7 +360,7 @@ class _Cycle(RequestResponseCycle):
     def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
         if self.more_body and not self.response_started:
             return self._begin_last(message)
-        return super().send(message)
+        return RequestResponseCycle.send(self, message)
 
     def pad_chunk(self) -> None:
         """Send the first digit of the next chunk's size, a leading zero (RFC 9112, 7.1).
@@ -385,7 +385,7 @@ class _Flow(FlowControl):
     is_held = False
 
     def resume_reading(self) -> None:
-        if not self.is_held:
+        if self.read_paused and not self.is_held:
             super().resume_reading()
 
 

@@ -125,7 +125,8 @@ class WholeAnswer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._stop_signs()
+        if self._timer is not None:
+            await self._stop_signs()
         if kind is not None and self._connection.has_begun:
             self._connection.break_off()
 
@@ -159,6 +160,7 @@ class WholeAnswer:
     async def _stop_signs(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._signs is not None:
             self._signs.cancel()
             await asyncio.wait((self._signs,))

@@ -93,6 +93,7 @@ ENDINGS = (
     ),
 )
 _BY_REASON = {ending.reason: ending for ending in ENDINGS}
+_NATURAL = frozenset(ending.reason for ending in ENDINGS if ending.is_natural)
 _BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.words}
 
 
@@ -106,4 +107,4 @@ def ending_of(reason: str) -> Ending:
 
 def is_cut(reason: str) -> bool:
     """Return whether the model did not choose the end of the reply, so its last call may be cut."""
-    return not ending_of(reason).is_natural
+    return reason not in _NATURAL and not ending_of(reason).is_natural

@@ -12,9 +12,9 @@ from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse, Writt
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.formats.react import REACT_CONTRACT
-from proxy.guardrails.names import find_name, find_tool
+from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.respond import ANSWER_TOOLS, make_respond_tool, only_text
+from proxy.guardrails.respond import is_answer_tool, make_respond_tool, only_text
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.transcript import CompletedCall, Loop
 
@@ -175,8 +175,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     def is_answer(self, call: WrittenCall) -> bool:
         """Return whether a call of a tool that was not offered only says something to the user."""
-        is_named = find_name(call.name, ANSWER_TOOLS) is not None
-        if not is_named or self.text_policy is TextPolicy.REQUIRE or self.is_respond(call.name):
+        if (
+            not is_answer_tool(call.name)
+            or self.text_policy is TextPolicy.REQUIRE
+            or self.is_respond(call.name)
+        ):
             return False
         return self.tool_named(call.name) is None and only_text(call.arguments) is not None
 

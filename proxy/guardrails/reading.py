@@ -36,8 +36,8 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import (
     AddressedText,
     EndedSplitter,
+    ReasoningSplitter,
     Spoken,
-    make_splitter,
     split_unopened,
 )
 from proxy.guardrails.repetition import has_run
@@ -162,12 +162,12 @@ class ReplyReader:
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
-        self._splitter = make_splitter(
-            (*offer.quotable, *offer.instructions), opens_thoughts=offer.opens_thoughts
+        self._splitter = ReasoningSplitter(
+            offer.opens_thoughts, offer.quotable + offer.instructions
         )
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # until there is text
-        self._structured: dict[int, _StructuredCall] = {}
+        self.structured: dict[int, _StructuredCall] = {}  # by index; the bound drops others
         self.calls: list[WrittenCall] = []
         self._facts: list[Fact] = []
         self._stray = StrayMarks(partial(_is_given, offer.quotable))
@@ -255,10 +255,10 @@ class ReplyReader:
                 return self._hear_split(self._splitter.feed(text))
             case ReasoningDelta():
                 return [self._reason(event)]
-            case ToolCallStarted(index) if index not in self._structured:
+            case ToolCallStarted(index) if index not in self.structured:
                 return self._start_structured(event)
-            case ToolCallArgumentsDelta(index, text) if index in self._structured:
-                call = self._structured[index]
+            case ToolCallArgumentsDelta(index, text) if index in self.structured:
+                call = self.structured[index]
                 call.arguments.append(text)
                 if call.message is not None:
                     return self._respond(call.message.feed(text))
@@ -319,7 +319,7 @@ class ReplyReader:
 
     def _drop_leak(self) -> None:
         """Drop the rest of a call next to calls that the backend read whole."""
-        if not (self._structured and self._stray.has_leak) or self._markup_at is None:
+        if not (self.structured and self._stray.has_leak) or self._markup_at is None:
             return
         if all(_is_fit(self._offer, call) for call in self.calls):
             del self._text[self._markup_at :]
@@ -564,19 +564,15 @@ class ReplyReader:
         self._facts += () if _REPEATED in self._facts else (_REPEATED,)
         return True
 
-    def has_call(self, index: int) -> bool:
-        """Return whether a call that the engine recognized is read: the bound drops others."""
-        return index in self._structured
-
     def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
         """Begin a call; white space before it is text, unless the call is a message."""
-        if len(self._structured) == MOST_CALLS:
+        if len(self.structured) == MOST_CALLS:
             self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
             return []
         settled = self._hear_split(self._splitter.settle()) + self._settle()
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
         call = _StructuredCall(started, message, len(self.calls))
-        self._structured[started.index] = call
+        self.structured[started.index] = call
         space = self._splitter.take_space()
         if self._scanner is not None:
             space += self._scanner.take_space()
@@ -586,7 +582,7 @@ class ReplyReader:
         """End the calls that the backend recognised, each at its place among those in text."""
         heard: list[Heard] = []
         before = 0
-        for call in self._structured.values():
+        for call in self.structured.values():
             written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
             if call.message is not None and is_whole and _is_botched(call.message, written):
                 self._is_broken = True
@@ -606,7 +602,8 @@ class ReplyReader:
 
     def _reread(self, written: WrittenCall) -> Sequence[WrittenCall]:
         """Return the calls that an engine's parser took for one."""
-        if not (self._offer.repairs and self._offer.rescues):
+        may_be = swallowed.may_hold_calls(written) and self._offer.repairs and self._offer.rescues
+        if not may_be:  # nearly always
             return (written,)
         calls = swallowed.reread(written, self._offer.readable_syntaxes, self._names)
         if calls[0] is not written:

@@ -4,7 +4,7 @@ It knows only marks. Backends that split reasoning themselves never need it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -135,14 +135,14 @@ class ReasoningSplitter:
     Blocks count at the very start and right after one another, and a later block of thoughts on
     lines of its own (kekzl/imp#793), unless it is quoted or a call precedes it. Whatever may still
     be part of a mark, or white space that a mark would remove, is held back; everything else is
-    passed on at once. `<answer>` around an answer is removed if the model `unwraps_answer`. A
-    header that addresses a tool is left to the rescue, with all that follows. If the prompt may
-    have opened thoughts (`is_opened`), everything is held up to their end, the end of the reply,
-    or `_MOST_HELD` characters; then `has_ended` says whether there were any.
+    passed on at once. `<answer>` around an answer is removed unless a text of the `prompt` asks for
+    it. A header that addresses a tool is left to the rescue, with all that follows. If the prompt
+    may have opened thoughts (`is_opened`), everything is held up to their end, the end of the
+    reply, or `_MOST_HELD` characters; then `has_ended` says whether there were any.
     """
 
     is_opened: bool = False
-    unwraps_answer: bool = True
+    prompt: Sequence[str] = ()
     has_ended: bool = field(default=False, init=False)
     _place: _SplitterPlace = "start"
     _block: _MarkedBlock = _CHANNELS[_FINAL]
@@ -236,7 +236,9 @@ class ReasoningSplitter:
         """Return whether a mark is one, and no word or tag of the answer."""
         if mark == _ANALYSIS:
             return head[len(mark)].isalnum()
-        return fold_mark(mark) != _ANSWER_TAG or self.unwraps_answer
+        if fold_mark(mark) != _ANSWER_TAG:
+            return True
+        return not any(_ANSWER_TAG in text for text in self.prompt)
 
     def _read_answer(self, text: str) -> str:
         """Read text up to where thoughts begin again."""
@@ -370,12 +372,6 @@ class ReasoningSplitter:
     def _report(self) -> list[Spoken]:
         spoken, self._spoken = self._spoken, []
         return spoken
-
-
-def make_splitter(texts: Iterable[str], *, opens_thoughts: bool) -> ReasoningSplitter:
-    """Make the splitter of a reply to a prompt with these texts, which may ask for a tag."""
-    is_asked_for = any(_ANSWER_TAG in text for text in texts)
-    return ReasoningSplitter(opens_thoughts, unwraps_answer=not is_asked_for)
 
 
 class EnoughHeardError(Exception):

@@ -12,6 +12,7 @@ from itertools import chain, count
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
+from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.escapes import read_escape
 from proxy.guardrails.rescue.values.reader import read_whole
@@ -37,6 +38,12 @@ _BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']+")
 _BORING = re.compile(r"[^\"'{}\[\],]+")
 _BEHIND_QUOTE = re.compile(r"\s+")
 _BEHIND_INNER_QUOTE = re.compile(r"[\s}]+")
+
+
+@lru_cache(maxsize=1024)
+def is_answer_tool(written: str) -> bool:
+    """Return whether a name means one of `ANSWER_TOOLS`."""
+    return find_name(written, ANSWER_TOOLS) is not None
 
 
 @lru_cache(maxsize=256)

@@ -95,14 +95,16 @@ def review(
         ids.add(call_id)
         is_complete = _is_complete(reply, offer)
         judged.append(_judge_call(written, call_id, offer, insistence, may_close=is_complete))
-    kept, dropped = _without_repetition(judged, wanted, offer)
-    facts += dropped
-    if not kept and not reply.is_botched:
-        return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
-    kept, dropped, made_up = _without_inventions(kept, offer)
-    facts += dropped
-    if made_up is not None:
-        return _object_to_inventions(replace(reply, facts=facts), made_up, offer)
+    kept = judged
+    if any(map(_is_text, wanted)):
+        kept, dropped = _without_repetition(judged, wanted, offer)
+        facts += dropped
+        if not kept and not reply.is_botched:
+            return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
+        kept, dropped, made_up = _without_inventions(kept, offer)
+        facts += dropped
+        if made_up is not None:
+            return _object_to_inventions(replace(reply, facts=facts), made_up, offer)
     facts += tuple(fact for one in kept for fact in one.facts)
     return _judge_all(replace(reply, facts=facts), kept, offer, taken)
 
@@ -214,7 +216,8 @@ def _judge_all(
     # later calls were meant to follow the one with a defect
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([one.call for one in before if one.call is not None])
-    if any(one.is_text for one in judged) and is_json(reply.text):  # an invented result
+    if reply.text and any(one.is_text for one in judged) and is_json(reply.text):
+        # an invented result
         reply = replace(reply, text="", facts=(*reply.facts, Dropped("invented_result")))
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
     if reply.is_botched:

@@ -15,7 +15,7 @@ from proxy.guardrails.close_out import CloseOut
 from proxy.guardrails.history_repair.history import fit_roles, neutralise
 from proxy.guardrails.model_quirks import GENERIC, Quirks, Template
 from proxy.guardrails.offer import Mode, OfferedTools, Part, TextPolicy
-from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit, make_splitter
+from proxy.guardrails.reasoning import ReasoningSplitter, ThoughtHabit
 from proxy.guardrails.retry import MOST_ATTEMPTS, Attempt, AttemptKind
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
@@ -142,8 +142,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
         """Make what splits thoughts off, where anything may be changed."""
         if self.is_untouchable:
             return None
-        texts = (message.text for message in self.messages)
-        return make_splitter(texts, opens_thoughts=self.policy.quirks.opens_thoughts)
+        texts = [message.text for message in self.messages]
+        return ReasoningSplitter(self.policy.quirks.opens_thoughts, texts)
 
     def fit(self, strategy: Compaction) -> Fitted:
         """Fit messages and tools into the window; raises `ContextOverflow` if nothing fits."""

@@ -124,6 +124,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
+    spoken, results, instructions = _sort_texts(request.messages)
     completed = transcript.list_completed_calls(history)
     user_turns = sum(message.role == "user" for message in history)
     watches_loops = "loops" not in policy.without
@@ -134,8 +135,8 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
-        tuple(one.text for one in request.messages if one.role == "user"),
-        tuple(one.text for one in request.messages if one.role in roles.RESULTS),
+        tuple(spoken),
+        tuple(results),
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
         completed,
@@ -146,13 +147,25 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         "repair" not in policy.without,
         "rescue" not in policy.without,
         opens_thoughts=policy.quirks.opens_thoughts,
-        instructions=tuple(
-            message.text for message in request.messages if message.role not in roles.FOREIGN
-        ),
+        instructions=tuple(instructions),
         executed=tuple(call for call in completed if watches_loops and call.turn == user_turns),
     )
     is_none = request.tool_choice is ToolUse.NONE
     return _without_tools(offer, policy.quirks) if is_none else offer
+
+
+def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
+    """Return what users say, what tools return, and the texts of all other messages."""
+    spoken: list[str] = []
+    results: list[str] = []
+    instructions: list[str] = []
+    for message in messages:
+        if message.role == "user":
+            spoken.append(message.text)
+        else:
+            is_result = message.role in roles.RESULTS
+            (results if is_result else instructions).append(message.text)
+    return spoken, results, instructions
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:

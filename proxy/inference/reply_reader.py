@@ -139,7 +139,7 @@ class GuardedReader:
         shown: list[ReplyEvent] = []
         for part in self._reader.read(event):
             shown += self.gate.show(part)
-        if isinstance(event, _CALLS) and self._reader.has_call(event.index):
+        if isinstance(event, _CALLS) and event.index in self._reader.structured:
             # nothing after a text event begins to be shown
             is_late = isinstance(event, ToolCallStarted) and self._reader.calls
             shown += [] if is_late else self.gate.show_call(event)

@@ -35,7 +35,7 @@ from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Question
-from proxy.dialects.lenient_json import read_usage, write_usage
+from proxy.dialects.lenient_json import as_count, read_usage, write_usage
 from proxy.errors import ContextOverflow
 from proxy.inference.length import ReplyLength
 from proxy.inference.plan import RequestPlan
@@ -288,21 +288,24 @@ class _LearningBackend(BackendWrapper):
         most = question.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=question.schema is not None)
         replying = self._backend.ask(question, headers, length.bound(sink))
-        usage = _NO_USAGE
+        untold: replies.UsageReported | None = _NO_USAGE
         try:
             async for batch in replying:
                 is_end = isinstance(batch[-1], _ENDS)
                 if is_end and (told := _usage_in(batch)) is not None:
                     place, usage = told
-                    if place:  # this was said, whatever is wrong with the prompt
-                        length.count(batch[:place])
-                        yield batch[:place]
-                    self._check(question, usage.usage.get("prompt_tokens"))
-                    batch = batch[place:] if any(read_usage(usage.usage)) else batch[place + 1 :]
+                    untold = None if _tells_anything(usage) else usage
+                    try:
+                        self._check(question, usage.usage.get("prompt_tokens"))
+                    except ContextOverflow:
+                        if place:  # this was said, whatever is wrong with the prompt
+                            yield batch[:place]
+                        raise
+                    batch = batch if untold is None else (*batch[:place], *batch[place + 1 :])
                     if not batch:
                         continue
                 batch, is_over = _bound(length, batch)
-                yield self._with_usage(question, length.tokens, usage, batch)
+                yield self._with_usage(question, length.tokens, untold, batch)
                 if is_over:
                     return
         except ContextOverflow as overflow:
@@ -316,15 +319,15 @@ class _LearningBackend(BackendWrapper):
         self,
         question: Question,
         answer: int,
-        reported: replies.UsageReported,
+        untold: replies.UsageReported | None,
         batch: Sequence[replies.ReplyEvent],
     ) -> Sequence[replies.ReplyEvent]:
-        """Add an estimate to the end of a reply if the engine reported no usage, or zeros."""
-        if not isinstance(batch[-1], replies.ReplyFinished) or any(read_usage(reported.usage)):
+        """Add an estimate to the end of a reply whose usage is `untold`: missing, or zeros."""
+        if untold is None or not isinstance(batch[-1], replies.ReplyFinished):
             return batch
         prompt = self._book.estimate(question.messages, question.tools)
         usage: JsonObject = {**write_usage(prompt, answer, None), "temper": {"estimated": True}}
-        return (*batch[:-1], structs.replace(reported, usage=usage), batch[-1])
+        return (*batch[:-1], structs.replace(untold, usage=usage), batch[-1])
 
     def _check(self, question: Question, total: JsonValue) -> None:
         """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
@@ -347,6 +350,12 @@ def _bound(
     if length.exceeds(batch) or batch[-1] == _CUT_SHORT:
         return length.end(batch), True
     return batch, False
+
+
+def _tells_anything(reported: replies.UsageReported) -> bool:
+    """Return whether an engine reported a usage, and not only zeros."""
+    usage = reported.usage
+    return as_count(usage.get("prompt_tokens")) > 0 or any(read_usage(usage))
 
 
 def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:

@@ -94,7 +94,9 @@ class RequestPreparation:
         All others have at most the normal one.
         """
         highest = self.priorities.get(sender.owner, Priority.NORMAL)
-        chosen = _read_choice(sender, Priority, _PRIORITY) or highest
+        chosen = _read_choice(sender, Priority, _PRIORITY)
+        if chosen is None:
+            return highest
         return max(chosen, highest, key=[*Priority].index)  # the highest stands first
 
     def address(self, decoded: Decoded) -> ParsedRequest:

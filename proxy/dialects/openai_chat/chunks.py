@@ -82,15 +82,10 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None
 
 
-_read_chunk = msgspec.json.Decoder(Chunk).decode
-
-
-def read_chunk(written: bytes | str) -> Chunk:
-    """Read a chunk of the usual form; raises ValueError for any other."""
-    try:
-        return _read_chunk(written)
-    except RecursionError:  # a member that is skipped may be nested without a limit
-        raise ValueError("nested too deeply") from None
+# Raises `OTHER_FORM` for a chunk of another form: a member that is skipped may be nested without a
+# limit.
+read_chunk = msgspec.json.Decoder(Chunk).decode
+OTHER_FORM = (ValueError, RecursionError)
 
 
 def as_chunk(written: JsonObject) -> Chunk:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.dialects.openai_chat.chunks import NOTHING, CallFragment, Delta, read_chunk
+from proxy.dialects.openai_chat.chunks import NOTHING, OTHER_FORM, CallFragment, Delta, read_chunk
 from proxy.dialects.sse import DATA, END_OF_EVENT
 
 
@@ -29,7 +29,7 @@ def fragment_in(data: str) -> Fragment | None:
     try:
         chunk = read_chunk(data)
         (choice,) = chunk.choices
-    except ValueError:
+    except OTHER_FORM:
         return None
     raws = (chunk.usage, chunk.timings, choice.logprobs)
     is_last = choice.finish_reason is not None or any(raw != NOTHING for raw in raws)

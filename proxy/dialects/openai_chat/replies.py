@@ -24,6 +24,7 @@ from proxy.conversation.replies import (
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.openai_chat.chunks import (
     NOTHING,
+    OTHER_FORM,
     CallFragment,
     Choice,
     Chunk,
@@ -234,7 +235,7 @@ class ChunkDecoder:
                 return
             try:
                 chunk = read_chunk(payload)
-            except ValueError:
+            except OTHER_FORM:
                 parts += self._feed_any(payload.decode("utf-8", "replace"))
             else:
                 self._take(chunk, parts)

@@ -107,8 +107,7 @@ _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
 def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
-    breakable = _breakable(tokens)
-    if not breakable:
+    if not (messages and (breakable := _breakable(tokens))):
         return messages
     literals = literals_of(*breakable)
 

@@ -89,6 +89,12 @@ def _is_incomplete(call: WrittenCall) -> bool:
     return isinstance(call.arguments, dict) and UNNAMED in call.arguments
 
 
+def may_hold_calls(call: WrittenCall) -> bool:
+    """Return whether there can be a mark in a call's name or arguments, without reading them."""
+    written = call.arguments
+    return "<" in call.name or not isinstance(written, str) or "<" in written or "\\u" in written
+
+
 def reread(
     call: WrittenCall, syntaxes: Sequence[Syntax], names: Sequence[str]
 ) -> Sequence[WrittenCall]:
@@ -96,10 +102,7 @@ def reread(
     reader = Reader(syntaxes, names)
     if "<" in call.name:
         return _reread_name(call, reader) or (call,)
-    written = call.arguments
-    if isinstance(written, str) and "<" not in written and "\\u" not in written:
-        return (call,)  # nearly always, and without reading them
-    for key, value in _parse(written).items():
+    for key, value in _parse(call.arguments).items():
         if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
             return found
     return (call,)

@@ -33,6 +33,8 @@ from proxy.guardrails.schemas.schema import (
 )
 from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_violations
 
+_MAY_BE_FLOAT = re.compile(r"\d[.eE]")
+
 
 class ValidArguments(msgspec.Struct, frozen=True):
     """Arguments fit for a client; `text` is the model's own if nothing had to be changed."""
@@ -119,6 +121,8 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
 
 def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
     """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
+    if read.text and not _MAY_BE_FLOAT.search(read.text):
+        return _valid(read, read.facts)
     value, places = write_integers(schema, read.value)
     if not (places and isinstance(value, dict)):
         return _valid(read, read.facts)

@@ -11,7 +11,6 @@ from proxy.guardrails.reasoning import (
     ReasoningSplitter,
     Spoken,
     ThoughtHabit,
-    make_splitter,
     split_thoughts,
     split_unopened,
 )
@@ -280,7 +279,7 @@ def test_text_without_a_block_is_not_delayed_beyond_its_first_characters() -> No
 
 
 def test_an_answer_tag_that_the_prompt_asks_for_is_part_of_the_answer() -> None:
-    splitter = make_splitter(["End with <answer>4</answer>."], opens_thoughts=False)
+    splitter = ReasoningSplitter(prompt=["End with <answer>4</answer>."])
     assert splitter.feed("<answer>4</answer>") == [TextDelta("<answer>4</answer>")]
 
 
