@@ -23,7 +23,7 @@ from proxy.dialects.front import Answering, Decoded, Sender
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
-from proxy.guardrails.history_repair.refused_forms import find_new_picture
+from proxy.guardrails.history_repair.refused_forms import find_new_picture, hide_pictures
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.guardrails.schemas.schema import prepare_checks
@@ -128,8 +128,8 @@ class RequestPreparation:
         """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
-        is_refused = decoded.blindness and known.is_blind
-        if is_refused and find_new_picture(request.messages) is not None:
+        has_unseen = bool(decoded.blindness) and known.is_blind
+        if has_unseen and find_new_picture(request.messages) is not None:
             raise InvalidRequest(decoded.blindness)
         effort = known.overrides.effort
         if effort and effort_in(request):
@@ -149,6 +149,8 @@ class RequestPreparation:
         is_slow = takes_long(*request.fields.values())
         planning = partial(_plan_large_request if is_slow else plan_request, request, terms)
         plan = await asyncio.to_thread(planning) if is_slow else planning()
+        if has_unseen:
+            plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
             noted += (Omitted("load_options"),)

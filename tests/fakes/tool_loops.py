@@ -116,7 +116,7 @@ ASKED_OF_THE_MOCK: dict[str, Reply] = {
     "[[picture]]": Reply(calls=(_call("Read", file_path=PICTURE_FILE),)),
     "[[paper]]": Reply(calls=(_call("Read", file_path=PDF_FILE),)),
     '"type":"image_url"': Reply(SIGHT_ANSWER),
-    "the model takes no pictures": Reply(BLIND_ANSWER),
+    "[An image that this model cannot read.]": Reply(BLIND_ANSWER),
     "to read PDFs this server needs the extra": Reply(PDF_ANSWER),
     _SILENT: Reply(CODE_ANSWER),
 }

@@ -225,6 +225,25 @@ def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> N
         assert asyncio.run(preparation_).known.model == "m"
 
 
+def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none() -> None:
+    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=True)))
+    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
+    use: JsonObject = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
+    picture: JsonObject = {"type": "image", "source": source}
+    result: JsonObject = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
+    told: JsonValue = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    body = json.dump({"model": "m", "max_tokens": 9, "messages": told})
+    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
+    prepared_ = asyncio.run(preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"}))
+    sent = b"".join(one.source for one in prepared_.plan.messages)
+    assert b"image_url" not in sent
+    assert b"An image that this model cannot read." in sent
+
+
 def test_headers_override_what_the_operator_set() -> None:
     taken = received(
         HELLO,
