@@ -121,7 +121,9 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
         return ()
     request = offer.spoken[-1]
     used = " ".join(
-        f"{call.name} {json.dump_text(call.arguments)} {call.result}" for call in offer.executed
+        f"{call.name} {json.dump_text(call.arguments)} {call.result}"
+        for call in offer.executed
+        if not call.has_failed
     ).casefold()
     named = dict.fromkeys(
         (
@@ -168,7 +170,7 @@ def _list_joined(request: str, offer: OfferedTools) -> list[str]:
 def _list_open_steps(request: str, offer: OfferedTools) -> list[str]:
     """List the tools with an effect whose verb is a word of the request, and that have not run."""
     words = {word.casefold() for word in islice(_LETTERS.findall(request), _MOST_WORDS * 4)}
-    executed = {call.name for call in offer.executed}
+    executed = {call.name for call in offer.executed if not call.has_failed}
     return [
         tool.name
         for tool in offer.tools

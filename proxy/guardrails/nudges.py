@@ -13,6 +13,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolCall, WrittenCall
 from proxy.facts import cut
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
+from proxy.guardrails.transcript import CompletedCall
 
 _MOST_NAMES = 20
 _MOST_QUOTED = 400  # characters of what a client has seen
@@ -26,6 +27,7 @@ _DONE = "DONE"
 _FORM = '{"name": <tool>, "arguments": <object>}'
 # of notes that small models copy in place of an answer
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
+_FAILED = "Do not make this call again."
 _LOOP = re.compile(r"The last \d+ calls of \S+ had the same arguments")
 _MAY_BE_LOOP = re.compile(r"The last(?: |\Z)(?:\d.{0,80})?\Z", re.DOTALL)
 _ANSWER = (
@@ -96,6 +98,26 @@ def report_executed_calls(
     return _reply(written, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
 
 
+def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
+    """Ask for another call in place of one that failed, of its error, or of an explanation.
+
+    Told that the same call fails again, Qwen2.5-Coder 1.5B copied the error or explained it in 7 of
+    7 tasks; asked for the call that is needed first, it made another one in 7 of 7.
+    """
+    first = f"Call the tool that is needed first. Write only {_FORM}."
+    return (user_message(f"{_FAILED} It failed: {_error_of(failed.result)} {first}"),)
+
+
+def _error_of(result: str) -> str:
+    """Return the words of an error, which are often the only member of an object."""
+    try:
+        report = json.parse(result)
+    except ValueError:
+        report = None
+    error = report.get("error") if isinstance(report, dict) else None
+    return cut(error if isinstance(error, str) else result.strip(), _MOST_ERROR)
+
+
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run.
 
@@ -139,14 +161,22 @@ def _write_call(calls: Sequence[WrittenCall]) -> str:
     return json.dump_text(written)
 
 
-def correct_invented_values(written: str, name: str, values: Sequence[str]) -> tuple[Message, ...]:
-    """Ask whether a call is needed whose values occur nowhere in the conversation."""
+def correct_invented_values(
+    written: str, name: str, values: Sequence[str], *, is_open: bool
+) -> tuple[Message, ...]:
+    """Ask whether a call is needed whose values occur nowhere in the conversation.
+
+    Where a part of the request `is_open`, they may have to be found first.
+    """
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
-    text = (
-        f"{name} was not called: {listed} occurs nowhere in this conversation. "
-        "Answer me in plain words, unless my request really needs this call: "
-        "then make it again, with the right values."
-    )
+    unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
+    if is_open:
+        text = f"{unknown} Call the tool that is needed first. Write only {_FORM}."
+    else:
+        text = (
+            f"{unknown} Answer me in plain words, unless my request really needs this call: "
+            "then make it again, with the right values."
+        )
     return _reply(written, text)
 
 
@@ -312,9 +342,11 @@ def may_be_about_nudge(written: str) -> bool:
 def copies_nudge(written: str, *, is_whole: bool = True) -> bool:
     """Return whether a reply begins like a note about this turn; or may do so, unless whole."""
     text = written.strip()
-    if text.startswith((_SO_FAR, _NOTE)) or _LOOP.match(text):
+    if text.startswith((_SO_FAR, _NOTE, _FAILED)) or _LOOP.match(text):
         return True
-    may_begin = any(beginning.startswith(text) for beginning in (_SO_FAR, _NOTE, "The last"))
+    may_begin = any(
+        beginning.startswith(text) for beginning in (_SO_FAR, _NOTE, _FAILED, "The last")
+    )
     return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 

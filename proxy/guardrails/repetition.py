@@ -40,6 +40,14 @@ _WANTS_JSON = re.compile(
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
+_PASSES = re.compile(
+    r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
+    r"|connection|network|locked|429|50[0234])\b",
+    re.IGNORECASE,
+)
+_LONGEST_ERROR = 2_000
+_SAME_LINES = 3
+_SENTENCE = 30  # characters
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _READS = frozenset(
     (
@@ -86,6 +94,31 @@ def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCal
     return not (is_pending(done[last].result) or any(changes))
 
 
+def find_failed_call(
+    name: str, arguments: JsonValue, executed: Sequence[CompletedCall]
+) -> CompletedCall | None:
+    """Return the same call with its result if it failed and would fail again, None otherwise.
+
+    It may succeed if the failure is one that passes, such as a timeout, if it runs something, or if
+    a call that may have changed something came after it. Qwen2.5-Coder 0.5B and 1.5B repeated
+    `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
+    """
+    for call in reversed(executed):
+        if (call.name, call.arguments) == (name, arguments):
+            return call if fails_again(call) else None
+        if not call.has_failed and not _has_verb(call.name, _READS):
+            return None
+    return None
+
+
+def fails_again(call: CompletedCall) -> bool:
+    """Return whether a call failed, and another try with the same arguments makes no sense."""
+    runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
+    if not call.has_failed or runs_something:
+        return False
+    return not (is_pending(call.result) or _PASSES.search(call.result[:_LONGEST_ERROR]))
+
+
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a text is only JSON that repeats results and calls since the user spoke.
 
@@ -129,12 +162,17 @@ def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -
     return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
 
 
-def recites_calls(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text shows calls as JSON, and all of them have run since the user spoke."""
+def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
+    """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
-        return False
-    calls = [call for call in _calls_within(text) if find_tool(call.name, offer.tools) is not None]
-    return bool(calls) and all(has_run(call, offer) for call in calls)
+        return []
+    return [call for call in _calls_within(text) if find_tool(call.name, offer.tools) is not None]
+
+
+def repeats_line(text: str) -> bool:
+    """Return whether a text repeats a line over and over, as one that is cut off may do."""
+    lines = [line for line in text[-_LONGEST:].splitlines() if line.strip()][-_SAME_LINES - 1 : -1]
+    return len(lines) == _SAME_LINES and len({*lines}) == 1 and len(lines[0]) >= _SENTENCE
 
 
 def is_json(text: str) -> bool:

@@ -98,7 +98,7 @@ def _is_ending_due(
     if has_repeated:
         is_next = kind == "nudged" and last.attempt.kind != "nudged" and used + 1 < limit
         return not (progress is Progress.OPEN and is_next)
-    is_explained = last.defect is Defect.DOUBTFUL and is_done
+    is_explained = last.defect in (Defect.DOUBTFUL, Defect.EMPTY) and is_done
     return is_explained or (kind is None and last.defect in _WORDLESS)
 
 

@@ -16,19 +16,27 @@ from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
-from proxy.guardrails.announcements.recognition import announces, instructs_user
-from proxy.guardrails.grounding import find_invented_values, find_open_values
+from proxy.guardrails.announcements.recognition import announces, instructs, instructs_user
+from proxy.guardrails.grounding import (
+    Progress,
+    find_invented_values,
+    find_open_values,
+    judge_progress,
+)
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     calls_of,
+    fails_again,
+    find_failed_call,
     find_foreign_calls,
     has_run,
     is_echo,
     is_executed,
     is_json,
-    recites_calls,
+    list_shown_calls,
+    repeats_line,
     words_in_json,
 )
 from proxy.guardrails.rescue.copies import is_same
@@ -112,16 +120,15 @@ def review(
 def _without_repetition(
     judged: Sequence[_JudgedCall], written: Sequence[WrittenCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have already run since the user's last message."""
+    """Drop calls in text that have run since the user's last message, or would fail again."""
     kept: list[_JudgedCall] = []
     for one, source in zip(judged, written, strict=True):
         call, is_text = one.call, _is_text(source)
-        is_dropped = (
-            is_text
-            and call is not None
-            and one.defect in (None, Defect.LOOP)
-            and is_executed(call.name, parse_arguments(call.arguments), offer.executed)
-        )
+        is_dropped = False
+        if is_text and call is not None and one.defect in (None, Defect.LOOP):
+            arguments = parse_arguments(call.arguments)
+            is_dropped = is_executed(call.name, arguments, offer.executed)
+            is_dropped |= find_failed_call(call.name, arguments, offer.executed) is not None
         if not is_dropped:
             kept.append(replace(one, is_text=is_text))
     count = len(judged) - len(kept)
@@ -158,8 +165,15 @@ def _invented_values(judged: _JudgedCall, offer: OfferedTools) -> tuple[str, ...
 
 def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedTools) -> Rejected:
     answer = Accepted(_words_beside_calls(reply), (), _finish_reason(reply, ()), reply.facts)
-    nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
-    name = "" if judged.call is None else judged.call.name
+    call = judged.call
+    name = "" if call is None else call.name
+    failed = None
+    if call is not None:
+        failed = find_failed_call(name, parse_arguments(call.arguments), offer.executed)
+    if failed is None:
+        nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
+    else:
+        nudge = nudges.report_failed_call(failed)
     return Rejected(Defect.EXECUTED, nudge, answer, reply.facts, name)
 
 
@@ -171,7 +185,9 @@ def _object_to_inventions(
     facts = (*reply.facts, *judged.facts)
     answer = Accepted(reply.text, calls, _finish_reason(reply, calls), facts)
     name = calls[0].name if calls else ""
-    nudge = nudges.correct_invented_values(_words_beside_calls(reply), name, values)
+    is_open = judge_progress(offer) is Progress.OPEN
+    words = _words_beside_calls(reply)
+    nudge = nudges.correct_invented_values(words, name, values, is_open=is_open)
     return Rejected(Defect.INVENTED, nudge, answer, facts, name)
 
 
@@ -310,7 +326,8 @@ def _judge_text(
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
-    if not demands_call and is_cut(reason) and not (is_call_lost and offer.executed):
+    is_endless = is_call_lost or repeats_line(reply.text)
+    if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
         nudge = nudges.correct_cut_call(reply.words, offer)
@@ -358,12 +375,28 @@ def _judge_repetition(
     is_note = is_retry and nudges.copies_nudge(text)
     is_copy = is_empty or is_note or is_echo(text, offer, is_retry=is_retry)
     may_recite = offer.text_policy is not TextPolicy.ACCEPT and not reply.has_responded
-    if not (is_copy or (may_recite and recites_calls(text, offer))):
+    if not (is_copy or (may_recite and _recites(text, offer))):
         return None
-    nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+    last = offer.executed[-1] if offer.executed else None
+    if last is not None and fails_again(last):
+        nudge = nudges.report_failed_call(last)
+    else:
+        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
     if is_copy:
         return Rejected(Defect.ECHO, nudge, replace(answer, text=""), facts, words="")
     return Rejected(Defect.ECHO, nudge, answer, facts)
+
+
+def _recites(text: str, offer: OfferedTools) -> bool:
+    """Return whether a text shows calls that have run, or explains one where nothing is left.
+
+    Qwen2.5-Coder 1.5B read a file, and then explained how to move it.
+    """
+    calls = list_shown_calls(text, offer)
+    if not calls or all(has_run(call, offer) for call in calls):
+        return bool(calls)
+    is_asked = any(is_asked_about(call.name, one) for call in calls for one in offer.spoken)
+    return instructs(text) and not is_asked and judge_progress(offer) is Progress.DONE
 
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
@@ -446,7 +479,11 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
         nudge = nudges.correct_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     if is_watched and offer.executed and _explains_next_step(text, names, offer):
-        nudge = nudges.demand_next_step(text, _find_name(text, offer))
+        last = offer.executed[-1]
+        if fails_again(last):
+            nudge = nudges.report_failed_call(last)
+        else:
+            nudge = nudges.demand_next_step(text, _find_name(text, offer))
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer
 

@@ -70,6 +70,8 @@ TOOLS: tuple[JsonObject, ...] = (
     describe_tool("edit_file", {"path": STRING, "text": STRING}),
     describe_tool("run_tests", {"folder": STRING}),
     describe_tool("get_build_status", {"build": {"type": "integer"}}),
+    describe_tool("search_notes", {"query": STRING}),
+    describe_tool("delete_note", {"note_id": STRING}),
 )
 
 
@@ -192,6 +194,14 @@ def _lights(reply: str, text: str = LIGHTS_ANSWER) -> Conversation:
     replies = (reply, answer_with(LIGHTS_ANSWER))
     return Conversation(LIGHTS_REQUEST, LIGHTS_RUN, replies, text, attempts=_ENDED)
 
+
+NOTE_REQUEST = "Search the notes for 'Garden' and delete the note that you find."
+UNKNOWN_NOTE_RUN = ExecutedCall(
+    "delete_note", {"note_id": "12345"}, '{"error":"Unknown note_id \'12345\'. Use search_notes."}'
+)
+_DELETE_CALL = write_call("delete_note", {"note_id": "12345"})
+_SEARCH_CALL = write_call("search_notes", {"query": "Garden"})
+_EXPLAINED_DELETION = "To delete a note, you need to first search for the note by its title."
 
 FAILURES: dict[str, Conversation] = {
     **{f"R1 {form}": _mail(text) for form, text in write_in_each_form("send_mail", MAIL).items()},
@@ -508,7 +518,42 @@ FAILURES: dict[str, Conversation] = {
         )
     },
     "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
-    "R9 silence": _paris("", "", attempts=_PRESSED),
+    "R9 silence": _paris("", attempts=_ENDED),
+    **{
+        f"R1 a call that failed, {way}": Conversation(
+            NOTE_REQUEST,
+            (UNKNOWN_NOTE_RUN,),
+            (reply, _SEARCH_CALL),
+            shown,
+            (("search_notes", {"query": "Garden"}),),
+            ("as_asked", "nudged"),
+        )
+        for way, reply, shown in (
+            ("again", write_call("delete_note", {"note_id": "12345"}), ""),
+            ("again with its error", f"{_DELETE_CALL}\n{UNKNOWN_NOTE_RUN.result}", ""),
+            ("its error", f"<tool_response>\n{UNKNOWN_NOTE_RUN.result}\n</tool_response>", ""),
+            ("explained", _EXPLAINED_DELETION, _EXPLAINED_DELETION),
+        )
+    },
+    "R1 a call that failed, twice again": Conversation(
+        NOTE_REQUEST,
+        (UNKNOWN_NOTE_RUN,),
+        (_DELETE_CALL, _DELETE_CALL, answer_with("There is no such note.")),
+        "There is no such note.",
+        attempts=_PRESSED,
+    ),
+    "R7 where nothing is left": Conversation(
+        PARIS_REQUEST,
+        (PARIS_RUN,),
+        (
+            "To put the file docs/plan.txt into the folder archive, you can use `move_file`:\n"
+            f"```json\n{write_call('move_file', {'path': 'docs/plan.txt', 'folder': 'x'})}\n```",
+            answer_with(PARIS_ANSWER),
+        ),
+        "To put the file docs/plan.txt into the folder archive, you can use `move_file`:"
+        f"\n\n{PARIS_ANSWER}",
+        attempts=_ENDED,
+    ),
     "R9 a repetition, then an unknown syntax": Conversation(
         BOOKING_REQUEST,
         (STANDUP_RUN,),

@@ -141,7 +141,7 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
 
 
 _INSTRUCTS = re.compile(
-    r"\s*(?:To\s[^.\n]{3,160},\s(?:you|we)|You|We)\s"
+    r"\s*(?:To\s(?:[^.\n]|\.(?=\w)){3,160},\s(?:you|we)|You|We)\s"
     r"(?:first\s)?(?:can|could|should|must|(?:will\s|would\s)?(?:need|have)\sto)\s"
     r"(?:first\s|now\s|then\s)?(?P<verb>[a-z]+)\b[^.\n]{0,160}"
 )
@@ -172,6 +172,11 @@ def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
     is_named = any(name in match[0] for name in tools)
     is_purpose = match[0].lstrip().startswith("To ")
     return is_named or (is_purpose and match["verb"] not in _USERS_PART)
+
+
+def instructs(text: str) -> bool:
+    """Return whether a reply begins by telling the user how to do something."""
+    return _INSTRUCTS.match(text) is not None
 
 
 def shows_next(words: str) -> bool:

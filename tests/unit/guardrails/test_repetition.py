@@ -8,13 +8,15 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.repetition import (
     calls_of,
+    find_failed_call,
     has_run,
     is_echo,
     is_executed,
     is_json,
     is_observing,
+    list_shown_calls,
     may_become_echo,
-    recites_calls,
+    repeats_line,
     words_in_json,
 )
 from proxy.guardrails.transcript import CompletedCall
@@ -263,8 +265,56 @@ def test_the_only_sentence_in_a_json_object_is_an_answer(text: str, words: str) 
     ],
 )
 def test_a_text_recites_calls_if_all_that_it_shows_have_run(text: str, recites: bool) -> None:
-    assert recites_calls(text, OFFER) is recites
-    assert not recites_calls(text, FRESH)
+    shown = list_shown_calls(text, OFFER)
+    assert (bool(shown) and all(has_run(call, OFFER) for call in shown)) is recites
+    assert not list_shown_calls(text, FRESH)
+
+
+def failed(result: str, name: str = "send_mail") -> CompletedCall:
+    return CompletedCall(name, {"to": "a"}, result, has_failed=True)
+
+
+SENT = CompletedCall("move_file", {"path": "x"}, "ok", has_failed=False)
+FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
+
+
+@pytest.mark.parametrize(
+    ("executed", "is_found"),
+    [
+        ([failed("error: unknown address")], True),
+        ([failed("error: unknown address"), FOUND], True),
+        ([failed("error: unknown address"), SENT], False),
+        ([failed("error: timed out")], False),
+        ([failed("error: 503 Service Unavailable")], False),
+        ([failed("error: rate limit exceeded")], False),
+        ([failed("error: try again")], False),
+        ([CompletedCall("send_mail", {"to": "a"}, "ok", has_failed=False)], False),
+        ([], False),
+    ],
+)
+def test_a_call_that_failed_would_fail_again(executed: list[CompletedCall], is_found: bool) -> None:
+    assert (find_failed_call("send_mail", {"to": "a"}, executed) is not None) is is_found
+    assert find_failed_call("send_mail", {"to": "b"}, executed) is None
+
+
+def test_what_runs_something_may_fail_and_then_succeed() -> None:
+    executed = [failed("error: 2 tests failed", "run_tests")]
+    assert find_failed_call("run_tests", {"to": "a"}, executed) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_endless"),
+    [
+        (4 * "To cancel the order, you can use `cancel_order`.\n" + "To", True),
+        (3 * "To cancel the order, you can use `cancel_order`.\n" + "To", True),
+        (2 * "To cancel the order, you can use `cancel_order`.\n" + "To", False),
+        (9 * "| --- | --- |\n", False),
+        ("One line that is long enough to count.\nAnother one, also long.\nA third.\nTo", False),
+        ("", False),
+    ],
+)
+def test_a_text_may_repeat_its_last_line(text: str, is_endless: bool) -> None:
+    assert repeats_line(text) is is_endless
 
 
 @pytest.mark.parametrize(
