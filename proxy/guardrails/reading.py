@@ -121,7 +121,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
     tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `doubted`, too, but not `result_texts`, the contents of result blocks.
+    `doubted`, too, but not `result_texts`, the contents of result blocks, with the `misplaced` calls.
     """
 
     text: str = ""
@@ -134,6 +134,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     doubted: tuple[Doubted, ...] = ()
     markup: str = ""
     result_texts: tuple[str, ...] = ()
+    misplaced: tuple[WrittenCall, ...] = ()
     thoughts: str = ""
 
     @property
@@ -175,6 +176,7 @@ class ReplyReader:
         self._doubted: list[Doubted] = []
         self._is_recited = False
         self._result_texts: list[str] = []
+        self._misplaced: list[WrittenCall] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
         self._has_answered = False
@@ -305,6 +307,7 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
+            misplaced=tuple(self._misplaced),
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
@@ -524,13 +527,20 @@ class ReplyReader:
         """Hide a result block; words in it are an answer unless they contain a call."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[`<" or holds_call(content):
+        calls = self._find_calls(content)
+        self._misplaced += calls
+        if not content or is_copy or calls or content[0] in "{[`<" or holds_call(content):
             self._result_texts.append(content)
         else:
             self._facts.append(_INVENTED_RESULT)
             return self._say(content)
         self._facts.append(_INVENTED_RESULT)
         return []
+
+    def _find_calls(self, text: str) -> list[WrittenCall]:
+        found = find_calls(text, self._offer.readable_syntaxes, self._names, self._named)
+        groups = [one.calls for one in found if isinstance(one, findings.FoundCalls)]
+        return [*chain.from_iterable(groups)]
 
     def _stop_repeating(self, last: findings.FoundCalls) -> None:
         """Stop the model where it makes no more progress.

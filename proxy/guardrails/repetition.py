@@ -13,7 +13,7 @@ observes something (`read_file`, `run_tests`) and a new call that may have chang
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
@@ -23,8 +23,9 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.marks import envelope_starts
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
+from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
 from proxy.guardrails.schemas.arguments import ValidArguments, check
-from proxy.guardrails.transcript import CompletedCall, is_pending
+from proxy.guardrails.transcript import is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
@@ -69,21 +70,31 @@ def _has_verb(name: str, verbs: frozenset[str]) -> bool:
     return bool(parts) and not verbs.isdisjoint((parts[0], parts[-1]))
 
 
-def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCall]) -> bool:
+def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
-    done = [call for call in executed if not call.has_failed]
-    same = [n for n, call in enumerate(done) if (call.name, call.arguments) == (name, arguments)]
-    if not same:
+    done = [call for call in offer.executed if not call.has_failed]
+    tool, is_looking = find_tool(name, offer.tools), is_observing(name)
+    schema = None if tool is None else tool.parameters
+    request = offer.spoken[-1] if offer.spoken else ""
+    same = [
+        n
+        for n, call in enumerate(done)
+        if call.name == name
+        and are_alike(call.arguments, arguments, schema, request, is_exact=is_looking)
+    ]
+    names = [tool.name for tool in offer.tools]
+    if not same or len(same) < count_wanted(name, arguments, request, names):
         return False
-    if not is_observing(name):
+    if not is_looking:
         return True
-    last = same[-1]
+    last = done[same[-1]]
     changes = (
         call
         for n, call in enumerate(done)
-        if n > last and not _has_verb(call.name, _READS) and call not in done[:n]
+        if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
-    return not (is_pending(done[last].result) or any(changes))
+    is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    return not (is_moving or awaits_change(request, last.result) or any(changes))
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
@@ -171,7 +182,7 @@ def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
         return False
     checked = check(tool, call.arguments)
     arguments = checked.value if isinstance(checked, ValidArguments) else call.arguments
-    return is_executed(tool.name, arguments, offer.executed)
+    return is_executed(tool.name, arguments, offer)
 
 
 def _read_all(text: str) -> list[JsonValue]:

@@ -22,7 +22,6 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
-    calls_of,
     find_foreign_calls,
     has_run,
     is_echo,
@@ -120,7 +119,7 @@ def _without_repetition(
             is_text
             and call is not None
             and one.defect in (None, Defect.LOOP)
-            and is_executed(call.name, parse_arguments(call.arguments), offer.executed)
+            and is_executed(call.name, parse_arguments(call.arguments), offer)
         )
         if not is_dropped:
             kept.append(replace(one, is_text=is_text))
@@ -181,8 +180,8 @@ def _words_beside_calls(reply: ReadReply) -> str:
 
 
 def _is_text(call: WrittenCall) -> bool:
-    """Return whether a call was read from text; the backend's own are JSON text."""
-    return not isinstance(call.arguments, str)
+    """Return whether a call was read from text; the backend's own have an id."""
+    return not call.id or not isinstance(call.arguments, str)
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
@@ -347,8 +346,7 @@ def _judge_repetition(
     if offer.answer_schema is not None:
         return None
     text, facts = answer.text, answer.facts
-    misplaced = [call for content in reply.result_texts for call in calls_of(content)]
-    misplaced = [call for call in misplaced if offer.tool_named(call.name) is not None]
+    misplaced = [call for call in reply.misplaced if offer.tool_named(call.name) is not None]
     is_new = any(not has_run(call, offer) for call in misplaced)
     is_empty = bool(reply.result_texts) and not text.strip()
     if is_empty and (is_new or not offer.executed):
