@@ -384,6 +384,8 @@ class ReplyReader:
                 heard += self._hear_finding(finding)
             if isinstance(finding, findings.FoundCalls):
                 self._stop_repeating(finding)
+            elif isinstance(finding, findings.LeftOut) and finding.ends_reply:
+                self._splitter, self._has_ended = EndedSplitter(), True
         return heard
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:

@@ -20,7 +20,7 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.rescue.marks import envelope_starts
+from proxy.guardrails.rescue.marks import envelope_starts, may_be_label, strip_label
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
 from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
@@ -29,13 +29,17 @@ from proxy.guardrails.transcript import is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
-_FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+_IS_JSON = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*(?:[\"'}]|\Z)|\[\s*(?:[{\[\"'\d\]-]|\Z))")
+_FENCE_BEGINS = re.compile(r"\A```\w*\s*")
+_SHORTEST_COPY = 8  # characters of a result that is not copied to its end
+_DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
 _WANTS_JSON = re.compile(
-    rf"\b(?:json|{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
+    r"(?<![A-Za-z0-9_])json(?![A-Za-z0-9_])"  # Chinese writes no space around it
+    rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
 _DEMANDS_JSON = re.compile(
@@ -100,14 +104,26 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a text is only JSON that repeats results and calls since the user spoke.
 
-    In a retry any JSON counts that holds no answer in words, also if it is broken.
+    It may begin with a label ("Observation:"), and break off. In a retry any JSON counts that
+    holds no answer in words, also if it is broken.
     """
-    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
+    content = strip_label(text.lstrip())
+    if not offer.executed or _BEGINS_JSON.match(content) is None or wants_json(offer):
         return False
-    values = _read_all(text)
-    if is_retry and not words_in_json(text):
+    values = _read_all(content)
+    if is_retry and not words_in_json(content):
         return True
-    return bool(values) and all(_is_copy(value, offer) for value in values)
+    if not values:
+        return _breaks_off(content, offer)
+    return all(_is_copy(value, offer) for value in values)
+
+
+def _breaks_off(text: str, offer: OfferedTools) -> bool:
+    """Return whether a text is the beginning of a result, whatever its white space."""
+    content = "".join(_FENCE_BEGINS.sub("", text, count=1).split())
+    results = ["".join(call.result.split()) for call in offer.executed]
+    is_long = len(content) >= _SHORTEST_COPY
+    return is_long and any(result.startswith(content) for result in results)
 
 
 def words_in_json(text: str) -> str:
@@ -128,16 +144,13 @@ def words_in_json(text: str) -> str:
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a reply with this beginning may turn out to be an echo."""
-    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
+    if not offer.executed or wants_json(offer):
         return False
-    if is_retry:
+    content = strip_label(text.lstrip())
+    if is_retry and _BEGINS_JSON.match(content):
         return True
-    key = _FIRST_KEY.match(text)
-    if key is None:
-        return len(text) < _LONGEST
-    known = {name for value in _results(offer) if isinstance(value, dict) for name in value}
-    is_whole = key[2] is not None
-    return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
+    is_json = _IS_JSON.match(content) is not None and len(text) < _LONGEST
+    return is_json or may_be_label(text.lstrip())
 
 
 def recites_calls(text: str, offer: OfferedTools) -> bool:
@@ -150,7 +163,8 @@ def recites_calls(text: str, offer: OfferedTools) -> bool:
 
 def is_json(text: str) -> bool:
     """Return whether a text is JSON objects or lists and nothing else."""
-    return _BEGINS_JSON.match(text) is not None and bool(_read_all(text))
+    content = strip_label(text.lstrip())
+    return _BEGINS_JSON.match(content) is not None and bool(_read_all(content))
 
 
 def calls_of(text: str) -> tuple[WrittenCall, ...]:
@@ -208,12 +222,42 @@ def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
     return any(_is_like(value, result) for result in _results(offer))
 
 
-def _is_like(value: JsonValue, result: JsonValue) -> bool:
-    """Return whether a value is a result, a part of it, or made up like it: the same members."""
-    if isinstance(value, dict) and isinstance(result, dict):
-        names, known = value.keys(), result.keys()
-        return bool(names and known) and (names <= known or known <= names)
-    return value == result or (isinstance(result, dict) and value in result.values())
+def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool:
+    """Return whether a value is a result, a part of it, a wrapping, or made up like it.
+
+    Made up like it are objects with the same members, and lists of such.
+    """
+    if value == result:
+        return True
+    if isinstance(result, list):
+        items = value if isinstance(value, list) else [value]
+        if items and all(any(_has_same_members(item, one) for one in result) for item in items):
+            return True
+    if isinstance(result, dict) and (value in result.values() or _has_same_members(value, result)):
+        return True
+    if not depth:
+        return False
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_is_like(_parse(one), result, depth - 1) for one in members if _may_wrap(one))
+
+
+def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
+    if not (isinstance(value, dict) and isinstance(result, dict)):
+        return value == result
+    names, known = value.keys(), result.keys()
+    return bool(names and known) and (names <= known or known <= names)
+
+
+def _may_wrap(value: JsonValue) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, str) and value[:1] in ("{", "["))
+
+
+def _parse(value: JsonValue) -> JsonValue:
+    """Return the JSON in a text, or the value itself."""
+    try:
+        return json.parse(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:

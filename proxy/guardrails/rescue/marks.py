@@ -126,6 +126,54 @@ def is_no_envelope(text: str) -> bool:
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
+# What models write before a result that they copied or invented: "Observation: {...}".
+_LABEL = re.compile(
+    r"(?:(?:the|here is the|tool|function|das|el|la)[ ]){0,2}"
+    r"(?:observation|outputs?|results?|response|tool|function|user|ipython|ergebnis|ausgabe"
+    r"|resultado|salida|respuesta|结果|返回结果|工具结果)"
+    r"(?:[ ](?:is|was|of|from|result|output|response|ist|es))?(?:[ ]\w{1,60})?"
+    r"[ ]*(?:[:：]|(?=\n))\s*",
+    re.IGNORECASE,
+)
+_LABEL_BEGINS = re.compile(
+    r"(?:here is )?(?:the |das |el |la )?(?:tool|function|obs|out|res|user|ipy|erg|aus|sal|[结返工])"
+    r"[\w ]{0,60}(?:[:：]?\s*)\Z|[hteldf]\w{0,7}(?: [a-z]{0,8}){0,3}\Z|[orusia]\w{0,11}\Z",
+    re.IGNORECASE,
+)
+_FENCE_BEGINS = re.compile(r"`{1,3}\w*\s*\Z")
+_FENCED = re.compile(r"```(?:json)?\s*")
+
+
+def strip_label(text: str) -> str:
+    """Return a text without the label of a result before its JSON."""
+    match = _LABEL.match(text)
+    return text[match.end() :] if match else text
+
+
+def may_be_label(text: str) -> bool:
+    """Return whether more text can make this the label of a result, or the JSON after one."""
+    if match := _LABEL.match(text):
+        rest = text[match.end() :]
+        return not rest or _FENCE_BEGINS.match(rest) is not None
+    return _LABEL_BEGINS.match(text) is not None
+
+
+def begins_result(text: str, *, is_all: bool) -> bool | None:
+    """Return whether a text begins with a result in JSON; None if that needs more text.
+
+    It may have a label, and be in a code fence. The envelope of a call is no result.
+    """
+    rest = strip_label(text)
+    fence = _FENCED.match(rest)
+    content = rest[fence.end() :] if fence else rest
+    if begins_json(content):
+        if begins_envelope(content):
+            return False
+        return True if is_all or is_no_envelope(content) else None
+    may_be = may_be_label(text) or (_FENCE_BEGINS.match(rest) is not None)
+    return None if may_be and not is_all else False
+
+
 # An unknown control token, or half a code fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")

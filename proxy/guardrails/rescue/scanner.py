@@ -359,16 +359,21 @@ class Scanner:
         found = state.pending
         if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
             self._record.accept(found)
-            state.pending = None
+            state.pending, state.accepted = None, found
 
     def _leave(self, state: AfterCall, literal: str) -> bool:
         found, gap = state.pending, "".join(state.gap)
-        if found is not None and not found.is_marked and not state.is_doubtful:
-            is_result = self._is_result_next(found, gap, literal)
+        before = found or state.accepted
+        if before is not None and not state.is_doubtful:
+            is_result = self._is_result_next(before, gap, literal)
             if is_result is None:
                 return False
-            if is_result and self._may_cut(found.source, found.calls):
-                self._cut(found)
+            if is_result and self._may_cut(before.source, before.calls):
+                if found is None:
+                    self._record.report.add(LeftOut("invented_result", ends_reply=True))
+                    self._state = Skipping(_NOTHING)
+                else:
+                    self._cut(found)
                 return True
         if found and found.is_marked and found.closed and not state.is_doubtful:
             return self._leave_marked(state, found, gap)
@@ -385,17 +390,14 @@ class Scanner:
         return True
 
     def _is_result_next(self, found: FoundCalls, gap: str, literal: str) -> bool | None:
-        """Return whether a result follows plain calls; None if more text is needed."""
+        """Return whether a result follows calls; None if more text is needed."""
         if marks.result_end(literal) is not None:
             return True
+        is_line = "\n" in gap or found.source.endswith("\n")
+        if not (is_line and found.closed) or literal.strip() not in ("", FENCE, "{", "["):
+            return False
         rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        if literal or not found.closed or not marks.begins_json(rest):
-            return False
-        if "\n" not in gap and not found.source.endswith("\n"):
-            return False
-        if marks.begins_envelope(rest):
-            return False
-        return True if is_all or marks.is_no_envelope(rest) else None
+        return marks.begins_result(rest, is_all=is_all)
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call at the start of the reply for the marked one after it."""
