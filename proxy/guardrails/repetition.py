@@ -29,11 +29,24 @@ from proxy.guardrails.transcript import is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
-_IS_JSON = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*(?:[\"'}]|\Z)|\[\s*(?:[{\[\"'\d\]-]|\Z))")
+_FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+_IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
+# Keys under which models wrap the copy of a result.
+_WRAPPERS = frozenset(
+    (
+        *("result", "results", "output", "response", "observation", "data", "content", "value"),
+        *("tool_output", "tool_result", "tool_response", "tool", "name", "role", "status", "rows"),
+        *("items", "success"),
+    )
+)
+_FAILED = re.compile(
+    r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
+)
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _SHORTEST_COPY = 8  # characters of a result that is not copied to its end
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
+_LONGEST_STATUS = 500  # characters; a longer result is more than a report of success
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
@@ -76,7 +89,11 @@ def _has_verb(name: str, verbs: frozenset[str]) -> bool:
 
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
-    done = [call for call in offer.executed if not call.has_failed]
+    done = [
+        call
+        for call in offer.executed
+        if not (call.has_failed or _FAILED.search(call.result[:_LONGEST_STATUS]))
+    ]
     tool, is_looking = find_tool(name, offer.tools), is_observing(name)
     schema = None if tool is None else tool.parameters
     request = offer.spoken[-1] if offer.spoken else ""
@@ -149,8 +166,19 @@ def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -
     content = strip_label(text.lstrip())
     if is_retry and _BEGINS_JSON.match(content):
         return True
-    is_json = _IS_JSON.match(content) is not None and len(text) < _LONGEST
-    return is_json or may_be_label(text.lstrip())
+    if _BEGINS_JSON.match(content) is None:
+        return may_be_label(text.lstrip())
+    key = _FIRST_KEY.match(content)
+    if key is None:
+        return len(text) < _LONGEST and _IS_OTHER.match(content) is None
+    known = _WRAPPERS.union(*map(_keys_of, _results(offer)))
+    is_whole = key[2] is not None
+    return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
+
+
+def _keys_of(result: JsonValue) -> set[str]:
+    objects = result if isinstance(result, list) else [result]
+    return {name for one in objects if isinstance(one, dict) for name in one}
 
 
 def recites_calls(text: str, offer: OfferedTools) -> bool:

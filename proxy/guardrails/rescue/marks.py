@@ -127,19 +127,16 @@ def is_no_envelope(text: str) -> bool:
 
 
 # What models write before a result that they copied or invented: "Observation: {...}".
-_LABEL = re.compile(
-    r"(?:(?:the|here is the|tool|function|das|el|la)[ ]){0,2}"
-    r"(?:observation|outputs?|results?|response|tool|function|user|ipython|ergebnis|ausgabe"
-    r"|resultado|salida|respuesta|结果|返回结果|工具结果)"
-    r"(?:[ ](?:is|was|of|from|result|output|response|ist|es))?(?:[ ]\w{1,60})?"
-    r"[ ]*(?:[:：]|(?=\n))\s*",
-    re.IGNORECASE,
+_ARTICLES = ("", "the ", "here is the ", "tool ", "the tool ", "function ", "das ", "el ", "la ")
+_OUTPUTS = (
+    *("observation", "output", "result", "response", "tool", "function", "user", "ipython"),
+    *("ergebnis", "ausgabe", "resultado", "salida", "respuesta", "结果", "返回结果", "工具结果"),
 )
-_LABEL_BEGINS = re.compile(
-    r"(?:here is )?(?:the |das |el |la )?(?:tool|function|obs|out|res|user|ipy|erg|aus|sal|[结返工])"
-    r"[\w ]{0,60}(?:[:：]?\s*)\Z|[hteldf]\w{0,7}(?: [a-z]{0,8}){0,3}\Z|[orusia]\w{0,11}\Z",
-    re.IGNORECASE,
-)
+_LABELS = tuple(article + output for article in _ARTICLES for output in _OUTPUTS)
+_LABEL_WORDS = rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})s?"
+_LABEL_REST = r"(?:[ ](?:is|was|of|from|result|output|response|ist|es))?(?:[ ]\w{1,60})?[ ]*"
+_LABEL = re.compile(rf"{_LABEL_WORDS}{_LABEL_REST}(?:[:：]|(?=\n))\s*", re.IGNORECASE)
+_LABEL_BEGINS = re.compile(rf"{_LABEL_WORDS}(?:[ ]\w{{0,60}}){{0,2}}[ ]*\Z", re.IGNORECASE)
 _FENCE_BEGINS = re.compile(r"`{1,3}\w*\s*\Z")
 _FENCED = re.compile(r"```(?:json)?\s*")
 
@@ -155,7 +152,9 @@ def may_be_label(text: str) -> bool:
     if match := _LABEL.match(text):
         rest = text[match.end() :]
         return not rest or _FENCE_BEGINS.match(rest) is not None
-    return _LABEL_BEGINS.match(text) is not None
+    begins = text.casefold()
+    is_word = bool(begins) and any(label.startswith(begins) for label in _LABELS)
+    return is_word or _LABEL_BEGINS.match(text) is not None
 
 
 def begins_result(text: str, *, is_all: bool) -> bool | None:

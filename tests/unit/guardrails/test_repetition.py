@@ -100,7 +100,8 @@ WROTE = made("write_file", {"path": "a"}, "ok")
 def test_a_call_has_run_if_it_succeeded_and_a_second_look_shows_nothing_new(
     call: CompletedCall, executed: list[CompletedCall], is_one: bool
 ) -> None:
-    assert is_executed(call.name, call.arguments, executed) is is_one
+    offer = replace(OFFER, executed=tuple(executed))
+    assert is_executed(call.name, call.arguments, offer) is is_one
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,17 @@ def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bo
         pytest.param('{"city": "Rome", "weather": "sun"}', id="one made up like it"),
         pytest.param(f"{PARIS_CALL}\n{WEATHER_RESULT}", id="the call and its result"),
         pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the call again and again"),
+        pytest.param('{"city": "Paris", "weather"', id="the beginning of it"),
+        pytest.param(f"Observation: {WEATHER_RESULT}", id="with a label"),
+        pytest.param(f"Ergebnis:\n```json\n{WEATHER_RESULT}\n```", id="with a label, in a fence"),
+        pytest.param(f'{{"result": {WEATHER_RESULT}}}', id="wrapped"),
+        pytest.param(json.dumps({"role": "tool", "content": WEATHER_RESULT}), id="as a text"),
+        pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
 def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str) -> None:
     assert is_echo(text, OFFER)
-    assert may_become_echo(text, OFFER) is not text.startswith('{"name"')
+    assert may_become_echo(text, OFFER)
     assert not is_echo(text, FRESH)
     assert not may_become_echo(text, FRESH)
 
@@ -144,7 +151,8 @@ def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str)
         f"{WEATHER_RESULT}\nIt rains.",
         ROME_CALL,
         "{}",
-        '{"city": "Paris", "weather"',
+        '{"city": "Oslo", "weather"',
+        "Result: it rains.",
         '["rain"]',
         '{"city": "' + 20_000 * "a" + '"}',
         "",

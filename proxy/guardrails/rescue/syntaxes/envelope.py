@@ -87,7 +87,8 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     """Read calls or lists of calls, one after another, and the white space after them.
 
     Surplus closing brackets are passed. A bracket that can begin no more calls ends them, because
-    marks of other syntaxes begin with one. Plain calls are cut before JSON that is no call.
+    marks of other syntaxes begin with one. Calls that no mark ends are cut before JSON that is no
+    call.
     """
     found = Calls(())
     char = yield from cursor.next_visible()
@@ -98,11 +99,11 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
         try:
             found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         except NoCall as refusal:
-            may_cut = cursor.may_cut and not is_marked and found.calls
+            may_cut = cursor.may_cut and found.calls and not ends
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise
             return replace(found, is_cut=True)
-        if cursor.may_cut and found.is_runaway and not is_marked:
+        if cursor.may_cut and found.is_runaway and not ends:
             return replace(found, is_cut=True)
         char = yield from cursor.next_visible()
         if char and char in ",;":
