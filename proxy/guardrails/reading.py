@@ -40,7 +40,7 @@ from proxy.guardrails.reasoning import (
     Spoken,
     split_unopened,
 )
-from proxy.guardrails.repetition import has_run
+from proxy.guardrails.repetition import has_run, recites_calls
 from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
@@ -692,7 +692,7 @@ class ReplyReader:
         self._is_broken |= refusal in _BOTCHED
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
-        self._is_recited |= is_held
+        self._is_recited |= is_held or recites_calls(text, self._offer)
         is_held = self._is_broken or self._is_recited or bool(self._doubted)
         return [BrokenCall(written) if is_held else Prose(written)]
 

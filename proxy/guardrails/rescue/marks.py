@@ -173,6 +173,16 @@ def begins_result(text: str, *, is_all: bool) -> bool | None:
     return None if may_be and not is_all else False
 
 
+_STEPS = ("Thought:", "Observation:", "Final Answer:")
+
+
+def begins_step(text: str, *, is_all: bool) -> bool | None:
+    """Return whether a text begins with a step of ReAct; None if that needs more text."""
+    if text.startswith(_STEPS):
+        return True
+    return None if not is_all and any(step.startswith(text) for step in _STEPS) else False
+
+
 # An unknown control token, or half a code fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")

@@ -53,6 +53,7 @@ from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _GAVE_UP = -1
+_REACT = "react"  # whose steps follow each other
 _PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
 _NOTHING = Literals(())
 
@@ -397,7 +398,8 @@ class Scanner:
         if not (is_line and found.closed) or literal.strip() not in ("", FENCE, "{", "["):
             return False
         rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        return marks.begins_result(rest, is_all=is_all)
+        is_step = marks.begins_step(rest, is_all=is_all) if found.syntax_name == _REACT else False
+        return is_step if is_step is not False else marks.begins_result(rest, is_all=is_all)
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call at the start of the reply for the marked one after it."""
