@@ -74,6 +74,7 @@ _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _PYTHON_FENCE = re.compile(r"\s*```py(?:thon)?\s*\n(?!\s*\[)")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
+_INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
@@ -690,11 +691,30 @@ class ReplyReader:
                 self._facts.append(Dropped("cut_off_call"))
                 return self._find_whole_calls(text)
         self._is_broken |= refusal in _BOTCHED
+        at = self._find_inline_fence(text)
+        if at > 0:
+            before = self._say(text[:at])
+            return before + self._say(text[at:], is_held=True)
         self._goes_on |= bool(self.calls) and not text.isspace()
+        is_held |= at == 0
         written = self._append(text, is_message=False)
         self._is_recited |= is_held or recites_calls(text, self._offer)
         is_held = self._is_broken or self._is_recited or bool(self._doubted)
         return [BrokenCall(written) if is_held else Prose(written)]
+
+    def _find_inline_fence(self, text: str) -> int:
+        """Return where a code fence begins within a line after tools have run, -1 if nowhere.
+
+        Small models explain their calls there; what follows is shown once it is known.
+        """
+        if not self._offer.executed or self._is_recited or FENCE not in text:
+            return -1
+        before = "".join((*self._text[-2:], text))
+        match = _INLINE_FENCE.search(text)
+        if match is None and text.lstrip(" ").startswith(FENCE):
+            line = before[: len(before) - len(text)].rpartition(_LINE)[2]
+            return 0 if line.strip() else -1
+        return -1 if match is None else match.start()
 
     def _find_whole_calls(self, text: str) -> list[Heard]:
         """Find the plain calls before one that was cut off."""

@@ -20,7 +20,12 @@ from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.rescue.marks import envelope_starts, may_be_label, strip_label
+from proxy.guardrails.rescue.marks import (
+    begins_plain_call,
+    envelope_starts,
+    may_be_label,
+    strip_label,
+)
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
 from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
@@ -200,6 +205,14 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
     values = _read_all(text)
     calls = [calls_in(value, is_marked=False) for value in values]
     return tuple(call for group in calls for call in group) if all(calls) else ()
+
+
+def is_broken_call(text: str, offer: OfferedTools) -> bool:
+    """Return whether a reply consists of the beginning of a call in JSON, and nobody wants that."""
+    content = text.lstrip()
+    if not begins_plain_call(content, [tool.name for tool in offer.tools]) or wants_json(offer):
+        return False
+    return not read_values(content, is_whole=False) and "\n\n" not in content
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:

@@ -24,6 +24,7 @@ from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     find_foreign_calls,
     has_run,
+    is_broken_call,
     is_echo,
     is_executed,
     is_json,
@@ -429,7 +430,8 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdic
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
     # none that was refused as quoted
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
-    if not is_told and looks_like_call(text, offer.tools, offer.quotable):
+    is_call = looks_like_call(text, offer.tools, offer.quotable) or is_broken_call(text, offer)
+    if not is_told and is_call:
         nudge = nudges.correct_unknown_syntax(offer)
         name = _find_name(text, offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")
