@@ -44,7 +44,12 @@ from proxy.guardrails.repetition import has_run, recites_calls
 from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
+from proxy.guardrails.rescue.marks import (
+    begins_plain_call,
+    envelope_starts,
+    holds_call,
+    holds_mark,
+)
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -691,30 +696,28 @@ class ReplyReader:
                 self._facts.append(Dropped("cut_off_call"))
                 return self._find_whole_calls(text)
         self._is_broken |= refusal in _BOTCHED
-        at = self._find_inline_fence(text)
-        if at > 0:
-            before = self._say(text[:at])
-            return before + self._say(text[at:], is_held=True)
+        at = -1 if is_held else self._find_explained(text)
+        if at >= 0:
+            return (self._say(text[:at]) if at else []) + self._say(text[at:], is_held=True)
         self._goes_on |= bool(self.calls) and not text.isspace()
-        is_held |= at == 0
         written = self._append(text, is_message=False)
-        self._is_recited |= is_held or recites_calls(text, self._offer)
+        self._is_recited |= is_held
         is_held = self._is_broken or self._is_recited or bool(self._doubted)
         return [BrokenCall(written) if is_held else Prose(written)]
 
-    def _find_inline_fence(self, text: str) -> int:
-        """Return where a code fence begins within a line after tools have run, -1 if nowhere.
+    def _find_explained(self, text: str) -> int:
+        """Return where prose begins to explain calls after tools have run, -1 if nowhere.
 
-        Small models explain their calls there; what follows is shown once it is known.
+        That is at calls which all have run, and at a code fence within a line. What follows is
+        shown once all of it is known.
         """
-        if not self._offer.executed or self._is_recited or FENCE not in text:
+        if not self._offer.executed or self._is_recited:
             return -1
-        before = "".join((*self._text[-2:], text))
-        match = _INLINE_FENCE.search(text)
-        if match is None and text.lstrip(" ").startswith(FENCE):
-            line = before[: len(before) - len(text)].rpartition(_LINE)[2]
-            return 0 if line.strip() else -1
-        return -1 if match is None else match.start()
+        if recites_calls(text, self._offer):
+            return len(text[: envelope_starts(text)[0]].rstrip())
+        line = "".join(self._text[-2:]).rpartition(_LINE)[2]
+        match = _INLINE_FENCE.search(line + text) if FENCE in text else None
+        return -1 if match is None else max(match.start() - len(line), 0)
 
     def _find_whole_calls(self, text: str) -> list[Heard]:
         """Find the plain calls before one that was cut off."""
