@@ -35,7 +35,9 @@ _GAP = re.compile(
     r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+|path/to/)"
 )
 # What stands for a number or an id that is not known.
-_COUNTED = re.compile(r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
+)
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
 # Words of English that say nothing about whether a value is known.

@@ -278,7 +278,9 @@ def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool
         return True
     if not depth:
         return False
-    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    members = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
     return any(_is_like(_parse(one), result, depth - 1) for one in members if _may_wrap(one))
 
 

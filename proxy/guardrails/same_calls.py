@@ -24,7 +24,9 @@ _COUNTS = {
     **dict.fromkeys(("thrice", "three", "dreimal", "drei", "tres", "trois", "三"), 3),
     **dict.fromkeys(("four", "viermal", "vier", "cuatro", "quatre", "四"), 4),
 }
-_CLAUSE = re.compile(r"[,.;:!?，。；！？\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[,.;:!?，。；！？\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b", re.IGNORECASE
+)
 _PART = re.compile(r"[A-Za-z][a-z]+")
 _AWAITS = re.compile(
     r"\b(?:wait|poll|monitor|watch|keep (?:asking|checking)|warte\w*|esper[ae]\w*)\b|等",
@@ -86,7 +88,9 @@ def _is_idle(
     value = one[name] if name in one else other[name]
     default = schema.get("default") if isinstance(schema, dict) else None
     if isinstance(value, dict) and not is_needed:
-        return all(_is_idle(value, {}, inner, _member(schema, inner), is_needed=False) for inner in value)
+        return all(
+            _is_idle(value, {}, inner, _member(schema, inner), is_needed=False) for inner in value
+        )
     return not is_needed and (value in _NOTHING or value == default)
 
 

@@ -317,7 +317,9 @@ FAILURES: dict[str, Conversation] = {
             "and the next step": f"{_INBOX_ACTION}Observation: two files\nThought: I am done.",
         }.items()
     },
-    "R3 a repeated call in tags": _mail(f'<tool_call>\n{_SENT_AGAIN}\n</tool_call>\n{{"ok": true}}'),
+    "R3 a repeated call in tags": _mail(
+        f'<tool_call>\n{_SENT_AGAIN}\n</tool_call>\n{{"ok": true}}'
+    ),
     "R3 a repeated call": _mail(f'{_SENT_AGAIN}\n{{"ok": true}}'),
     "R4 a new call": Conversation(
         INBOX_REQUEST,
