@@ -200,6 +200,7 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
+        self._copies = 0  # of a call, in the prose after it
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -392,7 +393,16 @@ class ReplyReader:
                 self._stop_repeating(finding)
             elif isinstance(finding, findings.LeftOut) and finding.ends_reply:
                 self._splitter, self._has_ended = EndedSplitter(), True
+            elif isinstance(finding, findings.Prose) and self._late:
+                self._count_copies(finding.text)
         return heard
+
+    def _count_copies(self, text: str) -> None:
+        """Stop the model where words stand between the copies of one call."""
+        sources = (one.source for one in self._late if isinstance(one, findings.FoundCalls))
+        self._copies += max((text.count(source.strip()) for source in sources), default=0)
+        if self._copies >= MOST_SAME - 1:
+            self._splitter, self._has_ended = EndedSplitter(), True
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
         match finding:

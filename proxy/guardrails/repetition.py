@@ -129,7 +129,7 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     It may begin with a label ("Observation:"), and break off. In a retry any JSON counts that
     holds no answer in words, also if it is broken.
     """
-    content = strip_label(text.lstrip())
+    content = _strip_labels(text)
     if not offer.executed or _BEGINS_JSON.match(content) is None or wants_json(offer):
         return False
     values = _read_all(content)
@@ -138,6 +138,14 @@ def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     if not values:
         return _breaks_off(content, offer)
     return all(_is_copy(value, offer) for value in values)
+
+
+def _strip_labels(text: str) -> str:
+    """Return a text without the labels of results, which may repeat line by line."""
+    content = strip_label(text.lstrip())
+    if len(content) == len(text.lstrip()):
+        return content
+    return "\n".join(map(strip_label, content.split("\n")))
 
 
 def _breaks_off(text: str, offer: OfferedTools) -> bool:
@@ -228,6 +236,15 @@ def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...
         for call in calls
     )
     return () if is_known or wants_json(offer) else calls
+
+
+def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether two calls of a tool with an effect differ only in how they are written."""
+    tool = find_tool(name, offer.tools)
+    if tool is None or one == other or is_observing(name):
+        return False
+    request = offer.spoken[-1] if offer.spoken else ""
+    return are_alike(one, other, tool.parameters, request, is_exact=False)
 
 
 def has_run(call: WrittenCall, offer: OfferedTools) -> bool:

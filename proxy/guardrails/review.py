@@ -28,6 +28,7 @@ from proxy.guardrails.repetition import (
     is_echo,
     is_executed,
     is_json,
+    is_variant,
     recites_calls,
     words_in_json,
 )
@@ -112,20 +113,25 @@ def review(
 def _without_repetition(
     judged: Sequence[_JudgedCall], written: Sequence[WrittenCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have already run since the user's last message."""
+    """Drop calls in text that have already run since the user spoke, or stand in another form."""
     kept: list[_JudgedCall] = []
+    facts: list[Fact] = []
     for one, source in zip(judged, written, strict=True):
         call, is_text = one.call, _is_text(source)
-        is_dropped = (
-            is_text
-            and call is not None
-            and one.defect in (None, Defect.LOOP)
-            and is_executed(call.name, parse_arguments(call.arguments), offer)
-        )
-        if not is_dropped:
-            kept.append(replace(one, is_text=is_text))
-    count = len(judged) - len(kept)
-    return kept, (Dropped("executed_call"),) * count
+        if is_text and call is not None and one.defect in (None, Defect.LOOP):
+            arguments = parse_arguments(call.arguments)
+            before = [other.call for other in kept if other.call and other.call.name == call.name]
+            if is_executed(call.name, arguments, offer):
+                facts.append(Dropped("executed_call"))
+                continue
+            if any(
+                is_variant(call.name, parse_arguments(other.arguments), arguments, offer)
+                for other in before
+            ):
+                facts.append(Dropped("repeated_call"))
+                continue
+        kept.append(replace(one, is_text=is_text))
+    return kept, tuple(facts)
 
 
 def _without_inventions(

@@ -5,13 +5,12 @@ other capital letters in a subject. Compared member by member, such a mail was s
 """
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import TypeAlias
 
 from proxy.conversation.json import JsonObject, JsonValue
 
-_Nothing: TypeAlias = str | list[JsonValue] | JsonObject | None
-_NOTHING: tuple[_Nothing, ...] = (None, "", [], {})  # equals the absence of an optional member
+_NOTHING: tuple[JsonValue, ...] = (None, "", [], {})  # equals the absence of an optional member
 _TIMES = re.compile(
     r"\b(?P<word>twice|thrice|(?:zwei|drei|vier)mal)\b"
     r"|\b(?P<count>[2-9]|two|three|four|zwei|drei|vier|dos|tres|cuatro|deux|trois|quatre)"
@@ -25,7 +24,8 @@ _COUNTS = {
     **dict.fromkeys(("four", "viermal", "vier", "cuatro", "quatre", "四"), 4),
 }
 _CLAUSE = re.compile(
-    r"[,.;:!?，。；！？\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b", re.IGNORECASE
+    r"[,.;:!?\uff0c\u3002\uff1b\uff01\uff1f\n]+|\b(?:and|then|und|dann|y|luego|et|puis)\b",
+    re.IGNORECASE,
 )
 _PART = re.compile(r"[A-Za-z][a-z]+")
 _AWAITS = re.compile(
@@ -108,7 +108,7 @@ def _read_number(value: JsonValue) -> Decimal | None:
         return None
 
 
-def count_wanted(name: str, arguments: JsonValue, request: str, tools: list[str]) -> int:
+def count_wanted(name: str, arguments: JsonValue, request: str, tools: Sequence[str]) -> int:
     """Return how often a request wants a call: "send it twice" names a number, most name none.
 
     A number counts for the tool that its clause names, or whose values it contains; where it names

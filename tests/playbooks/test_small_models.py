@@ -281,7 +281,7 @@ ANSWERS: dict[str, Conversation] = {
         f"```json\n{PARIS_RESULT}\n```",
     ),
     "the user wants JSON, in Chinese": Conversation(
-        "巴黎天气如何？请用JSON回答。", (PARIS_RUN,), (PARIS_RESULT,), PARIS_RESULT
+        "巴黎天气如何, 请用JSON回答。", (PARIS_RUN,), (PARIS_RESULT,), PARIS_RESULT
     ),
     "a label before words": Conversation(
         PARIS_REQUEST, (PARIS_RUN,), (f"Result: {PARIS_ANSWER}",), f"Result: {PARIS_ANSWER}"
