@@ -6,8 +6,8 @@ the reply is judged against (with `names` and `model_quirks`). `review` gives th
 arguments by `schemas/`, `announcements/` for prose that only announces, `unparsed_calls/` for calls
 that no reader knows, `order` with `steps` for calls at the wrong time, based on the `transcript`.
 `repetition` finds replies that repeat executed calls (`same_calls`) or results, and `grounding`
-values that occur nowhere in the conversation. `retry` names the next attempt and `nudges` has its words. `close_out`
-decides whether a text answer may have come too early.
+values that occur nowhere in the conversation. `retry` names the next attempt and `nudges` has its
+words. `close_out` decides whether a text answer may have come too early.
 
 Before a request is sent, `history_repair/` repairs its history and removes thoughts, and
 `tool_prompts/` describes tools in the prompt in one of the `formats/`. `contents` reads and joins

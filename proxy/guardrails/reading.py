@@ -127,7 +127,8 @@ class ReadReply(msgspec.Struct, frozen=True):
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
     tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `doubted`, too, but not `result_texts`, the contents of result blocks, with the `misplaced` calls.
+    `doubted`, too, but not `result_texts`, the contents of result blocks, which hold `misplaced`
+    calls.
     """
 
     text: str = ""
@@ -166,6 +167,8 @@ class _StructuredCall(msgspec.Struct):
 class ReplyReader:
     """Takes the events of one reply; returns at once what was heard."""
 
+    _copies = 0  # of a call, in the prose after it
+
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
@@ -182,7 +185,6 @@ class ReplyReader:
         self._doubted: list[Doubted] = []
         self._is_recited = False
         self._result_texts: list[str] = []
-        self._misplaced: list[WrittenCall] = []
         self._thought_calls: list[WrittenCall] = []
         self._thought_facts: list[Rescued] = []
         self._has_answered = False
@@ -200,7 +202,6 @@ class ReplyReader:
         self._goes_on = False
         self._ends_thoughts = False
         self._has_ended = False
-        self._copies = 0  # of a call, in the prose after it
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -314,7 +315,7 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
-            misplaced=tuple(self._misplaced),
+            misplaced=tuple(chain.from_iterable(map(self._find_calls, self._result_texts))),
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
@@ -546,7 +547,6 @@ class ReplyReader:
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
         calls = self._find_calls(content)
-        self._misplaced += calls
         if not content or is_copy or calls or content[0] in "{[`<" or holds_call(content):
             self._result_texts.append(content)
         else:

@@ -56,7 +56,8 @@ def read_calls(
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
         raise NoCall
-    return Calls(calls, value.is_closed)
+    found = Calls(calls, value.is_closed)
+    return replace(found, is_cut=announcer.is_tired and cursor.may_cut and found.is_runaway)
 
 
 def _has_two_readings(item: JsonObject) -> bool:

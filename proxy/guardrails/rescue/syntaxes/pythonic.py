@@ -75,10 +75,9 @@ def read_python_calls(
         found += yield from read_python_call(cursor, replace(style, outer=quote))
         if not found.closed and not may_be_open:
             raise NoCall(Reason.BROKEN)
-        if not found.closed:
-            return found
-        if cursor.may_cut and found.is_runaway:
-            return replace(found, is_cut=True)
+        is_cut = cursor.may_cut and found.is_runaway
+        if is_cut or not found.closed:
+            return replace(found, is_cut=is_cut)
         is_quoted = bool(quote) and not (yield from cursor.literal(quote))
         yield from cursor.take(_SEPARATORS)
         if quote and not is_quoted:

@@ -166,6 +166,9 @@ def tagged_syntax(
         begins = literals_of(*known)
         while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
             calls.append((yield from _CallReader(cursor, known[mark], around).read()))
+            found = Calls(tuple(calls), is_cut=True)
+            if cursor.may_cut and found.is_runaway:
+                return found
             yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
         if not calls:
             cursor.rewind()
