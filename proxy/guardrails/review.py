@@ -116,22 +116,35 @@ def _without_repetition(
     """Drop calls in text that have already run since the user spoke, or stand in another form."""
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
-    for one, source in zip(judged, written, strict=True):
-        call, is_text = one.call, _is_text(source)
-        if is_text and call is not None and one.defect in (None, Defect.LOOP):
-            arguments = parse_arguments(call.arguments)
-            before = [other.call for other in kept if other.call and other.call.name == call.name]
-            if is_executed(call.name, arguments, offer):
-                facts.append(Dropped("executed_call"))
-                continue
-            if any(
-                is_variant(call.name, parse_arguments(other.arguments), arguments, offer)
-                for other in before
-            ):
-                facts.append(Dropped("repeated_call"))
-                continue
-        kept.append(replace(one, is_text=is_text))
+    is_of_engine = [not _is_text(source) for source in written]
+    of_engine = [one.call for one, is_one in zip(judged, is_of_engine, strict=True) if is_one]
+    for one, is_one in zip(judged, is_of_engine, strict=True):
+        if is_one or one.call is None or one.defect not in (None, Defect.LOOP):
+            kept.append(replace(one, is_text=not is_one))
+        elif is_executed(one.call.name, parse_arguments(one.call.arguments), offer):
+            facts.append(Dropped("executed_call"))
+        elif any(
+            _is_repetition(one.call, other, offer, may_be_equal=other not in of_engine)
+            for other in (*of_engine, *(before.call for before in kept))
+        ):
+            facts.append(Dropped("repeated_call"))
+        else:
+            kept.append(replace(one, is_text=True))
     return kept, tuple(facts)
+
+
+def _is_repetition(
+    call: ToolCall, other: ToolCall | None, offer: OfferedTools, *, may_be_equal: bool
+) -> bool:
+    """Return whether a call in text only repeats another of the same reply.
+
+    An engine may leave the text of a call that it has recognized. Two equal calls in text may be
+    meant.
+    """
+    if other is None or other.name != call.name:
+        return False
+    one, more = parse_arguments(call.arguments), parse_arguments(other.arguments)
+    return is_variant(call.name, one, more, offer) or (not may_be_equal and one == more)
 
 
 def _without_inventions(
