@@ -336,6 +336,30 @@ def test_a_structured_call_is_repeated(executed: ExecutedCall, stream: bool) -> 
     assert book.turn.next_question() is None
 
 
+def test_the_text_of_a_call_that_the_engine_recognized_is_no_second_call(stream: bool) -> None:
+    request = make_request(user_message(MAIL_REQUEST), tools=OFFERED, stream=stream)
+    book = Playbook.of(request).ask()
+    book.receive(TextDelta(write_call("send_mail", MAIL)))
+    book.receive(ToolCallStarted(0, "backend_id", "send_mail"))
+    book.receive(ToolCallArgumentsDelta(0, json.dump_text(MAIL)))
+    book.receive(ReplyFinished("tool_calls"))
+    assert [*read_calls(book.shown)] == [("send_mail", MAIL)]
+    assert shown_text(book) == ""
+
+
+def test_two_forms_of_a_call_are_one(stream: bool) -> None:
+    other = write_call("send_mail", {**MAIL, "to": "Ann@example.com"})
+    reply = f"{write_call('send_mail', MAIL)}\n{other}"
+    played = run(Conversation(MAIL_REQUEST, (), (reply,)), stream=stream)
+    assert played.calls == (("send_mail", MAIL),)
+
+
+def test_a_turn_without_any_words_ends_in_what_the_tools_returned(stream: bool) -> None:
+    again = write_call("send_mail", MAIL)
+    played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
+    assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
+
+
 def test_an_answer_in_the_form_of_the_client_is_no_echo(stream: bool) -> None:
     schema: JsonObject = {
         "type": "object",
