@@ -32,7 +32,11 @@ _VALUE = re.compile(
 # be templates or code that the user wants.
 _GAP = re.compile(
     r"(?=[^\n]{1,100}\Z)[^\n]*?(?P<gap>[\[<{(](?i:insert|enter|add|your)\b[^\]>})]{0,60}[\]>})])"
-    r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+)"
+    r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+|path/to/)"
+)
+# What stands for a number or an id that is not known.
+_COUNTED = re.compile(
+    r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
@@ -85,7 +89,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
 def _made_up_part(value: str) -> str:
     """Return the address or the placeholder in a value, "" if there is none."""
     written = value.strip()
-    if _ADDRESS.fullmatch(written) or is_placeholder(written):
+    if any(form.fullmatch(written) for form in (_ADDRESS, _COUNTED)) or is_placeholder(written):
         return written
     gap = _GAP.match(written)
     return (gap["gap"] or gap["part"]) if gap else ""

@@ -124,11 +124,16 @@ def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     Qwen2.5-Coder 0.5B copied "Done so far: send_mail -> ok: true" into 7 of 20 answers; sentences
     it puts into its own words.
     """
-    done = " ".join(
+    done = report_results(offer)
+    return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
+
+
+def report_results(offer: OfferedTools) -> str:
+    """Say what the last tools returned; the answer of a model that gives none in words."""
+    return " ".join(
         f"{call.name} returned {_in_words(call.result).rstrip('.')}."
         for call in offer.executed[-_MOST_LISTED:]
     )
-    return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
 
 
 def _in_words(result: str) -> str:

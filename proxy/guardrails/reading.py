@@ -31,6 +31,7 @@ from proxy.guardrails.announcements.recognition import (
     is_question,
     shows_last,
 )
+from proxy.guardrails.grounding import Progress, judge_progress
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reasoning import (
@@ -40,11 +41,16 @@ from proxy.guardrails.reasoning import (
     Spoken,
     split_unopened,
 )
-from proxy.guardrails.repetition import has_run
+from proxy.guardrails.repetition import has_run, list_shown_calls
 from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
+from proxy.guardrails.rescue.marks import (
+    begins_plain_call,
+    envelope_starts,
+    holds_call,
+    holds_mark,
+)
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -74,6 +80,8 @@ _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _PYTHON_FENCE = re.compile(r"\s*```py(?:thon)?\s*\n(?!\s*\[)")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
+_FENCE_AT_END = re.compile(r"```\w*\Z")
+_INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
@@ -121,7 +129,8 @@ class ReadReply(msgspec.Struct, frozen=True):
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
     tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `doubted`, too, but not `result_texts`, the contents of result blocks.
+    `doubted`, too, but not `result_texts`, the contents of result blocks, which hold `misplaced`
+    calls.
     """
 
     text: str = ""
@@ -134,6 +143,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     doubted: tuple[Doubted, ...] = ()
     markup: str = ""
     result_texts: tuple[str, ...] = ()
+    misplaced: tuple[WrittenCall, ...] = ()
     thoughts: str = ""
 
     @property
@@ -158,6 +168,8 @@ class _StructuredCall(msgspec.Struct):
 
 class ReplyReader:
     """Takes the events of one reply; returns at once what was heard."""
+
+    _copies = 0  # of a call, in the prose after it
 
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
@@ -305,6 +317,7 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
+            misplaced=tuple(chain.from_iterable(map(self._find_calls, self._result_texts))),
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
@@ -381,7 +394,18 @@ class ReplyReader:
                 heard += self._hear_finding(finding)
             if isinstance(finding, findings.FoundCalls):
                 self._stop_repeating(finding)
+            elif isinstance(finding, findings.LeftOut) and finding.ends_reply:
+                self._splitter, self._has_ended = EndedSplitter(), True
+            elif isinstance(finding, findings.Prose) and self._late:
+                self._count_copies(finding.text)
         return heard
+
+    def _count_copies(self, text: str) -> None:
+        """Stop the model where words stand between the copies of one call."""
+        sources = (one.source for one in self._late if isinstance(one, findings.FoundCalls))
+        self._copies += max((text.count(source.strip()) for source in sources), default=0)
+        if self._copies >= MOST_SAME - 1:
+            self._splitter, self._has_ended = EndedSplitter(), True
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
         match finding:
@@ -524,13 +548,19 @@ class ReplyReader:
         """Hide a result block; words in it are an answer unless they contain a call."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[`<" or holds_call(content):
+        calls = self._find_calls(content)
+        if not content or is_copy or calls or content[0] in "{[`<" or holds_call(content):
             self._result_texts.append(content)
         else:
             self._facts.append(_INVENTED_RESULT)
             return self._say(content)
         self._facts.append(_INVENTED_RESULT)
         return []
+
+    def _find_calls(self, text: str) -> list[WrittenCall]:
+        found = find_calls(text, self._offer.readable_syntaxes, self._names, self._named)
+        groups = [one.calls for one in found if isinstance(one, findings.FoundCalls)]
+        return [*chain.from_iterable(groups)]
 
     def _stop_repeating(self, last: findings.FoundCalls) -> None:
         """Stop the model where it makes no more progress.
@@ -678,11 +708,31 @@ class ReplyReader:
                 self._facts.append(Dropped("cut_off_call"))
                 return self._find_whole_calls(text)
         self._is_broken |= refusal in _BOTCHED
+        at = -1 if is_held else self._find_explained(text)
+        if at >= 0:
+            return (self._say(text[:at]) if at else []) + self._say(text[at:], is_held=True)
         self._goes_on |= bool(self.calls) and not text.isspace()
         written = self._append(text, is_message=False)
         self._is_recited |= is_held
         is_held = self._is_broken or self._is_recited or bool(self._doubted)
         return [BrokenCall(written) if is_held else Prose(written)]
+
+    def _find_explained(self, text: str) -> int:
+        """Return where prose begins to explain calls after tools have run, -1 if nowhere.
+
+        That is at calls which all have run, or with which nothing is left to do, and at a code
+        fence within a line. What follows is shown once all of it is known.
+        """
+        if not self._offer.executed or self._is_recited:
+            return -1
+        calls = list_shown_calls(text, self._offer)
+        is_done = bool(calls) and judge_progress(self._offer) is Progress.DONE
+        if is_done or (calls and all(has_run(call, self._offer) for call in calls)):
+            before = text[: envelope_starts(text)[0]].rstrip()
+            return len(_FENCE_AT_END.sub("", before).rstrip())
+        line = "".join(self._text[-2:]).rpartition(_LINE)[2]
+        match = _INLINE_FENCE.search(line + text) if FENCE in text else None
+        return -1 if match is None else max(match.start() - len(line), 0)
 
     def _find_whole_calls(self, text: str) -> list[Heard]:
         """Find the plain calls before one that was cut off."""

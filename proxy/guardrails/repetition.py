@@ -13,28 +13,51 @@ observes something (`read_file`, `run_tests`) and a new call that may have chang
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.rescue.marks import envelope_starts
+from proxy.guardrails.rescue.marks import (
+    begins_plain_call,
+    envelope_starts,
+    may_be_label,
+    strip_label,
+)
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
+from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
 from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.transcript import CompletedCall, is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
+_IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
+# Keys under which models wrap the copy of a result.
+_WRAPPERS = frozenset(
+    (
+        *("result", "results", "output", "response", "observation", "data", "content", "value"),
+        *("tool_output", "tool_result", "tool_response", "tool", "name", "role", "status", "rows"),
+        *("items", "success"),
+    )
+)
+_FAILED = re.compile(
+    r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
+)
+_FENCE_BEGINS = re.compile(r"\A```\w*\s*")
+_SHORTEST_COPY = 8  # characters of a result that is not copied to its end
+_DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
+_LONGEST_STATUS = 500  # characters; a longer result is more than a report of success
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
 _WANTS_JSON = re.compile(
-    rf"\b(?:json|{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
+    r"(?<![A-Za-z0-9_])json(?![A-Za-z0-9_])"  # Chinese writes no space around it
+    rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
 _DEMANDS_JSON = re.compile(
@@ -77,36 +100,52 @@ def _has_verb(name: str, verbs: frozenset[str]) -> bool:
     return bool(parts) and not verbs.isdisjoint((parts[0], parts[-1]))
 
 
-def is_executed(name: str, arguments: JsonValue, executed: Sequence[CompletedCall]) -> bool:
+def _has_failed(call: CompletedCall) -> bool:
+    return call.has_failed or _FAILED.search(call.result[:_LONGEST_STATUS]) is not None
+
+
+def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
-    done = [call for call in executed if not call.has_failed]
-    same = [n for n, call in enumerate(done) if (call.name, call.arguments) == (name, arguments)]
-    if not same:
+    done = [call for call in offer.executed if not _has_failed(call)]
+    tool, is_looking = find_tool(name, offer.tools), is_observing(name)
+    schema = None if tool is None else tool.parameters
+    request = offer.spoken[-1] if offer.spoken else ""
+    same = [
+        n
+        for n, call in enumerate(done)
+        if call.name == name
+        and are_alike(call.arguments, arguments, schema, request, is_exact=is_looking)
+    ]
+    names = [tool.name for tool in offer.tools]
+    if not same or len(same) < count_wanted(name, arguments, request, names):
         return False
-    if not is_observing(name):
+    if not is_looking:
         return True
-    last = same[-1]
+    last = done[same[-1]]
     changes = (
         call
         for n, call in enumerate(done)
-        if n > last and not _has_verb(call.name, _READS) and call not in done[:n]
+        if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
-    return not (is_pending(done[last].result) or any(changes))
+    is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    return not (is_moving or awaits_change(request, last.result) or any(changes))
 
 
-def find_failed_call(
-    name: str, arguments: JsonValue, executed: Sequence[CompletedCall]
-) -> CompletedCall | None:
+def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> CompletedCall | None:
     """Return the same call with its result if it failed and would fail again, None otherwise.
 
     It may succeed if the failure is one that passes, such as a timeout, if it runs something, or if
     a call that may have changed something came after it. Qwen2.5-Coder 0.5B and 1.5B repeated
     `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
-    for call in reversed(executed):
-        if (call.name, call.arguments) == (name, arguments):
+    tool = find_tool(name, offer.tools)
+    schema = None if tool is None else tool.parameters
+    for call in reversed(offer.executed):
+        if call.name == name and are_alike(
+            call.arguments, arguments, schema, "", is_exact=is_observing(name)
+        ):
             return call if fails_again(call) else None
-        if not call.has_failed and not _has_verb(call.name, _READS):
+        if not _has_failed(call) and not _has_verb(call.name, _READS):
             return None
     return None
 
@@ -114,7 +153,7 @@ def find_failed_call(
 def fails_again(call: CompletedCall) -> bool:
     """Return whether a call failed, and another try with the same arguments makes no sense."""
     runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
-    if not call.has_failed or runs_something:
+    if not _has_failed(call) or runs_something:
         return False
     return not (is_pending(call.result) or _PASSES.search(call.result[:_LONGEST_ERROR]))
 
@@ -122,14 +161,34 @@ def fails_again(call: CompletedCall) -> bool:
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a text is only JSON that repeats results and calls since the user spoke.
 
-    In a retry any JSON counts that holds no answer in words, also if it is broken.
+    It may begin with a label ("Observation:"), and break off. In a retry any JSON counts that
+    holds no answer in words, also if it is broken.
     """
-    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
+    content = _strip_labels(text)
+    if not offer.executed or _BEGINS_JSON.match(content) is None or wants_json(offer):
         return False
-    values = _read_all(text)
-    if is_retry and not words_in_json(text):
+    values = _read_all(content)
+    if is_retry and not words_in_json(content):
         return True
-    return bool(values) and all(_is_copy(value, offer) for value in values)
+    if not values:
+        return _breaks_off(content, offer)
+    return all(_is_copy(value, offer) for value in values)
+
+
+def _strip_labels(text: str) -> str:
+    """Return a text without the labels of results, which may repeat line by line."""
+    content = strip_label(text.lstrip())
+    if len(content) == len(text.lstrip()):
+        return content
+    return "\n".join(map(strip_label, content.split("\n")))
+
+
+def _breaks_off(text: str, offer: OfferedTools) -> bool:
+    """Return whether a text is the beginning of a result, whatever its white space."""
+    content = "".join(_FENCE_BEGINS.sub("", text, count=1).split())
+    results = ["".join(call.result.split()) for call in offer.executed]
+    is_long = len(content) >= _SHORTEST_COPY
+    return is_long and any(result.startswith(content) for result in results)
 
 
 def words_in_json(text: str) -> str:
@@ -150,16 +209,24 @@ def words_in_json(text: str) -> str:
 
 def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a reply with this beginning may turn out to be an echo."""
-    if not offer.executed or _BEGINS_JSON.match(text) is None or wants_json(offer):
+    if not offer.executed or wants_json(offer):
         return False
-    if is_retry:
+    content = strip_label(text.lstrip())
+    if is_retry and _BEGINS_JSON.match(content):
         return True
-    key = _FIRST_KEY.match(text)
+    if _BEGINS_JSON.match(content) is None:
+        return may_be_label(text.lstrip())
+    key = _FIRST_KEY.match(content)
     if key is None:
-        return len(text) < _LONGEST
-    known = {name for value in _results(offer) if isinstance(value, dict) for name in value}
+        return len(text) < _LONGEST and _IS_OTHER.match(content) is None
+    known = _WRAPPERS.union(*map(_keys_of, _results(offer)))
     is_whole = key[2] is not None
     return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
+
+
+def _keys_of(result: JsonValue) -> set[str]:
+    objects = result if isinstance(result, list) else [result]
+    return {name for one in objects if isinstance(one, dict) for name in one}
 
 
 def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
@@ -177,7 +244,8 @@ def repeats_line(text: str) -> bool:
 
 def is_json(text: str) -> bool:
     """Return whether a text is JSON objects or lists and nothing else."""
-    return _BEGINS_JSON.match(text) is not None and bool(_read_all(text))
+    content = strip_label(text.lstrip())
+    return _BEGINS_JSON.match(content) is not None and bool(_read_all(content))
 
 
 def calls_of(text: str) -> tuple[WrittenCall, ...]:
@@ -185,6 +253,14 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
     values = _read_all(text)
     calls = [calls_in(value, is_marked=False) for value in values]
     return tuple(call for group in calls for call in group) if all(calls) else ()
+
+
+def is_broken_call(text: str, offer: OfferedTools) -> bool:
+    """Return whether a reply consists of the beginning of a call in JSON, and nobody wants that."""
+    content = text.lstrip()
+    if not begins_plain_call(content, [tool.name for tool in offer.tools]) or wants_json(offer):
+        return False
+    return not read_values(content, is_whole=False) and "\n\n" not in content
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
@@ -202,6 +278,15 @@ def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...
     return () if is_known or wants_json(offer) else calls
 
 
+def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether two calls of a tool with an effect differ only in how they are written."""
+    tool = find_tool(name, offer.tools)
+    if tool is None or one == other or is_observing(name):
+        return False
+    request = offer.spoken[-1] if offer.spoken else ""
+    return are_alike(one, other, tool.parameters, request, is_exact=False)
+
+
 def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
     """Return whether a call, read as its tool's schema says, has run and must not run again."""
     tool = find_tool(call.name, offer.tools)
@@ -209,7 +294,7 @@ def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
         return False
     checked = check(tool, call.arguments)
     arguments = checked.value if isinstance(checked, ValidArguments) else call.arguments
-    return is_executed(tool.name, arguments, offer.executed)
+    return is_executed(tool.name, arguments, offer)
 
 
 def _read_all(text: str) -> list[JsonValue]:
@@ -235,12 +320,44 @@ def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
     return any(_is_like(value, result) for result in _results(offer))
 
 
-def _is_like(value: JsonValue, result: JsonValue) -> bool:
-    """Return whether a value is a result, a part of it, or made up like it: the same members."""
-    if isinstance(value, dict) and isinstance(result, dict):
-        names, known = value.keys(), result.keys()
-        return bool(names and known) and (names <= known or known <= names)
-    return value == result or (isinstance(result, dict) and value in result.values())
+def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool:
+    """Return whether a value is a result, a part of it, a wrapping, or made up like it.
+
+    Made up like it are objects with the same members, and lists of such.
+    """
+    if value == result:
+        return True
+    if isinstance(result, list):
+        items = value if isinstance(value, list) else [value]
+        if items and all(any(_has_same_members(item, one) for one in result) for item in items):
+            return True
+    if isinstance(result, dict) and (value in result.values() or _has_same_members(value, result)):
+        return True
+    if not depth:
+        return False
+    members = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
+    return any(_is_like(_parse(one), result, depth - 1) for one in members if _may_wrap(one))
+
+
+def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
+    if not (isinstance(value, dict) and isinstance(result, dict)):
+        return value == result
+    names, known = value.keys(), result.keys()
+    return bool(names and known) and (names <= known or known <= names)
+
+
+def _may_wrap(value: JsonValue) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, str) and value[:1] in ("{", "["))
+
+
+def _parse(value: JsonValue) -> JsonValue:
+    """Return the JSON in a text, or the value itself."""
+    try:
+        return json.parse(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:

@@ -27,14 +27,15 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
-    calls_of,
     fails_again,
     find_failed_call,
     find_foreign_calls,
     has_run,
+    is_broken_call,
     is_echo,
     is_executed,
     is_json,
+    is_variant,
     list_shown_calls,
     repeats_line,
     words_in_json,
@@ -120,19 +121,44 @@ def review(
 def _without_repetition(
     judged: Sequence[_JudgedCall], written: Sequence[WrittenCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have run since the user's last message, or would fail again."""
+    """Drop calls in text that have run since the user spoke, would fail again, or are repeated."""
     kept: list[_JudgedCall] = []
-    for one, source in zip(judged, written, strict=True):
-        call, is_text = one.call, _is_text(source)
-        is_dropped = False
-        if is_text and call is not None and one.defect in (None, Defect.LOOP):
-            arguments = parse_arguments(call.arguments)
-            is_dropped = is_executed(call.name, arguments, offer.executed)
-            is_dropped |= find_failed_call(call.name, arguments, offer.executed) is not None
-        if not is_dropped:
-            kept.append(replace(one, is_text=is_text))
-    count = len(judged) - len(kept)
-    return kept, (Dropped("executed_call"),) * count
+    facts: list[Fact] = []
+    is_of_engine = [not _is_text(source) for source in written]
+    of_engine = [one.call for one, is_one in zip(judged, is_of_engine, strict=True) if is_one]
+    for one, is_one in zip(judged, is_of_engine, strict=True):
+        if is_one or one.call is None or one.defect not in (None, Defect.LOOP):
+            kept.append(replace(one, is_text=not is_one))
+        elif _is_useless(one.call, offer):
+            facts.append(Dropped("executed_call"))
+        elif any(
+            _is_repetition(one.call, other, offer, may_be_equal=other not in of_engine)
+            for other in (*of_engine, *(before.call for before in kept))
+        ):
+            facts.append(Dropped("repeated_call"))
+        else:
+            kept.append(replace(one, is_text=True))
+    return kept, tuple(facts)
+
+
+def _is_useless(call: ToolCall, offer: OfferedTools) -> bool:
+    arguments = parse_arguments(call.arguments)
+    has_failed = find_failed_call(call.name, arguments, offer) is not None
+    return has_failed or is_executed(call.name, arguments, offer)
+
+
+def _is_repetition(
+    call: ToolCall, other: ToolCall | None, offer: OfferedTools, *, may_be_equal: bool
+) -> bool:
+    """Return whether a call in text only repeats another of the same reply.
+
+    An engine may leave the text of a call that it has recognized. Two equal calls in text may be
+    meant.
+    """
+    if other is None or other.name != call.name:
+        return False
+    one, more = parse_arguments(call.arguments), parse_arguments(other.arguments)
+    return is_variant(call.name, one, more, offer) or (not may_be_equal and one == more)
 
 
 def _without_inventions(
@@ -169,7 +195,7 @@ def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedT
     name = "" if call is None else call.name
     failed = None
     if call is not None:
-        failed = find_failed_call(name, parse_arguments(call.arguments), offer.executed)
+        failed = find_failed_call(name, parse_arguments(call.arguments), offer)
     if failed is None:
         nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
     else:
@@ -197,8 +223,8 @@ def _words_beside_calls(reply: ReadReply) -> str:
 
 
 def _is_text(call: WrittenCall) -> bool:
-    """Return whether a call was read from text; the backend's own are JSON text."""
-    return not isinstance(call.arguments, str)
+    """Return whether a call was read from text; the backend's own have an id."""
+    return not call.id or not isinstance(call.arguments, str)
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
@@ -364,8 +390,7 @@ def _judge_repetition(
     if offer.answer_schema is not None:
         return None
     text, facts = answer.text, answer.facts
-    misplaced = [call for content in reply.result_texts for call in calls_of(content)]
-    misplaced = [call for call in misplaced if offer.tool_named(call.name) is not None]
+    misplaced = [call for call in reply.misplaced if offer.tool_named(call.name) is not None]
     is_new = any(not has_run(call, offer) for call in misplaced)
     is_empty = bool(reply.result_texts) and not text.strip()
     if is_empty and (is_new or not offer.executed):
@@ -464,7 +489,8 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdic
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
     # none that was refused as quoted
     is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
-    if not is_told and looks_like_call(text, offer.tools, offer.quotable):
+    is_call = looks_like_call(text, offer.tools, offer.quotable) or is_broken_call(text, offer)
+    if not is_told and is_call:
         nudge = nudges.correct_unknown_syntax(offer)
         name = _find_name(text, offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")

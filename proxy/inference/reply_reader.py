@@ -110,7 +110,10 @@ def _whole(row: list[ReplyEvent]) -> Delta | None:
             return None
 
 
-_HELD = (Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED)
+_HELD = (
+    *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
+    *(Defect.EXECUTED, Defect.INVENTED),
+)
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
 _CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 

@@ -19,7 +19,11 @@ from proxy.guardrails.nudges import may_be_about_nudge
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.guardrails.repetition import find_foreign_calls, may_become_echo
+from proxy.guardrails.repetition import (
+    find_foreign_calls,
+    is_broken_call,
+    may_become_echo,
+)
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
@@ -251,4 +255,5 @@ class LookaheadGate(ReplyGate):
             (self._is_asked_again and may_be_about_nudge(written))
             or may_become_call(written, self._offer.tools)
             or bool(find_foreign_calls(written, self._offer))
+            or is_broken_call(written, self._offer)
         )

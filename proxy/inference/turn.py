@@ -65,6 +65,7 @@ from proxy.guardrails.nudges import (
     insist_on_json,
     is_done,
     keep_calls,
+    report_results,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.marks import holds_rest
@@ -529,7 +530,10 @@ class Turn:
             text, is_all = sent, False
         is_all = is_all and all(one.defect in _SAID for one in self._failures)
         is_said = bool(text.strip()) and is_all
+        offer = self._plan.offer
         told = self.explanation
+        if told and offer is not None and self._may_end_in_words:
+            told = report_results(offer)  # an apology would deny what was done
         if told and not (is_said or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{told}" if text.strip() else text + told
         return replace(best, answer=replace(best.answer, text=text))

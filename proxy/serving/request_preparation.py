@@ -128,12 +128,9 @@ class RequestPreparation:
         """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
         known = await service.look_up(request.model)
-        has_unseen = bool(decoded.blindness) and known.is_blind
-        if has_unseen and find_new_picture(request.messages) is not None:
-            raise InvalidRequest(decoded.blindness)
+        hides_pictures = _judge_pictures(decoded, known)
         effort = known.overrides.effort
-        if effort and effort_in(request):
-            effort = ""
+        effort = "" if effort and effort_in(request) else effort
         thinking = request.thinking.or_else(known.overrides.thinking, effort)
         if thinking is not request.thinking:
             request = structs.replace(request, thinking=thinking)
@@ -149,7 +146,7 @@ class RequestPreparation:
         is_slow = takes_long(*request.fields.values())
         planning = partial(_plan_large_request if is_slow else plan_request, request, terms)
         plan = await asyncio.to_thread(planning) if is_slow else planning()
-        if has_unseen:
+        if hides_pictures:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
@@ -327,6 +324,18 @@ def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
     if chosen is not None or decoded.compaction is None:
         return chosen
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
+
+
+def _judge_pictures(decoded: Decoded, known: KnownModel) -> bool:
+    """Return whether there are pictures that a note has to replace.
+
+    Raises `InvalidRequest` for one that the user has just sent to a model that takes none.
+    """
+    if not (decoded.blindness and known.is_blind):
+        return False
+    if find_new_picture(decoded.request.messages) is not None:
+        raise InvalidRequest(decoded.blindness)
+    return True
 
 
 def _read_choice(sender: Sender, kind: type[Choice], header: str) -> Choice | None:

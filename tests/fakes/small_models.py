@@ -10,6 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 STRING: JsonObject = {"type": "string"}
+MANY = 200  # copies
 DAYS: list[JsonValue] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
@@ -105,6 +106,9 @@ def write_in_each_form(name: str, arguments: JsonObject) -> dict[str, str]:
         "JSON list": f"[{bare}]",
         "Python list": _write_python(name, arguments),
         "other keys": _write_parameters(name, arguments),
+        "arguments as a text": json.dump_text(
+            {"name": name, "arguments": json.dump_text(arguments)}
+        ),
         "other name": write_call("".join(part.title() for part in name.split("_")), arguments),
     }
 
@@ -175,6 +179,7 @@ _SENT_AGAIN = write_call("send_mail", MAIL)
 _STANDUP_AGAIN = write_call("add_event", STANDUP)
 _RETRO_CALL = write_call("add_event", RETRO)
 _INBOX_CALL = write_call("list_files", INBOX)
+_INBOX_ACTION = f"Action: list_files\nAction Input: {json.dump_text(INBOX)}\n"
 
 
 def _mail(
@@ -225,6 +230,16 @@ FAILURES: dict[str, Conversation] = {
     ),
     "R1 a lookup": _paris(write_call("get_weather", PARIS)),
     "R1 arguments in another order": _mail(write_call("send_mail", {**{"body": ""}, **MAIL})),
+    "R1 case and white space": _mail(
+        write_call("send_mail", {**MAIL, "to": "Ann@Example.com", "body": "the report  is ready. "})
+    ),
+    "R1 an empty member": Conversation(
+        LIGHTS_REQUEST,
+        LIGHTS_RUN,
+        (write_call("set_light", {**HALL, "brightness": None}), answer_with(LIGHTS_ANSWER)),
+        LIGHTS_ANSWER,
+        attempts=_ENDED,
+    ),
     "R1 a part is open": Conversation(
         BOOKING_REQUEST,
         (STANDUP_RUN,),
@@ -250,6 +265,18 @@ FAILURES: dict[str, Conversation] = {
     "R2 markup without an end": _paris(f"<tool_response>\n{PARIS_RESULT}\n"),
     "R2 bare": _paris(PARIS_RESULT),
     "R2 fence": _paris(f"```json\n{PARIS_RESULT}\n```"),
+    **{
+        f"R2 {name}": _paris(text)
+        for name, text in {
+            "label": f"Observation: {PARIS_RESULT}",
+            "label and fence": f"Tool result:\n```json\n{PARIS_RESULT}\n```",
+            "label in German": f"Ergebnis: {PARIS_RESULT}",
+            "wrapped": f'{{"name": "get_weather", "response": {PARIS_RESULT}}}',
+            "as a text": json.dump_text({"role": "tool", "content": PARIS_RESULT}),
+            "in a list": f"[{PARIS_RESULT}]",
+            "broken off": PARIS_RESULT[:-12],
+        }.items()
+    },
     "R2 ok": _mail('{"ok": true}'),
     "R2 a made-up result": _paris('{"city": "Paris", "weather": "sun, 30 degrees"}'),
     "R2 after words": Conversation(
@@ -288,6 +315,21 @@ FAILURES: dict[str, Conversation] = {
         (f"{_INBOX_CALL}\n<tool_response>\n{INBOX_RESULT}\n</tool_response>",),
         calls=(("list_files", INBOX),),
     ),
+    **{
+        f"R3 a new call {name}": Conversation(
+            INBOX_REQUEST, (), (text,), calls=(("list_files", INBOX),)
+        )
+        for name, text in {
+            "and a label": f"{_INBOX_CALL}\nObservation: {INBOX_RESULT}",
+            "and a fence": f"{_INBOX_CALL}\nOutput:\n```json\n{INBOX_RESULT}\n```\nThat is all.",
+            "in tags": f"<tool_call>\n{_INBOX_CALL}\n</tool_call>\n{INBOX_RESULT}\nThat is all.",
+            "without an end": f"<|python_tag|>{_INBOX_CALL}\n{INBOX_RESULT}\nThat is all.",
+            "and the next step": f"{_INBOX_ACTION}Observation: two files\nThought: I am done.",
+        }.items()
+    },
+    "R3 a repeated call in tags": _mail(
+        f'<tool_call>\n{_SENT_AGAIN}\n</tool_call>\n{{"ok": true}}'
+    ),
     "R3 a repeated call": _mail(f'{_SENT_AGAIN}\n{{"ok": true}}'),
     "R4 a new call": Conversation(
         INBOX_REQUEST,
@@ -325,6 +367,24 @@ FAILURES: dict[str, Conversation] = {
         ("".join([_INBOX_CALL] * 47),),
         calls=(("list_files", INBOX),),
     ),
+    "R4 a new call in ReAct with thoughts": Conversation(
+        INBOX_REQUEST,
+        (),
+        (f"Thought: I need the files.\n{_INBOX_ACTION}" * MANY,),
+        "Thought: I need the files.",
+        calls=(("list_files", INBOX),),
+    ),
+    **{
+        f"R4 a new call in {name}": Conversation(
+            INBOX_REQUEST, (), (text * MANY,), calls=(("list_files", INBOX),)
+        )
+        for name, text in {
+            "Python": "[list_files(folder='inbox')]\n",
+            "Python without a list": "list_files(folder='inbox')\n",
+            "ReAct": _INBOX_ACTION,
+            "a name and an object": f"list_files\n{json.dump_text(INBOX)}\n",
+        }.items()
+    },
     "R4 two calls in turn": Conversation(
         BOOKING_REQUEST,
         (),
@@ -412,13 +472,28 @@ FAILURES: dict[str, Conversation] = {
         calls=(("add_event", PICNIC),),
         attempts=("as_asked", "nudged"),
     ),
+    "R6 in Python": Conversation(
+        ROME_REQUEST,
+        (ROME_RUN,),
+        (
+            "<tool_response>\nadd_event(title='Picnic', day='sun', hour=13)\n</tool_response>",
+            write_call("add_event", PICNIC),
+        ),
+        calls=(("add_event", PICNIC),),
+        attempts=("as_asked", "nudged"),
+    ),
     "R6 a repeated call": _mail(f"<tool_response>\n{_SENT_AGAIN}\n</tool_response>"),
     # the words before the code have been sent when the code begins
     "R7": _lights(LIGHTS_EXPLAINED, text=f"{LIGHTS_EXPLAINED[:56]}\n\n{LIGHTS_ANSWER}"),
     "R7 on one line": _lights(
         "You can use the following code: "
         f"```json {write_call('set_light', HALL)}``` And "
-        f"```json {write_call('set_light', GARAGE)}```"
+        f"```json {write_call('set_light', GARAGE)}```",
+        f"You can use the following code:\n\n{LIGHTS_ANSWER}",
+    ),
+    "R7 without a fence, between words": _lights(
+        f"You can use the following code:\n\n{write_call('set_light', HALL)}\n\nThis does it.",
+        f"You can use the following code:\n\n{LIGHTS_ANSWER}",
     ),
     "R7 with words at the end": _lights(
         f"{LIGHTS_EXPLAINED}\n\nThat is it.", f"{LIGHTS_EXPLAINED[:56]}\n\n{LIGHTS_ANSWER}"
@@ -449,6 +524,16 @@ FAILURES: dict[str, Conversation] = {
         BOOKING_ANSWER,
         attempts=_PRESSED,
     ),
+    **{
+        f"R8 {value}": Conversation(
+            FAREWELL,
+            (),
+            (write_call("send_mail", {**NEEDLESS, "to": value}), "You are welcome!"),
+            "You are welcome!",
+            attempts=("as_asked", "nudged"),
+        )
+        for value in ("${recipient}", "{{email}}", "id-12345", "/path/to/file")
+    },
     "R8 words": Conversation(
         FAREWELL,
         (),
@@ -553,6 +638,11 @@ FAILURES: dict[str, Conversation] = {
         "To put the file docs/plan.txt into the folder archive, you can use `move_file`:"
         f"\n\n{PARIS_ANSWER}",
         attempts=_ENDED,
+    ),
+    "R9 a call that breaks off": _paris(
+        '{"name": "get_weather", "arguments": {"city": ',
+        '{"name": "get_weather", "arguments": {"city": ',
+        attempts=_PRESSED,
     ),
     "R9 a repetition, then an unknown syntax": Conversation(
         BOOKING_REQUEST,

@@ -29,6 +29,7 @@ from proxy.guardrails.reasoning import EnoughHeardError
 from tests.fakes.playbook import Playbook, make_request, make_tool, shown_text
 from tests.fakes.small_models import (
     FAILURES,
+    HALL,
     INBOX,
     INBOX_REQUEST,
     INBOX_RESULT,
@@ -56,11 +57,6 @@ OFFERED = tuple(
 MOST_GENERATIONS = 3
 MOST_COPIES = 3
 MARKUP = ('{"name"', '{"ok"', "<tool_response>", "gave no usable reply")
-
-INLINE_FENCES = "code on the line of a sentence is sent before the calls in it are known"
-KNOWN_GAPS = {
-    "R7 on one line": INLINE_FENCES,
-}
 
 
 def make_history(conversation: Conversation) -> list[Message]:
@@ -142,16 +138,7 @@ def run(conversation: Conversation, *, stream: bool, size: int = 7) -> Run:
     return Run(Playbook.of(request), size).play(conversation.replies)
 
 
-FAILURE_ROWS = [
-    pytest.param(
-        row,
-        id=name,
-        marks=[pytest.mark.xfail(reason=KNOWN_GAPS[name], strict=False)]
-        if name in KNOWN_GAPS
-        else [],
-    )
-    for name, row in FAILURES.items()
-]
+FAILURE_ROWS = [pytest.param(row, id=name) for name, row in FAILURES.items()]
 LEAST_PIECE, WHOLE = 1, 100_000
 
 
@@ -223,6 +210,45 @@ REPEATED_RIGHTLY: dict[str, Conversation] = {
         (write_call("send_mail", MAIL),),
         calls=(("send_mail", MAIL),),
     ),
+    "after a failure that only a member tells": Conversation(
+        MAIL_REQUEST,
+        (ExecutedCall("send_mail", MAIL, '{"success": false, "message": "busy"}'),),
+        (write_call("send_mail", MAIL),),
+        calls=(("send_mail", MAIL),),
+    ),
+    "the user wants it twice": Conversation(
+        f"{MAIL_REQUEST} Send it twice.",
+        (MAIL_RUN,),
+        (write_call("send_mail", MAIL),),
+        calls=(("send_mail", MAIL),),
+    ),
+    "the user wants it twice, in Spanish": Conversation(
+        "Enciende dos veces la luz: hall.",
+        (ExecutedCall("set_light", HALL, '{"ok": true}'),),
+        (write_call("set_light", HALL),),
+        calls=(("set_light", HALL),),
+    ),
+    "a status that moves": Conversation(
+        "Is build 7 through?",
+        (
+            ExecutedCall("get_build_status", BUILD, '{"phase": 1}'),
+            ExecutedCall("get_build_status", BUILD, '{"phase": 2}'),
+        ),
+        (write_call("get_build_status", BUILD),),
+        calls=(("get_build_status", BUILD),),
+    ),
+    "the user waits": Conversation(
+        "Wait for build 7.",
+        (ExecutedCall("get_build_status", BUILD, '{"phase": 1}'),),
+        (write_call("get_build_status", BUILD),),
+        calls=(("get_build_status", BUILD),),
+    ),
+    "names that differ in case": Conversation(
+        "Write x = 1 into a.py and into A.py.",
+        (EDIT_RUN,),
+        (write_call("edit_file", {**EDIT, "path": "A.py"}),),
+        calls=(("edit_file", {**EDIT, "path": "A.py"}),),
+    ),
     "after the user spoke again": Conversation(
         MAIL_REQUEST,
         (MAIL_RUN,),
@@ -253,6 +279,18 @@ ANSWERS: dict[str, Conversation] = {
         (PARIS_RUN,),
         (f"```json\n{PARIS_RESULT}\n```",),
         f"```json\n{PARIS_RESULT}\n```",
+    ),
+    "the user wants JSON, in Chinese": Conversation(
+        "巴黎天气如何, 请用JSON回答。", (PARIS_RUN,), (PARIS_RESULT,), PARIS_RESULT
+    ),
+    "a label before words": Conversation(
+        PARIS_REQUEST, (PARIS_RUN,), (f"Result: {PARIS_ANSWER}",), f"Result: {PARIS_ANSWER}"
+    ),
+    "words that begin like a label": Conversation(
+        PARIS_REQUEST, (PARIS_RUN,), ("The tool says: rain.",), "The tool says: rain."
+    ),
+    "code within a line": Conversation(
+        PARIS_REQUEST, (PARIS_RUN,), ("Use ```umbrella``` today.",), "Use ```umbrella``` today."
     ),
     "an explanation of a format": Conversation(
         "Explain how I call get_weather in JSON.", (), (FORMAT,), FORMAT
@@ -296,6 +334,30 @@ def test_a_structured_call_is_repeated(executed: ExecutedCall, stream: bool) -> 
     assert [*read_calls(book.shown)] == [(executed.name, executed.arguments)]
     assert book.shown[-1] == ReplyFinished("tool_calls")
     assert book.turn.next_question() is None
+
+
+def test_the_text_of_a_call_that_the_engine_recognized_is_no_second_call(stream: bool) -> None:
+    request = make_request(user_message(MAIL_REQUEST), tools=OFFERED, stream=stream)
+    book = Playbook.of(request).ask()
+    book.receive(TextDelta(write_call("send_mail", MAIL)))
+    book.receive(ToolCallStarted(0, "backend_id", "send_mail"))
+    book.receive(ToolCallArgumentsDelta(0, json.dump_text(MAIL)))
+    book.receive(ReplyFinished("tool_calls"))
+    assert [*read_calls(book.shown)] == [("send_mail", MAIL)]
+    assert shown_text(book) == ""
+
+
+def test_two_forms_of_a_call_are_one(stream: bool) -> None:
+    other = write_call("send_mail", {**MAIL, "to": "Ann@example.com"})
+    reply = f"{write_call('send_mail', MAIL)}\n{other}"
+    played = run(Conversation(MAIL_REQUEST, (), (reply,)), stream=stream)
+    assert played.calls == (("send_mail", MAIL),)
+
+
+def test_a_turn_without_any_words_ends_in_what_the_tools_returned(stream: bool) -> None:
+    again = write_call("send_mail", MAIL)
+    played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
+    assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
 
 
 def test_an_answer_in_the_form_of_the_client_is_no_echo(stream: bool) -> None:

@@ -71,9 +71,13 @@ class RefusedText(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Text was dropped: an `invented_result`, or the rest of the reply after `too_many_calls`."""
+    """Text was dropped: an `invented_result`, or the rest of the reply after `too_many_calls`.
+
+    It `ends_reply` if the reply no longer made progress.
+    """
 
     what: str
+    ends_reply: bool = False
 
 
 class ResultText(msgspec.Struct, frozen=True):

@@ -126,6 +126,63 @@ def is_no_envelope(text: str) -> bool:
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
+# What models write before a result that they copied or invented: "Observation: {...}".
+_ARTICLES = ("", "the ", "here is the ", "tool ", "the tool ", "function ", "das ", "el ", "la ")
+_OUTPUTS = (
+    *("observation", "output", "result", "response", "tool", "function", "user", "ipython"),
+    *("ergebnis", "ausgabe", "resultado", "salida", "respuesta", "结果", "返回结果", "工具结果"),
+)
+_LABELS = tuple(article + output for article in _ARTICLES for output in _OUTPUTS)
+_LABEL_WORDS = rf"(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})s?"
+_LABEL_REST = r"(?:[ ](?:is|was|of|from|result|output|response|ist|es))?(?:[ ]\w{1,60})?[ ]*"
+_LABEL = re.compile(rf"{_LABEL_WORDS}{_LABEL_REST}(?:[:：]|(?=\n))\s*", re.IGNORECASE)
+_LABEL_BEGINS = re.compile(rf"{_LABEL_WORDS}(?:[ ]\w{{0,60}}){{0,2}}[ ]*\Z", re.IGNORECASE)
+_FENCE_BEGINS = re.compile(r"`{1,3}\w*\s*\Z")
+_FENCED = re.compile(r"```(?:json)?\s*")
+
+
+def strip_label(text: str) -> str:
+    """Return a text without the label of a result before its JSON."""
+    match = _LABEL.match(text)
+    return text[match.end() :] if match else text
+
+
+def may_be_label(text: str) -> bool:
+    """Return whether more text can make this the label of a result, or the JSON after one."""
+    if match := _LABEL.match(text):
+        rest = text[match.end() :]
+        return not rest or _FENCE_BEGINS.match(rest) is not None
+    begins = text.casefold()
+    is_word = bool(begins) and any(label.startswith(begins) for label in _LABELS)
+    return is_word or _LABEL_BEGINS.match(text) is not None
+
+
+def begins_result(text: str, *, is_all: bool) -> bool | None:
+    """Return whether a text begins with a result in JSON; None if that needs more text.
+
+    It may have a label, and be in a code fence. The envelope of a call is no result.
+    """
+    rest = strip_label(text)
+    fence = _FENCED.match(rest)
+    content = rest[fence.end() :] if fence else rest
+    if begins_json(content):
+        if begins_envelope(content):
+            return False
+        return True if is_all or is_no_envelope(content) else None
+    may_be = may_be_label(text) or (_FENCE_BEGINS.match(rest) is not None)
+    return None if may_be and not is_all else False
+
+
+_STEPS = ("Thought:", "Observation:", "Final Answer:")
+
+
+def begins_step(text: str, *, is_all: bool) -> bool | None:
+    """Return whether a text begins with a step of ReAct; None if that needs more text."""
+    if text.startswith(_STEPS):
+        return True
+    return None if not is_all and any(step.startswith(text) for step in _STEPS) else False
+
+
 # An unknown control token, or half a code fence, alone at the end.
 _TOKEN = re.compile(r"(?:<[|｜][^\s<>|｜]+[|｜]>|```)\s*")
 _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|``?|```\s*")

@@ -237,11 +237,12 @@ class Beginning:
 
 @dataclass(slots=True)
 class AfterCall:
-    """After a call, which is `pending` until it is certain; the `gap` follows it."""
+    """After a call, which is `pending` until it is `accepted`; the `gap` follows it."""
 
     pending: FoundCalls | None
     gap: list[str] = field(default_factory=list)
     is_doubtful: bool = False
+    accepted: FoundCalls | None = None
 
 
 @dataclass(slots=True)

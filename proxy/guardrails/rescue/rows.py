@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, Reading
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
@@ -14,10 +15,15 @@ def read_row(
     read_one: Callable[[Cursor], Reading],
     passes_next: Callable[[Cursor], Waiting[str | bool]],
 ) -> Reading:
-    """Read calls and the white space after each, as long as `passes_next` finds another."""
+    """Read calls and the white space after each, as long as `passes_next` finds another.
+
+    The third copy of a call ends the row, and the reply.
+    """
     found = Calls(())
     while len(found.calls) <= MOST_CALLS:
         found += yield from read_one(cursor)
+        if found.is_cut or (cursor.may_cut and found.is_runaway):
+            return replace(found, is_cut=True)
         yield from cursor.whitespace()
         if not (yield from passes_next(cursor)):
             break

@@ -53,6 +53,7 @@ from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _GAVE_UP = -1
+_REACT = "react"  # whose steps follow each other
 _PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
 _NOTHING = Literals(())
 
@@ -257,9 +258,12 @@ class Scanner:
             self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
 
-    def _cut(self, found: FoundCalls) -> None:
-        """Accept calls, and drop the rest of the reply."""
-        self._record.accept(replace(found, ends_reply=True))
+    def _cut(self, found: FoundCalls | None) -> None:
+        """Accept calls that are still pending, and drop the rest of the reply."""
+        if found is None:
+            self._record.report.add(LeftOut("invented_result", ends_reply=True))
+        else:
+            self._record.accept(replace(found, ends_reply=True))
         self._state = Skipping(_NOTHING)
 
     def _may_be_bare(self, found: FoundCalls) -> bool:
@@ -359,19 +363,24 @@ class Scanner:
         found = state.pending
         if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
             self._record.accept(found)
-            state.pending = None
+            state.pending, state.accepted = None, found
 
     def _leave(self, state: AfterCall, literal: str) -> bool:
         found, gap = state.pending, "".join(state.gap)
-        if found is not None and not found.is_marked and not state.is_doubtful:
-            is_result = self._is_result_next(found, gap, literal)
-            if is_result is None:
-                return False
-            if is_result and self._may_cut(found.source, found.calls):
-                self._cut(found)
-                return True
-        if found and found.is_marked and found.closed and not state.is_doubtful:
+        is_result = self._is_result_next(state, gap, literal)
+        if is_result is None:
+            return False
+        if is_result:
+            self._cut(found)
+        elif found and found.is_marked and found.closed and not state.is_doubtful:
             return self._leave_marked(state, found, gap)
+        else:
+            self._leave_for_prose(state, found, gap, literal)
+        return True
+
+    def _leave_for_prose(
+        self, state: AfterCall, found: FoundCalls | None, gap: str, literal: str
+    ) -> None:
         self._state = InProse()
         if found is None:
             self._record.surroundings.pass_prose(gap)
@@ -382,20 +391,21 @@ class Scanner:
             self._leave_unmarked(found, gap, literal)
         else:
             self._record.refuse_call(Reason.NOT_CLOSED, found, gap)
-        return True
 
-    def _is_result_next(self, found: FoundCalls, gap: str, literal: str) -> bool | None:
-        """Return whether a result follows plain calls; None if more text is needed."""
-        if marks.result_end(literal) is not None:
-            return True
-        rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        if literal or not found.closed or not marks.begins_json(rest):
+    def _is_result_next(self, state: AfterCall, gap: str, literal: str) -> bool | None:
+        """Return whether a result follows the model's own calls; None if more text is needed."""
+        found = state.pending or state.accepted
+        if found is None or state.is_doubtful:
             return False
-        if "\n" not in gap and not found.source.endswith("\n"):
-            return False
-        if marks.begins_envelope(rest):
-            return False
-        return True if is_all or marks.is_no_envelope(rest) else None
+        is_result: bool | None = marks.result_end(literal) is not None
+        is_line = "\n" in gap or found.source.endswith("\n")
+        is_open = is_line and found.closed and literal.strip() in ("", FENCE, "{", "[")
+        if not is_result and is_open:
+            rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
+            is_result = found.syntax_name == _REACT and marks.begins_step(rest, is_all=is_all)
+            if is_result is False:
+                is_result = marks.begins_result(rest, is_all=is_all)
+        return is_result and self._may_cut(found.source, found.calls)
 
     def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call at the start of the reply for the marked one after it."""

@@ -29,7 +29,7 @@ _BEGINNING = re.compile(r"[A-Za-z_:./-]*")
 _IMPERATIVE = re.compile(r"(?:Call|Use|Invoke|Execute|Function|function)\s+\w")
 _MOST_OF_PLACEHOLDER = 40
 _PLACEHOLDER = re.compile(
-    r"""<.*>|\{.*\}|\[[\w ]*\]|\$\w+|%\w+%|.*(?:\.\.\.|…).*|\?+|x{3,}
+    r"""<.*>|\{.*\}|\[[\w ]*\]|\$\{?\w+\}?|%\w+%|.*(?:\.\.\.|…).*|\?+|x{3,}
     |(?:your|enter|insert)[ _-].*|(?:some|the|a|an)[_-].*
     |(?:str|string|int|integer|num|number|float|bool|boolean|object|array|list|dict|any|optional)
      (?:[^\w\s].*|\s*[=|].*)?""",

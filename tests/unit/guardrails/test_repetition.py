@@ -102,7 +102,8 @@ WROTE = made("write_file", {"path": "a"}, "ok")
 def test_a_call_has_run_if_it_succeeded_and_a_second_look_shows_nothing_new(
     call: CompletedCall, executed: list[CompletedCall], is_one: bool
 ) -> None:
-    assert is_executed(call.name, call.arguments, executed) is is_one
+    offer = replace(OFFER, executed=tuple(executed))
+    assert is_executed(call.name, call.arguments, offer) is is_one
 
 
 @pytest.mark.parametrize(
@@ -129,11 +130,17 @@ def test_a_call_is_compared_as_its_schema_reads_it(call: WrittenCall, is_one: bo
         pytest.param('{"city": "Rome", "weather": "sun"}', id="one made up like it"),
         pytest.param(f"{PARIS_CALL}\n{WEATHER_RESULT}", id="the call and its result"),
         pytest.param(f"{PARIS_CALL}\n{PARIS_CALL}", id="the call again and again"),
+        pytest.param('{"city": "Paris", "weather"', id="the beginning of it"),
+        pytest.param(f"Observation: {WEATHER_RESULT}", id="with a label"),
+        pytest.param(f"Ergebnis:\n```json\n{WEATHER_RESULT}\n```", id="with a label, in a fence"),
+        pytest.param(f'{{"result": {WEATHER_RESULT}}}', id="wrapped"),
+        pytest.param(json.dumps({"role": "tool", "content": WEATHER_RESULT}), id="as a text"),
+        pytest.param(f"[{WEATHER_RESULT}]", id="in a list"),
     ],
 )
 def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str) -> None:
     assert is_echo(text, OFFER)
-    assert may_become_echo(text, OFFER) is not text.startswith('{"name"')
+    assert may_become_echo(text, OFFER)
     assert not is_echo(text, FRESH)
     assert not may_become_echo(text, FRESH)
 
@@ -146,7 +153,8 @@ def test_a_reply_of_nothing_but_results_and_calls_that_ran_is_an_echo(text: str)
         f"{WEATHER_RESULT}\nIt rains.",
         ROME_CALL,
         "{}",
-        '{"city": "Paris", "weather"',
+        '{"city": "Oslo", "weather"',
+        "Result: it rains.",
         '["rain"]',
         '{"city": "' + 20_000 * "a" + '"}',
         "",
@@ -274,7 +282,7 @@ def failed(result: str, name: str = "send_mail") -> CompletedCall:
     return CompletedCall(name, {"to": "a"}, result, has_failed=True)
 
 
-SENT = CompletedCall("move_file", {"path": "x"}, "ok", has_failed=False)
+MOVED = CompletedCall("move_file", {"path": "x"}, "ok", has_failed=False)
 FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
 
 
@@ -283,7 +291,7 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
     [
         ([failed("error: unknown address")], True),
         ([failed("error: unknown address"), FOUND], True),
-        ([failed("error: unknown address"), SENT], False),
+        ([failed("error: unknown address"), MOVED], False),
         ([failed("error: timed out")], False),
         ([failed("error: 503 Service Unavailable")], False),
         ([failed("error: rate limit exceeded")], False),
@@ -293,13 +301,14 @@ FOUND = CompletedCall("find_file", {"path": "x"}, "ok", has_failed=False)
     ],
 )
 def test_a_call_that_failed_would_fail_again(executed: list[CompletedCall], is_found: bool) -> None:
-    assert (find_failed_call("send_mail", {"to": "a"}, executed) is not None) is is_found
-    assert find_failed_call("send_mail", {"to": "b"}, executed) is None
+    offer = replace(OFFER, executed=tuple(executed))
+    assert (find_failed_call("send_mail", {"to": "a"}, offer) is not None) is is_found
+    assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
 def test_what_runs_something_may_fail_and_then_succeed() -> None:
-    executed = [failed("error: 2 tests failed", "run_tests")]
-    assert find_failed_call("run_tests", {"to": "a"}, executed) is None
+    offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
+    assert find_failed_call("run_tests", {"to": "a"}, offer) is None
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,16 @@ def test_a_name_of_the_models_own_leads_to_the_tool_it_means() -> None:
 
 
 def test_missing_and_colliding_ids_are_replaced() -> None:
-    calls = (TIME, TIME, replace(TIME, id=None), replace(TIME, id=""))
-    verdict = accepted(ReadReply(calls=calls))
-    assert [call.id for call in verdict.calls] == ["a", "made_1", "made_2", "made_3"]
+    verdict = accepted(ReadReply(calls=(TIME, TIME)))
+    assert [call.id for call in verdict.calls] == ["a", "made_1"]
+    verdict = accepted(ReadReply(calls=(replace(TIME, id=None), replace(TIME, id=""))))
+    assert [call.id for call in verdict.calls] == ["made_1", "made_2"]
+
+
+def test_the_text_of_a_call_that_the_engine_has_recognized_is_dropped() -> None:
+    verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id=None))))
+    assert [call.id for call in verdict.calls] == ["a"]
+    assert verdict.facts == (Dropped("repeated_call"),)
 
 
 @pytest.mark.parametrize(

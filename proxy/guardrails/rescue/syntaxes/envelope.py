@@ -56,7 +56,8 @@ def read_calls(
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
         raise NoCall
-    return Calls(calls, value.is_closed)
+    found = Calls(calls, value.is_closed)
+    return replace(found, is_cut=announcer.is_tired and cursor.may_cut and found.is_runaway)
 
 
 def _has_two_readings(item: JsonObject) -> bool:
@@ -87,7 +88,8 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     """Read calls or lists of calls, one after another, and the white space after them.
 
     Surplus closing brackets are passed. A bracket that can begin no more calls ends them, because
-    marks of other syntaxes begin with one. Plain calls are cut before JSON that is no call.
+    marks of other syntaxes begin with one. Calls that no mark ends are cut before JSON that is no
+    call.
     """
     found = Calls(())
     char = yield from cursor.next_visible()
@@ -98,11 +100,11 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
         try:
             found += yield from read_calls(cursor, is_marked=is_marked, ends=ends)
         except NoCall as refusal:
-            may_cut = cursor.may_cut and not is_marked and found.calls
+            may_cut = cursor.may_cut and found.calls and not ends
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise
             return replace(found, is_cut=True)
-        if cursor.may_cut and found.is_runaway and not is_marked:
+        if cursor.may_cut and found.is_runaway:
             return replace(found, is_cut=True)
         char = yield from cursor.next_visible()
         if char and char in ",;":
@@ -210,7 +212,7 @@ def _is_definition(item: JsonObject) -> bool:
 class _Announcer:
     """Tells the cursor where arguments begin, and stops the reading of what cannot be a call.
 
-    It `is_tired` if there are too many calls in one list, or one plain call for the third time.
+    It `is_tired` if there are too many calls in one list, or one call for the third time.
     """
 
     def __init__(self, cursor: Cursor, *, is_marked: bool, is_silent: bool) -> None:
@@ -219,12 +221,14 @@ class _Announcer:
         self._is_marked = is_marked
         self._arguments: Sequence[str | None] | None = None
         self._items = 0
+        self._is_nested = False  # in an object, which cannot be cut
         self.is_tired = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         key = path[-1]
         if any(outer not in _WRAPPER_KEYS for outer in path[:-1] if outer is not None):
             return True
+        self._is_nested |= path[0] is not None
         if len(path) > 1 and path[-2] is None and not members:
             self._items += 1
             self.is_tired = self._items > MOST_CALLS + 1
@@ -237,7 +241,7 @@ class _Announcer:
         return True
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
-        if self._cursor.may_cut and not self._is_marked and len(items) <= MOST_CALLS:
+        if self._cursor.may_cut and not self._is_nested and len(items) <= MOST_CALLS:
             is_call = isinstance(items[-1], dict)
             self.is_tired |= is_call and items.count(items[-1]) >= MOST_SAME
         return not self.is_tired

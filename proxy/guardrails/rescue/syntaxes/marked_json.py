@@ -44,6 +44,8 @@ def marked_json(
         is_fenced = yield from pass_fence(cursor, _LANGUAGE)
         is_list = yield from cursor.is_next("[")
         found = yield from read_all_calls(cursor, is_marked=True, ends=ends)
+        if found.is_cut:
+            return found
         if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
         is_closed = yield from _pass_closer(cursor, ends)

@@ -75,8 +75,9 @@ def read_python_calls(
         found += yield from read_python_call(cursor, replace(style, outer=quote))
         if not found.closed and not may_be_open:
             raise NoCall(Reason.BROKEN)
-        if not found.closed:
-            return found
+        is_cut = cursor.may_cut and found.is_runaway
+        if is_cut or not found.closed:
+            return replace(found, is_cut=is_cut)
         is_quoted = bool(quote) and not (yield from cursor.literal(quote))
         yield from cursor.take(_SEPARATORS)
         if quote and not is_quoted:
@@ -112,6 +113,8 @@ def _read_marked(cursor: Cursor, opening: str) -> Reading:
     closer = _CLOSERS[opening]
     style = Style((closer,) if closer else (), is_python=True)
     found = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
+    if found.is_cut:
+        return found
     if is_fenced and (yield from cursor.literal(FENCE)):
         yield from cursor.whitespace()
     return Calls(found.calls, (yield from cursor.literal(closer))) if closer else found

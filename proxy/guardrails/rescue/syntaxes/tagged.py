@@ -161,18 +161,19 @@ def tagged_syntax(
         return Calls((written,), call.is_closed, is_doubtful)
 
     def read_wrapped(cursor: Cursor, opening: str) -> Reading:
-        calls: list[WrittenCall] = []
+        found, begins = Calls(()), literals_of(*known)
         yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
-        begins = literals_of(*known)
-        while len(calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
-            calls.append((yield from _CallReader(cursor, known[mark], around).read()))
+        while len(found.calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
+            found += Calls(((yield from _CallReader(cursor, known[mark], around).read()),))
+            if cursor.may_cut and found.is_runaway:
+                return Calls(found.calls, is_cut=True)
             yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
-        if not calls:
+        if not found.calls:
             cursor.rewind()
             cursor.advance(len(opening))
             raise NoCall
         closer = yield from cursor.one_of(literals_of(*ends))
-        return Calls(tuple(calls), bool(closer))
+        return Calls(found.calls, bool(closer))
 
     return Syntax(name, around.openings, read)
 
