@@ -15,7 +15,7 @@ A connection is in one of these states:
 To close instead of draining would reset the connection, and the client could lose the response.
 
 An `Upgrade` is ignored, as RFC 9110, 7.8 allows: Java's own client asks for HTTP/2 in its first
-request. httptools 0.8 reads no body of such a request, so the body would be lost, or be taken for
+request. httptools 0.9 reads no body of such a request, so the body would be lost, or be taken for
 the next request. Its head is therefore parsed again without that header.
 """
 
@@ -334,7 +334,11 @@ class GuardedConnection(HttpToolsProtocol):
         if self._departure is not None or not self.transport.can_write_eof():
             self.transport.close()
             return
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset the connection, which asyncio notices later
+            self.transport.abort()
+            return
         self.flow.is_held = False
         self.flow.resume_reading()
         self._drain_until(self.loop.time() + self.limits.drain_seconds)

@@ -26,7 +26,17 @@ _ODD_VERSIONS = (
     *(b"HTTP/1.2", b"HTTP/2.0", b"HTTP/0.9", b"HTTP/1.1 ", b"HTTP/01.1", b"http/1.1", b"HTTP/1"),
     *(b"", b"HTTP/1.10", b"HTTP/1.1\t", b"HTTP/1.1\x00", b"HTTP /1.1", b"ICE/1.0", b"RTSP/1.0"),
 )
-_LINE_ENDS = (b"\n", b"\r", b"\r\r\n", b"\n\r", b"\r\n ", b"\x00\r\n", b"\r\n\t", b"\x0b\r\n", b" \r\n")
+_LINE_ENDS = (
+    b"\n",
+    b"\r",
+    b"\r\r\n",
+    b"\n\r",
+    b"\r\n ",
+    b"\x00\r\n",
+    b"\r\n\t",
+    b"\x0b\r\n",
+    b" \r\n",
+)
 _SEPARATORS = (b":", b":  ", b":\t", b" : ", b"\t: ", b"\x0b: ", b":\x0b", b":\x0c", b":\x00", b" ")
 _SEPARATORS += (b":\r\n ", b":\n ", b"\x00:", b": \xa0", b":\x85", b"::", b"\xa0: ", b"")
 _LENGTHS = (
@@ -40,36 +50,90 @@ _CODINGS = (
     *(b"\x0bchunked", b"chunked\x0b", b"\x0cchunked", b"gzip, chunked", b"chunked, gzip"),
     *(b"chunked;a=b", b"chunked ; q=1", b"xchunked", b"chunkedx", b"identity", b"", b"chunked\t"),
     *(b"identity, chunked", b"chunked, identity", b"chunk", b"chun\xc4\xb1ked", b"chunked\x00"),
-    *(b"\tchunked", b"gzip", b"chunked\r\n , identity", b"\r\n chunked", b"chunked\xa0", b"c hunked"),
+    *(
+        b"\tchunked",
+        b"gzip",
+        b"chunked\r\n , identity",
+        b"\r\n chunked",
+        b"chunked\xa0",
+        b"c hunked",
+    ),
     *(b"\xe2\x84\xaahunked", b"trailers", b"chunked, , chunked", b"'chunked'", b"chunked\n"),
 )
 _CODING_NAMES = (
     *(b"Transfer-Encoding", b"TRANSFER-ENCODING", b"transfer_encoding", b"transfer-encoding "),
-    *(b" transfer-encoding", b"transfer-encoding\x00", b"x: y\ntransfer-encoding", b"transferencoding"),
+    *(
+        b" transfer-encoding",
+        b"transfer-encoding\x00",
+        b"x: y\ntransfer-encoding",
+        b"transferencoding",
+    ),
     *(b"x: y\rtransfer-encoding", b"\x0btransfer-encoding", b"tran\x00sfer-encoding", b"te"),
 )
 _SIZES = (
-    *(b"0%x", b"000000000000000000%x", b"%x;a=b", b'%x;a="\r\n"', b"%x ", b"%x\t;a", b"+%x", b"-%x"),
-    *(b"0x%x", b"%x\x00", b"%x;\n", b"1000000000000000%x", b"fffffffffffffff%x", b"%x,", b" %x", b""),
+    *(
+        b"0%x",
+        b"000000000000000000%x",
+        b"%x;a=b",
+        b'%x;a="\r\n"',
+        b"%x ",
+        b"%x\t;a",
+        b"+%x",
+        b"-%x",
+    ),
+    *(
+        b"0x%x",
+        b"%x\x00",
+        b"%x;\n",
+        b"1000000000000000%x",
+        b"fffffffffffffff%x",
+        b"%x,",
+        b" %x",
+        b"",
+    ),
     *(b"%x;a\rb", b"%x_", b"%x.0", b"%xh", b"%x\x0b", b"%x;\x00", b"%x;a=b;c", b"\t%x", b"%x\xa0"),
 )
 _CHUNK_ENDS = (b"\n", b"\r", b"", b"x", b"\r\r\n", b"\n\n", b" \r\n", b"\x00\r\n", b"xx\r\n")
 _TRAILERS = (
     *(b"x-t: 1\r\n", b"content-length: 5\r\n", b"transfer-encoding: chunked\r\n", b"host: a\r\n"),
     *(b"x\r\n", b" x: y\r\n", b"x: y\n", b"x-oracle: forged\r\n", b"GET /trailer HTTP/1.1\r\n"),
-    *(b": x\r\n", b"x: \x00\r\n", b"x: y\r\n z\r\n", b"\nGET /trailer HTTP/1.1\r\nhost: temper.test\r\n"),
+    *(
+        b": x\r\n",
+        b"x: \x00\r\n",
+        b"x: y\r\n z\r\n",
+        b"\nGET /trailer HTTP/1.1\r\nhost: temper.test\r\n",
+    ),
 )
 _EXTRAS = (
     *(b"expect: 100-continue", b"Expect: 100-CONTINUE", b"expect: 200-ok", b"upgrade: websocket"),
     *(b"connection: upgrade\r\nupgrade: h2c", b"connection: close", b"connection: keep-alive"),
-    *(b"connection: content-length", b"connection: transfer-encoding", b"connection: host, x-oracle"),
+    *(
+        b"connection: content-length",
+        b"connection: transfer-encoding",
+        b"connection: host, x-oracle",
+    ),
     *(b"connection: x-oracle", b"te: trailers", b"trailer: content-length", b"x-oracle: forged"),
     *(b"host: temper.test", b"Host: other.test", b"host : temper.test", b"keep-alive: timeout=5"),
     *(b"proxy-connection: keep-alive", b"x: \x00", b"x: a\r\n b", b"x"),
-    *(b": x", b"x:", b"x: \xff", b"x\x7f: y", b"x y: z", b"x: a\rb", b"x: a\nGET / HTTP/1.1", b"\t"),
+    *(
+        b": x",
+        b"x:",
+        b"x: \xff",
+        b"x\x7f: y",
+        b"x y: z",
+        b"x: a\rb",
+        b"x: a\nGET / HTTP/1.1",
+        b"\t",
+    ),
     *(b"x: a\r\n\x00: b", b"http2-settings: AAMAAABk", b"content-length: 0", b"content_length: 3"),
     *(b"x-http-method-override: GET", b"x_oracle: forged", b"x-forwarded-host: other.test", b" "),
-    *(b"cookie: a=b\r\ncookie: c=d", b"x: " + b"y" * 999, b"\xef\xbb\xbfx: y", b"(x): y", b'"x": y'),
+    *(
+        b"cookie: a=b\r\ncookie: c=d",
+        b"x: " + b"y" * 999,
+        b"\xef\xbb\xbfx: y",
+        b"(x): y",
+        b'"x": y',
+    ),
 )
 _STRAY = (b"\r\n", b"\n", b"\x00", b" ", b"G", b"0\r\n\r\n", b"\r\n\r\n", b"\xff", b"\t", b"\r")
 _BYTES = b"\x00\t\n\x0b\x0c\r :,;0159afx\x7f\x80\xa0\xff"

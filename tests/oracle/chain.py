@@ -1,8 +1,8 @@
 """A client, HAProxy and Temper's own HTTP server on loopback, which all record what they read.
 
-    client --- HAProxy, as it is --------.
-          \--- HAProxy, lenient ----------+--- connections.py --- a recorder --- edge.py --- an endpoint
-           \-----------------------------'
+    client ---+--- HAProxy, as it is ---+--- connections.py --- a recorder --- edge.py --- an endpoint
+              +--- HAProxy, lenient ----+
+              +-------------------------+
 
 HAProxy writes its reading of a request into the header `x-oracle`: a number, the method, the target,
 the size of the body and the host. It sends requests of different clients on the same connections,
