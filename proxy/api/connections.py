@@ -237,6 +237,9 @@ class GuardedConnection(HttpToolsProtocol):
             return
         super().on_message_complete()
         self._received = 0
+        if self._latest is not None and not self.parser.should_keep_alive():
+            # llhttp also obeys "Connection: close" in a trailer, and parses no further request
+            self._latest.keep_alive = False
 
     def on_response_complete(self) -> None:
         """Start the next request, or end the connection if more of it cannot be read.

@@ -37,7 +37,18 @@ _LINE_ENDS = (
     b"\x0b\r\n",
     b" \r\n",
 )
-_SEPARATORS = (b":", b":  ", b":\t", b" : ", b"\t: ", b"\x0b: ", b":\x0b", b":\x0c", b":\x00", b" ")
+_SEPARATORS: tuple[bytes, ...] = (
+    b":",
+    b":  ",
+    b":\t",
+    b" : ",
+    b"\t: ",
+    b"\x0b: ",
+    b":\x0b",
+    b":\x0c",
+    b":\x00",
+    b" ",
+)
 _SEPARATORS += (b":\r\n ", b":\n ", b"\x00:", b": \xa0", b":\x85", b"::", b"\xa0: ", b"")
 _LENGTHS = (
     *(b"+%d", b"-%d", b"0%d", b"000000000000000000000%d", b"0x%x", b"%d ", b"%d\t", b"%d,%d"),
@@ -141,7 +152,7 @@ _BYTES = b"\x00\t\n\x0b\x0c\r :,;0159afx\x7f\x80\xa0\xff"
 
 def attack(seed: int, number: int) -> bytes:
     """Return one input; the same for the same seed and number."""
-    chance = Random(f"{seed}:{number}")  # noqa: S311 - the same inputs again
+    chance = Random(f"{seed}:{number}")
     requests = [_request(chance, digit) for digit in range(chance.choice((1, 1, 1, 2, 2, 3)))]
     if chance.random() < 0.05:
         requests.insert(chance.randrange(len(requests) + 1), chance.choice(_STRAY))

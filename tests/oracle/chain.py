@@ -1,12 +1,12 @@
 """A client, HAProxy and Temper's own HTTP server on loopback, which all record what they read.
 
-    client ---+--- HAProxy, as it is ---+--- connections.py --- a recorder --- edge.py --- an endpoint
-              +--- HAProxy, lenient ----+
-              +-------------------------+
+    client --+-- HAProxy, as it is --+-- connections.py -- a recorder -- edge.py -- an endpoint
+             +-- HAProxy, lenient ---+
+             +-----------------------+
 
-HAProxy writes its reading of a request into the header `x-oracle`: a number, the method, the target,
-the size of the body and the host. It sends requests of different clients on the same connections,
-so that the rest of one request would become the beginning of the next one.
+HAProxy writes its reading of a request into the header `x-oracle`: a number, the method, the
+target, the size of the body and the host. It sends requests of different clients on the same
+connections, so that the rest of one request would become the beginning of the next one.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
 _QUIET_SECONDS = 0.005  # after that the client ends its side; too early only costs coverage
 _LIMITS = ConnectionLimits(PATIENCE_SECONDS, 64, PATIENCE_SECONDS, PATIENCE_SECONDS)
+_READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""
 global
   nbthread 1
@@ -49,12 +50,12 @@ defaults
 frontend haproxy
   bind "${{HAPROXY}}"
   http-request wait-for-body time {PATIENCE_SECONDS:.0f}s
-  http-request set-header {MARK} "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
+  http-request set-header {MARK} "{_READING}"
 frontend lenient
   bind "${{LENIENT}}"
   option accept-invalid-http-request
   http-request wait-for-body time {PATIENCE_SECONDS:.0f}s
-  http-request set-header {MARK} "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
+  http-request set-header {MARK} "{_READING}"
 backend temper
   http-reuse always
   server one "${{TEMPER}}"

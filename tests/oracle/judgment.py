@@ -9,7 +9,6 @@ from tests.oracle.chain import Chain, Reading, Request
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _NUMBER = re.compile(rb"x-number: (\d+)\r\n")
-_SHOWN = 3  # inputs of a finding: the rest of an earlier one may have come late
 # of a transfer coding that Temper does not read (RFC 9112, 6.1), and of a version of HTTP
 _GOOD_ERRORS = frozenset({b"501", b"505"})
 
@@ -37,22 +36,24 @@ class Oracle:
         """Send bytes along all routes, and compare the readings."""
         self.inputs += 1
         route = "lenient" if number % 4 == 3 else "haproxy"
-        through = await self._read(route, data)
-        direct = await self._read("direct", data)
+        through = await self._read(route, data, number)
+        direct = await self._read("direct", data, number)
         self.forwarded += len(through)
         self.direct += len(direct)
         problems = [*self._of_marks(through), *_of_comparison(through, direct)]
         self.findings += [f"input {number} ({route}): {one}\n    {data!r}" for one in problems]
 
-    async def _read(self, route: str, data: bytes) -> list[Reading]:
+    async def _read(self, route: str, data: bytes, number: int) -> list[Reading]:
         recorder = self.chain.recorder
         recorder.readings.clear()
         try:
             answer = await self.chain.send(route, data)
         except TimeoutError:
-            self.findings.append(f"{route}: no end of {data!r}")
+            self.findings.append(f"input {number} ({route}): no end\n    {data!r}")
             return []
-        self.findings += [f"{route}: {one}\n    {data!r}" for one in _of_answer(answer)]
+        self.findings += [
+            f"input {number} ({route}): {one}\n    {data!r}" for one in _of_answer(answer)
+        ]
         return list(recorder.readings)
 
     def _of_marks(self, readings: Sequence[Reading]) -> Iterator[str]:

@@ -736,6 +736,19 @@ async def test_a_client_that_resets_right_after_its_last_response_is_no_error() 
             await asyncio.sleep(0)  # an error in a callback fails the test
 
 
+@pytest.mark.fault("F34")
+@patient
+async def test_a_trailer_that_ends_the_connection_leaves_it_to_no_other_client() -> None:
+    """A proxy sends the requests of several clients on one connection."""
+    app = Gated()
+    app.gate.set()
+    body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
+    async with serving_at(app, ConnectionLimits()) as address:
+        answer = await told(address, b"POST /read HTTP/1.1\r\nhost: x\r\n" + body)
+    assert responses(answer) == [(200, b"done")]
+    assert b"\r\nconnection: close\r\n" in answer
+
+
 SMUGGLED = requested("/smuggled")
 FRAMED = {
     "of a length": b"content-length: %d\r\n\r\n%b" % (len(SMUGGLED), SMUGGLED),
