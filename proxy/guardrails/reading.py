@@ -44,7 +44,12 @@ from proxy.guardrails.repetition import has_run
 from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import begins_plain_call, holds_call, holds_mark
+from proxy.guardrails.rescue.marks import (
+    begins_plain_call,
+    holds_block,
+    holds_call,
+    holds_mark,
+)
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -521,10 +526,11 @@ class ReplyReader:
         return heard
 
     def _hear_result(self, block: findings.ResultText) -> list[Heard]:
-        """Hide a result block; words in it are an answer unless they contain a call."""
+        """Hide a result block; words in it are an answer unless they contain a call or a block."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        if not content or is_copy or content[0] in "{[`<" or holds_call(content):
+        is_structure = holds_call(content) or holds_block(content)
+        if not content or is_copy or content[0] in "{[`<" or is_structure:
             self._result_texts.append(content)
         else:
             self._facts.append(_INVENTED_RESULT)
