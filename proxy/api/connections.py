@@ -134,6 +134,9 @@ class GuardedConnection(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as upgrade:
                 (head_end,) = upgrade.args
                 data = self._head_without_upgrade() + data[head_end:]
+                # the old one has read the last request of HTTP/1.0, or of "Connection: close"
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             else:
                 return
 

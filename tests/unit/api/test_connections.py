@@ -786,6 +786,18 @@ async def test_the_body_of_a_request_for_an_upgrade_is_read(
     assert (b"upgrade", protocol) in app.headers[0]
 
 
+@pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
+@patient
+async def test_the_last_request_of_a_connection_may_ask_for_an_upgrade(line: bytes) -> None:
+    app = Gated()
+    app.gate.set()
+    lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
+    async with serving_at(app, ConnectionLimits()) as address:
+        answer = await told(address, b"POST /read " + line + lines)
+    assert responses(answer) == [(200, b"done")]
+    assert app.bodies == [b"{}"]
+
+
 @pytest.mark.fault("F34")
 @pytest.mark.parametrize("target", [b"x:80", b"/read"])
 @patient
