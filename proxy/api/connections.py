@@ -13,6 +13,10 @@ A connection is in one of these states:
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
 
 To close instead of draining would reset the connection, and the client could lose the response.
+
+An `Upgrade` is ignored, as RFC 9110, 7.8 allows: Java's own client asks for HTTP/2 in its first
+request. httptools 0.9 reads no body of such a request, so the body would be lost, or be taken for
+the next request. Its head is therefore parsed again without that header.
 """
 
 import asyncio
@@ -20,6 +24,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
+import httptools
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -35,7 +40,11 @@ _KIND = "invalid_request_error"
 _HEAD_TOO_LARGE = Problem(
     400, _KIND, f"The head has more than {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines."
 )
+_NO_TUNNEL = Problem(
+    405, _KIND, "CONNECT is not supported: Temper is no proxy.", headers={"allow": "GET, POST"}
+)
 _QUIET_SECONDS = 5.0  # nothing is on its way any more, as nginx has it (lingering_timeout)
+_UPGRADE = b"upgrade"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -75,6 +84,7 @@ class GuardedConnection(HttpToolsProtocol):
     _head_size = 0
     _head_lines = 0
     _is_in_head = False
+    _upgrade: Sequence[tuple[bytes, bytes]] = ()  # header lines that the parser must not see
     _ignores_input = False
     _is_draining = False
     _dropped = 0
@@ -108,9 +118,34 @@ class GuardedConnection(HttpToolsProtocol):
             self._drop(len(data))
             return
         self._received += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if not self._ignores_input:
             self._check_progress()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse input, and the head of a request for an upgrade a second time."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                (head_end,) = upgrade.args
+                data = self._head_without_upgrade() + data[head_end:]
+                # the old one has read the last request of HTTP/1.0, or of "Connection: close"
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        self._upgrade = [header for header in self.headers if header[0] == _UPGRADE]
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != _UPGRADE]
+        return b"\r\n".join((*lines, b"", b""))
 
     def _check_progress(self) -> None:
         """Bound what is being read, and give a head that is incomplete a deadline."""
@@ -170,6 +205,12 @@ class GuardedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """End the head's deadline: bodies have their own."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._fail(_NO_TUNNEL)
+            return  # `_parse` parses the head again
+        self.headers += self._upgrade
+        self._upgrade = ()
         try:
             check_head(self.url, self.headers, self.parser.get_http_version())
         except RequestRefused as refused:
@@ -195,8 +236,13 @@ class GuardedConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._received = 0
+        if self._latest is not None and not self.parser.should_keep_alive():
+            # llhttp also obeys "Connection: close" in a trailer, and parses no further request
+            self._latest.keep_alive = False
 
     def on_response_complete(self) -> None:
         """Start the next request, or end the connection if more of it cannot be read.
@@ -294,7 +340,11 @@ class GuardedConnection(HttpToolsProtocol):
         if self._departure is not None or not self.transport.can_write_eof():
             self.transport.close()
             return
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset the connection, which asyncio notices later
+            self.transport.abort()
+            return
         self.flow.is_held = False
         self.flow.resume_reading()
         self._drain_until(self.loop.time() + self.limits.drain_seconds)

@@ -58,6 +58,7 @@ class Access:
         return owners[0] if owners else None
 
     def allows_host(self, host: str) -> bool:
+        host = host.strip(" \t")  # RFC 9110, 5.5; llhttp leaves what follows a value
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
 

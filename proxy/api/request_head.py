@@ -15,6 +15,7 @@ from proxy.dialects.front import Problem
 Headers = list[tuple[bytes, bytes]]
 
 _KIND = "invalid_request_error"
+_VERSIONS = frozenset({"1.0", "1.1"})
 _HOST = b"host"
 _CODING = b"transfer-encoding"
 _ABSOLUTE = re.compile(rb"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
@@ -34,6 +35,9 @@ def check_head(target: bytes, headers: Headers, version: str) -> None:
     The names of `headers` are in lower case. The host of an absolute target replaces the Host
     header, so that access checks see the host that counts.
     """
+    if version not in _VERSIONS:
+        # llhttp also reads a line without a version (as 0.9) and HTTP/2.0, both with headers
+        raise _refusal(505, "Send HTTP/1.1: no other version is supported, except for 1.0.")
     names = [name for name, _ in headers]
     if _CODING in names:
         _check_coding(headers, version)

@@ -48,6 +48,7 @@ from proxy.guardrails.rescue.findings import Finding, Prose
 from proxy.guardrails.rescue.marks import (
     begins_plain_call,
     envelope_starts,
+    holds_block,
     holds_call,
     holds_mark,
 )
@@ -545,11 +546,11 @@ class ReplyReader:
         return heard
 
     def _hear_result(self, block: findings.ResultText) -> list[Heard]:
-        """Hide a result block; words in it are an answer unless they contain a call."""
+        """Hide a result block; words in it are an answer unless they contain a call or a block."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        calls = self._find_calls(content)
-        if not content or is_copy or calls or content[0] in "{[`<" or holds_call(content):
+        holds_more = self._find_calls(content) or holds_call(content) or holds_block(content)
+        if not content or is_copy or content[0] in "{[`<" or holds_more:
             self._result_texts.append(content)
         else:
             self._facts.append(_INVENTED_RESULT)

@@ -11,6 +11,7 @@ _MODULES: Mapping[str, str] = {
     "requests": "",
     "structured_calls": "",
     "texts": "",
+    "marks": "",
     "engines": "",
     "meanings": "",
     "connections": "",

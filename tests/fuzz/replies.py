@@ -41,8 +41,8 @@ MOST_CALLS_AT_ALL = 500
 _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
 _HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
-# only such a control token may end a call, whatever its name
-_UNKNOWN_TOKEN = re.compile(r"<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>$")
+# only such a control token may end a call, whatever its name, or the end of a code fence
+_UNKNOWN_TOKEN = re.compile(r"(?:<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>|```)$")
 _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
 

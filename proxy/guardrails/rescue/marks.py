@@ -100,6 +100,11 @@ def holds_call(text: str) -> bool:
     return _CALL.search(text) is not None
 
 
+def holds_block(text: str) -> bool:
+    """Return whether a text contains the beginning of a result, or the end of thoughts."""
+    return LOOSE_MARKS.find(text, 0, is_finished=True) < len(text)
+
+
 def begins_envelope(text: str) -> bool:
     """Return whether a text begins with the envelope of a call in JSON, or of a list of calls."""
     return _PLAIN_CALL.match(text) is not None

@@ -1,9 +1,12 @@
 import asyncio
 import contextlib
 import gc
+import socket
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import h11
 import pytest
@@ -709,6 +712,102 @@ async def test_an_upgrade_leaves_the_connection_usable() -> None:
         for raw in (upgrade, GOOD, upgrade, GOOD):
             writer.write(raw)
             await reader.readuntil(b'"ok"}')
+
+
+@patient
+async def test_a_client_that_resets_right_after_its_last_response_is_no_error() -> None:
+    client, over = socket.socket(), asyncio.Event()
+
+    async def resets(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        length = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b""})
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        over.set()
+
+    async with serving_at(resets) as address:
+        client.connect(address)
+        client.sendall(POST + b"content-length: 9\r\n\r\n")  # a body that does not come
+        await over.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)  # an error in a callback fails the test
+
+
+@pytest.mark.fault("F34")
+@patient
+async def test_a_trailer_that_ends_the_connection_leaves_it_to_no_other_client() -> None:
+    """A proxy sends the requests of several clients on one connection."""
+    app = Gated()
+    app.gate.set()
+    body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"
+    async with serving_at(app, ConnectionLimits()) as address:
+        answer = await told(address, b"POST /read HTTP/1.1\r\nhost: x\r\n" + body)
+    assert responses(answer) == [(200, b"done")]
+    assert b"\r\nconnection: close\r\n" in answer
+
+
+SMUGGLED = requested("/smuggled")
+FRAMED = {
+    "of a length": b"content-length: %d\r\n\r\n%b" % (len(SMUGGLED), SMUGGLED),
+    "chunked": b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+    % (len(SMUGGLED), SMUGGLED),
+}
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.parametrize("framed", FRAMED.values(), ids=FRAMED)
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+@pytest.mark.parametrize("cut", ["nowhere", "before the body", "everywhere"])
+@patient
+async def test_the_body_of_a_request_for_an_upgrade_is_read(
+    framed: bytes, protocol: bytes, cut: str
+) -> None:
+    """Java's client asks for HTTP/2 with every first request, and sends its body at once."""
+    app = Gated()
+    app.gate.set()
+    lines = b"host: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: %b\r\n" % protocol
+    sent = b"POST /read HTTP/1.1\r\n" + lines + framed + requested("/next")
+    body = sent.index(b"\r\n\r\n") + 4
+    places = {"nowhere": list[int](), "before the body": [body]}
+    places["everywhere"] = list(range(1, len(sent)))
+    cuts = [0, *places[cut], len(sent)]
+    serving = serving_at(app, ConnectionLimits())
+    async with serving as address, connected(address) as (reader, writer):
+        for start, end in pairwise(cuts):
+            writer.write(sent[start:end])
+            await asyncio.sleep(0)
+        writer.write_eof()
+        answer = await all_that_comes(reader)
+    assert responses(answer) == [(200, b"done")] * 2
+    assert (app.paths, app.bodies) == (["/read", "/next"], [SMUGGLED])
+    assert (b"upgrade", protocol) in app.headers[0]
+
+
+@pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
+@patient
+async def test_the_last_request_of_a_connection_may_ask_for_an_upgrade(line: bytes) -> None:
+    app = Gated()
+    app.gate.set()
+    lines = b"host: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"
+    async with serving_at(app, ConnectionLimits()) as address:
+        answer = await told(address, b"POST /read " + line + lines)
+    assert responses(answer) == [(200, b"done")]
+    assert app.bodies == [b"{}"]
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.parametrize("target", [b"x:80", b"/read"])
+@patient
+async def test_a_tunnel_is_refused_with_all_that_follows(target: bytes) -> None:
+    app = Gated()
+    async with serving_at(app) as address:
+        raw = b"CONNECT %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n" % target
+        answer = await told(address, raw + SMUGGLED)
+    assert [status for status, _ in responses(answer)] == [405]
+    assert app.paths == []
 
 
 @patient

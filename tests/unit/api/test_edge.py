@@ -123,14 +123,23 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8367", "127.0.0.1:1", "[::1]", "[::1]:8367", "::1"]
+    "host",
+    ["localhost", "LOCALHOST:8367", "127.0.0.1:1", "[::1]", "[::1]:8367", "::1", "localhost \t"],
 )
 def test_a_server_answers_to_its_names(host: str) -> None:
     assert call(HandMadeClient(headers={"host": host}), hosts=NAMES).status == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "evil.example:8367", "localhost.evil.example", "127.0.0.1.nip.io"]
+    "host",
+    [
+        "",
+        "evil.example",
+        "evil.example:8367",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "localhost\xa0",
+    ],
 )
 def test_a_server_does_not_answer_to_other_names(host: str) -> None:
     client = call(HandMadeClient(headers={"host": host}), hosts=NAMES)

@@ -78,3 +78,10 @@ def test_an_absolute_target_needs_no_host_header() -> None:
 def test_a_target_without_a_valid_host_is_refused(target: bytes) -> None:
     with pytest.raises(RequestRefused, match="no valid host"):
         check_head(target, [*HOST], "1.1")
+
+
+@pytest.mark.parametrize("version", ["0.9", "2.0"])
+def test_other_versions_than_1_0_and_1_1_are_refused(version: str) -> None:
+    with pytest.raises(RequestRefused, match=r"Send HTTP/1\.1") as refused:
+        check_head(b"/", [*HOST], version)
+    assert refused.value.problem.status == 505

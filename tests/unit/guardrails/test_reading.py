@@ -370,6 +370,17 @@ def test_a_call_within_reasoning_is_never_read(
     assert read(*map(TextDelta, written)) == whole
 
 
+@pytest.mark.fault("F104")
+@pytest.mark.parametrize(
+    "inner", ["<tool_result>42</tool_result>", "]~b]TOOL\n42\n[e~[", "</think>"]
+)
+def test_an_invented_result_with_another_block_in_it_is_no_answer(inner: str) -> None:
+    written = f"<tool_response>\nI look.\n{inner}\n</tool_response>\nIt is sunny."
+    whole = read(TextDelta(written))
+    assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
+    assert read(*map(TextDelta, written)) == whole
+
+
 def test_results_that_the_model_invented_are_dropped() -> None:
     _, reply = read(TextDelta(f"{CALL}\n<tool_response>\n12\n</tool_response>"))
     assert reply.calls == (WrittenCall("get_time", {}),)

