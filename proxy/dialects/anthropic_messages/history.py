@@ -31,6 +31,7 @@ _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4
+_RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # of the calls that ran here
 
 _NO_IMAGE = (
@@ -295,12 +296,28 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
                 yield assistant_entry(said, thoughts, calls)
             said, thoughts, calls, has_results = [], [], [], True
             yield _read_result(block, findings)
+        elif _is_hosted_result(block.kind):
+            if texts := texts_of(block, findings):  # foreign words, and not the model's
+                call = _hosted_call(block)
+                yield assistant_entry(said, thoughts, [*calls, call])
+                said, thoughts, calls, has_results = [], [], [], True
+                yield result_entry(call.id, texts)
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
     if said or thoughts or calls or not has_results:
         yield assistant_entry(said, thoughts, calls)
+
+
+def _is_hosted_result(kind: str) -> bool:
+    return kind.endswith(_RESULT) and BLOCKS.drops(kind) and kind not in _READERS
+
+
+def _hosted_call(block: RawBlock) -> HistoryCall:
+    """Return the call of a vendor's own tool that a result answers."""
+    call_id = block.members.text("tool_use_id") or own_text(block.kind)
+    return HistoryCall(call_id, own_text(block.kind.removesuffix(_RESULT)), own_text("{}"))
 
 
 def _call_id(written: JsonText | None) -> JsonText | None:

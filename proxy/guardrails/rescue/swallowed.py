@@ -169,16 +169,19 @@ def _text_of(call: WrittenCall) -> str:
 
 def find_leak(arguments: JsonObject) -> str | None:
     """Return the name of a value that seems to end with, or to contain, the marks of its call."""
-    for key, value in arguments.items():
-        if not (isinstance(value, str) and "<" in value):
-            continue
-        if any(_find_end(value, family) is not None for family in _FAMILIES):
-            return key
-        text = value.rstrip()
-        end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
-        if end and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end):
-            return key
-    return None
+    return next((key for key, value in arguments.items() if _leaks(value)), None)
+
+
+def _leaks(value: JsonValue) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_leaks, value.values() if isinstance(value, dict) else value))
+    if not (isinstance(value, str) and "<" in value):
+        return False
+    if any(_find_end(value, family) is not None for family in _FAMILIES):
+        return True
+    text = value.rstrip()
+    end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
+    return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)
 
 
 def _find_end(value: str, family: Family) -> int | None:

@@ -135,10 +135,7 @@ class _PairsReader:
 
     def read_arguments(self, name: str) -> Reading:
         count = 0
-        while name and (
-            (yield from self._cursor.literal(self._key))
-            or (count or self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
-        ):
+        while name and (yield from self._begins_pair()):
             count += 1
             if count > _PAIR_LIMIT:
                 raise NoCall(Reason.BROKEN)
@@ -150,6 +147,12 @@ class _PairsReader:
         if not is_closed and not self._arguments:
             raise NoCall
         return Calls((WrittenCall(name, self._arguments),), is_closed)
+
+    def _begins_pair(self) -> Waiting[bool]:
+        """Pass the mark before a key, which may be missing after a first pair."""
+        if (yield from self._cursor.literal(self._key)):
+            return True
+        return bool(self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
 
     def _read_json(self, name: str) -> Reading:
         found = yield from read_arguments(self._cursor, name, (self._closer,))

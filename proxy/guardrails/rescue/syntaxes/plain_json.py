@@ -78,8 +78,8 @@ def fenced_json(marked: Sequence[Syntax] = (), name: str = "fenced_json") -> Syn
     return Syntax(name, (FENCE,), reader.read, "line_start", is_marked=False)
 
 
-_CODE = re.compile(r"(?:print\(\s*)?(?:\w+\.)?(?P<name>[\w-]+)\(")
-_CODE_BEGINS = re.compile(r"(?:print\(\s*)?(?:\w+\.)?[\w-]*")
+_CODE = re.compile(r"(?:\w+\.)?(?P<name>[\w-]+)\(")
+_CODE_BEGINS = re.compile(r"(?:\w+\.)?[\w-]*")
 _LONGEST_NAME = 128
 
 

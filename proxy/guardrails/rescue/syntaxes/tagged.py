@@ -97,7 +97,7 @@ def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
 _GLUED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
-_GLUED_BEGINS = re.compile(r"[\w.:-]+\(?\s*")
+_GLUED_BEGINS = re.compile(r"[\w.:-]*\(?\s*")
 _LONGEST_NAME = 128
 _LONGEST_HEAD = 120
 _HEAD_ENDS = re.compile(r"[<>\n]")
@@ -296,9 +296,6 @@ class _CallReader:
         """Read the text of a call in place of its only argument, which has no key."""
         text = yield from self._cursor.take_until(literals_of(*self._ends))
         marks = (*self._parameters, *self._parameters.values())
-        ended = text.rstrip()
-        end = next((one for one in self._parameters.values() if ended.endswith(one)), "")
-        text = ended.removesuffix(end) if end else text
         if self._begins_call(text) or any(mark in text for mark in marks):
             raise Unreadable
         if not (yield from self._cursor.is_next(self._element.call_end)):
