@@ -380,7 +380,7 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
         has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
     ),
     "an image in a result, in other words": (
-        after_call(result=[IMAGE]), 400, "Only 'text' content is supported for 'tool' role messages",
+        after_call(result=[IMAGE]), 400, "Only 'text' content is supported for 'tool' messages",
         has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
     ),
     "an image in a result, said so": (

@@ -291,17 +291,11 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
             members = block.members
             name, call_id = members.need("name").text(), _call_id(members.text("id"))
             calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
-        elif block.kind == "mcp_tool_result":  # of a call that ran here, or elsewhere
+        elif (result := _read_ran(block, calls, findings)) is not None:
             if said or thoughts or calls:
                 yield assistant_entry(said, thoughts, calls)
             said, thoughts, calls, has_results = [], [], [], True
-            yield _read_result(block, findings)
-        elif _is_hosted_result(block.kind):
-            if texts := texts_of(block, findings):  # foreign words, and not the model's
-                call = _hosted_call(block)
-                yield assistant_entry(said, thoughts, [*calls, call])
-                said, thoughts, calls, has_results = [], [], [], True
-                yield result_entry(call.id, texts)
+            yield result
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
@@ -310,14 +304,23 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
         yield assistant_entry(said, thoughts, calls)
 
 
-def _is_hosted_result(kind: str) -> bool:
-    return kind.endswith(_RESULT) and BLOCKS.drops(kind) and kind not in _READERS
+def _read_ran(
+    block: RawBlock, calls: list[HistoryCall], findings: Findings
+) -> HistoryEntry | None:
+    """Read the result of a call that ran here, or elsewhere; None if the block is none.
 
-
-def _hosted_call(block: RawBlock) -> HistoryCall:
-    """Return the call of a vendor's own tool that a result answers."""
-    call_id = block.members.text("tool_use_id") or own_text(block.kind)
-    return HistoryCall(call_id, own_text(block.kind.removesuffix(_RESULT)), own_text("{}"))
+    What a vendor's own tool returned is a result too, and no words of the model; its call is added.
+    """
+    kind = block.kind
+    if kind == "mcp_tool_result":
+        return _read_result(block, findings)
+    is_hosted = kind.endswith(_RESULT) and BLOCKS.drops(kind) and kind not in _READERS
+    texts = texts_of(block, findings) if is_hosted else []
+    if not texts:
+        return None
+    call_id = block.members.text("tool_use_id") or own_text(kind)
+    calls.append(HistoryCall(call_id, own_text(kind.removesuffix(_RESULT)), own_text("{}")))
+    return result_entry(call_id, texts)
 
 
 def _call_id(written: JsonText | None) -> JsonText | None:

@@ -148,8 +148,11 @@ def test_what_a_vendors_servers_did_is_dropped_but_for_its_text(
 def test_what_a_vendors_servers_returned_is_a_result() -> None:
     found: JsonObject = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [FOUND]}
     empty: JsonObject = {"type": "web_search_tool_result", "tool_use_id": "e", "content": []}
-    said = written([said_by("assistant", [text("I look."), empty, found, text("Found.")])])
-    assert [(one["role"], one.get("content")) for one in said] == [
+    blocks: JsonValue = [text("I look."), empty, found, text("Found.")]
+    asked: JsonObject = {"role": "user", "content": "Hi"}
+    history = [asked, {"role": "assistant", "content": blocks}, asked]
+    said = decode_request(body(history)).request.messages[1:-1]
+    assert [(one.role, one.text) for one in said] == [
         ("assistant", "I look."),
         ("tool", "T\nu"),
         ("assistant", "Found."),
