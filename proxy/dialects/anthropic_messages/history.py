@@ -304,9 +304,7 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
         yield assistant_entry(said, thoughts, calls)
 
 
-def _read_ran(
-    block: RawBlock, calls: list[HistoryCall], findings: Findings
-) -> HistoryEntry | None:
+def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> HistoryEntry | None:
     """Read the result of a call that ran here, or elsewhere; None if the block is none.
 
     What a vendor's own tool returned is a result too, and no words of the model; its call is added.
