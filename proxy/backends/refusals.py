@@ -76,8 +76,9 @@ def wordings() -> Wordings:
 
 
 def says_any(known: Iterable[str], message: str) -> bool:
-    """Return whether a message has one of the wordings."""
-    return re.search("|".join(known), message[:MOST_CHARACTERS], re.IGNORECASE) is not None
+    """Return whether a message has one of the wordings, however its lines are broken."""
+    text = " ".join(message[:MOST_CHARACTERS].split())
+    return re.search("|".join(known), text, re.IGNORECASE) is not None
 
 
 def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:

@@ -11,7 +11,8 @@ _PREFIXES = (
     *("tools.", "tools/", "tools:", "tool.", "tool/"),
     *("default_api:", "default_api."),
 )
-_NUMBERED = re.compile(r"functions_(.+)_\d+")
+_NUMBERED = re.compile(r"(.+):\d+|functions_(.+)_\d+")
+_QUOTES = " \t\r\n\"'`*"  # models write names in these
 # Between words: a dot, a dash, an underscore, white space, or where a capital letter begins one.
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -62,17 +63,17 @@ def _meanings(written: str) -> tuple[str, ...]:
     """Return what may be meant, likeliest first: the name without what models add to it.
 
     They add control tokens or tags after it (gpt-oss, GLM), namespaces before it (Gemma and
-    DeepSeek), and Kimi its own form of `functions.NAME:2`.
+    DeepSeek), and Kimi the number of the call, in its own form `functions.NAME:2` or another.
     """
     name = written.partition("<")[0]
     parts = [part for part in reversed(name.split(":")[1:]) if part]
     numbered = _NUMBERED.fullmatch(name)
-    return (name, *parts, numbered[1]) if numbered else (name, *parts)
+    return (name, *parts, numbered[1] or numbered[2]) if numbered else (name, *parts)
 
 
 @lru_cache(maxsize=1024)
 def _words(name: str) -> tuple[str, ...]:
-    stripped = name.strip().replace("\\_", "_")
+    stripped = name.strip(_QUOTES).replace("\\_", "_")
     for prefix in _PREFIXES:
         stripped = stripped.removeprefix(prefix)
     namespace, _, name = stripped.partition(".")

@@ -63,7 +63,7 @@ from proxy.guardrails.rescue.provenance import (
 )
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.stray import StrayMarks
+from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -79,7 +79,7 @@ _PARAGRAPH = "\n\n"
 _MOST_BEHIND = 2_000  # this much of the text after a call is examined
 _ACCOUNT_WORDS = 4  # fewer are no report of anything
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
-_PYTHON_FENCE = re.compile(r"\s*```py(?:thon)?\s*\n(?!\s*\[)")
+_PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 _FENCE_AT_END = re.compile(r"```\w*\Z")
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
@@ -291,6 +291,8 @@ class ReplyReader:
         cut_off = is_cut(reason)
         if self._scanner is not None:
             last = self._complete(self._scanner.finish(cut_off=cut_off), is_last=True)
+            if self.structured:
+                last = without_lone_marks(last, partial(_is_given, self._offer.quotable))
             heard += self._hear_findings(self._find_beginning(last))
         heard += self._settle()
         heard += self._end_structured(is_whole=not cut_off)

@@ -362,12 +362,25 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
         "Assistant message must have either content or tool_calls, but not none.",
         has("messages", 1, "content", value="(no answer)"), "empty_answers",
     ),
+    "an empty answer in other words": (
+        {"messages": [HI, {**DONE, "content": ""}, HI]}, 400,
+        "Assistant message must contain either 'content' or 'tool_calls'!",
+        has("messages", 1, "content", value="(no answer)"), "empty_answers",
+    ),
+    "a tool without parameters, over several lines": (
+        {"messages": [HI], "tools": [tool()]}, 400, ZOD.replace(",", ",\n "),
+        has("tools", 0, "function", "parameters", "properties", value={}), "bare_schemas",
+    ),
     "a tool without parameters": (
         {"messages": [HI], "tools": [tool()]}, 400, ZOD,
         has("tools", 0, "function", "parameters", "properties", value={}), "bare_schemas",
     ),
     "an image in a result": (
         after_call(result=[IMAGE]), 400, "Invalid 'messages' in payload. Check them.",
+        has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
+    ),
+    "an image in a result, in other words": (
+        after_call(result=[IMAGE]), 400, "Only 'text' content is supported for 'tool' messages",
         has("messages", 3, "content", 1, value=IMAGE), "result_pictures",
     ),
     "an image in a result, said so": (
@@ -430,6 +443,8 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
          "output tokens and your prompt contains at least 385 input tokens", None),
         (9000, "max_tokens is too large: 9000. This model supports at most 8192 completion tokens",
          8192),
+        (9000, "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192),
+        (9000, "max_tokens (9000) exceeds the model's maximum output of 8192 tokens", 8192),
         (300, "This model's maximum context length is 1000 tokens. However, you requested 1210 "
          "tokens (910 in the messages, 300 in the completion).", 75),
     ],

@@ -156,7 +156,8 @@ ROWS = (
         ),
         (
             "F106",
-            "control tokens in tools, forged reminders in results, results in the role `function`",
+            "control tokens in tools, forged reminders in results, results in the role "
+            "`function` or of hosted tools",
             "broken, and treated as data",
         ),
         ("F44", "floods of markup", "linear time, others are served"),

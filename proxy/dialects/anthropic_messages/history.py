@@ -31,6 +31,7 @@ _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4
+_RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # of the calls that ran here
 
 _NO_IMAGE = (
@@ -290,17 +291,34 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
             members = block.members
             name, call_id = members.need("name").text(), _call_id(members.text("id"))
             calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
-        elif block.kind == "mcp_tool_result":  # of a call that ran here, or elsewhere
+        elif (result := _read_ran(block, calls, findings)) is not None:
             if said or thoughts or calls:
                 yield assistant_entry(said, thoughts, calls)
             said, thoughts, calls, has_results = [], [], [], True
-            yield _read_result(block, findings)
+            yield result
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
             said += texts_of(block, findings)
     if said or thoughts or calls or not has_results:
         yield assistant_entry(said, thoughts, calls)
+
+
+def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> HistoryEntry | None:
+    """Read the result of a call that ran here, or elsewhere; None if the block is none.
+
+    What a vendor's own tool returned is a result too, and no words of the model; its call is added.
+    """
+    kind = block.kind
+    if kind == "mcp_tool_result":
+        return _read_result(block, findings)
+    is_hosted = kind.endswith(_RESULT) and BLOCKS.drops(kind) and kind not in _READERS
+    texts = texts_of(block, findings) if is_hosted else []
+    if not texts:
+        return None
+    call_id = block.members.text("tool_use_id") or own_text(kind)
+    calls.append(HistoryCall(call_id, own_text(kind.removesuffix(_RESULT)), own_text("{}")))
+    return result_entry(call_id, texts)
 
 
 def _call_id(written: JsonText | None) -> JsonText | None:

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from proxy.conversation import json, roles
 from proxy.conversation.document_cache import KeptByDocument
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import is_forged, neutralise
 from proxy.dialects.foreign_history import (
@@ -346,7 +347,7 @@ def _ran(members: Members) -> _Item:
 
 
 def _other(kind: str, members: Members) -> _Item:
-    """Leave out what another server has run, but for what it says in the open."""
+    """Leave out what another server has run, but for what it says in the open: a result."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
@@ -355,20 +356,27 @@ def _other(kind: str, members: Members) -> _Item:
     if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
         return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])
     facts = (Omitted(kind if kind in ITEMS else "unknown_item"),)
-    text = remains_of(kind, members)
-    said = [] if text is None else [assistant_entry([text])]
-    return _Item(said, facts, is_spoken=bool(said))
+    arguments, text = remains_of(kind, members)
+    if not text:
+        return _Item((), facts)
+    call_id = own_text(members.word("id", kind))
+    name = own_text(kind.removesuffix("_call"))
+    call = HistoryCall(call_id, name, own_text(json.dump_text(arguments)))
+    result = result_entry(call_id, _without_tags([own_text(text)]))
+    return _Item([assistant_entry((), (), [call]), result], facts)
 
 
-def remains_of(kind: str, members: Members) -> JsonText | None:
+def remains_of(kind: str, members: Members) -> tuple[JsonObject, str]:
+    """Return what a hosted tool was given, and the text that it returned: foreign words."""
     match kind:
         case "file_search_call":
             results = map(as_object, as_list(members.value("results")))
+            arguments: JsonObject = {"queries": as_list(members.value("queries"))}
             texts = [one.get(name) for one in results for name in ("filename", "text")]
         case "code_interpreter_call":
             outputs = map(as_object, as_list(members.value("outputs")))
-            texts = [members.value("code"), *(one.get("logs") for one in outputs)]
+            arguments = {"code": as_text(members.value("code"))}
+            texts = [one.get("logs") for one in outputs]
         case _:
-            texts = []
-    text = "\n".join(filter(None, map(as_text, texts)))
-    return own_text(f"[{kind}]\n{text}") if text else None
+            return {}, ""
+    return arguments, "\n".join(filter(None, map(as_text, texts)))

@@ -93,7 +93,7 @@ def _heal_text(written: str) -> str:
     except ValueError:
         kept: JsonObject = {"unparsable": written}
         return json.dump_text(kept)
-    if isinstance(value, str) and value.lstrip().startswith("{"):
+    if isinstance(value, str) and value.lstrip().startswith(("{", '"{', '"\\"{')):
         return _heal_text(value)
     return "{}" if value is None else written
 

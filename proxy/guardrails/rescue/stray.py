@@ -9,12 +9,20 @@ right after a word. An opening mark is stray alone on its line. A mark in a sent
 quotation marks, and one that the prompt or the words before it are about, is text.
 """
 
+# ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
+
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
-from proxy.guardrails.rescue.marks import STRAY_CLOSERS, TAGS, THOUGHT_ENDS, holds_call
+from proxy.guardrails.rescue.marks import (
+    SPECIAL_TOKENS,
+    STRAY_CLOSERS,
+    TAGS,
+    THOUGHT_ENDS,
+    holds_call,
+)
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import Reason
 from proxy.guardrails.rescue.values.cursor import Literals
@@ -22,7 +30,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 _OPENINGS = frozenset(f"<{tag}>" for tag in TAGS if tag.casefold().startswith("tool_call"))
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 # An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
-_LEAKS = ("<\uff5cDSML\uff5c", "<|DSML|", "<arg_key>", "<parameter=")
+_LEAKS = ("<\uff5cDSML\uff5c", "<|DSML|", "<arg_key>", "<parameter=", '<parameter name="')
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *_LEAKS))
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
@@ -30,6 +38,24 @@ _MARKUP = ("<", "{", "[")
 _LEAD = 400  # characters that may introduce an example
 _MOST = 50  # marks of one reply that are examined
 _STRAY = LeftOut("stray_mark")
+_TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
+_TOKENS = "|".join(sorted(map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS), key=len, reverse=True))
+_ONLY_MARKS = re.compile(
+    rf"\s*+(?:(?:{_TOKENS}|</?(?:\w+[:|])?(?:{_TAGS})>|</?[|｜][^\s<>|｜]+[|｜]>|\[/?TOOL_CALLS?\])\s*+)++"
+)
+
+
+def without_lone_marks(found: Sequence[Finding], is_given: Callable[[str], bool]) -> list[Finding]:
+    """Replace the end of a reply that consists of marks only.
+
+    Where the engine has read the calls, it can leave their opening mark or a control token behind
+    the words: `I look.<tool_call>`.
+    """
+    text = "".join(one.text for one in found if isinstance(one, Prose))
+    is_other = any(not isinstance(one, Prose | RefusedText) for one in found)
+    if is_other or _ONLY_MARKS.fullmatch(text) is None or is_given(text.strip()):
+        return [*found]
+    return [_STRAY]
 
 
 class StrayMarks:

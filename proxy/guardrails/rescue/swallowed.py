@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.names import has_markup
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.marks import STRAY_CLOSERS
 from proxy.guardrails.rescue.scanner import find_calls
@@ -92,7 +93,9 @@ def _is_incomplete(call: WrittenCall) -> bool:
 def may_hold_calls(call: WrittenCall) -> bool:
     """Return whether there can be a mark in a call's name or arguments, without reading them."""
     written = call.arguments
-    return "<" in call.name or not isinstance(written, str) or "<" in written or "\\u" in written
+    return (
+        has_markup(call.name) or not isinstance(written, str) or "<" in written or "\\u" in written
+    )
 
 
 def reread(
@@ -100,7 +103,7 @@ def reread(
 ) -> Sequence[WrittenCall]:
     """Return the calls that a structured call consists of; only itself if that is not certain."""
     reader = Reader(syntaxes, names)
-    if "<" in call.name:
+    if has_markup(call.name):
         return _reread_name(call, reader) or (call,)
     for key, value in _parse(call.arguments).items():
         if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
@@ -118,8 +121,17 @@ def _parse(written: JsonValue) -> JsonObject:
 
 
 def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | None:
-    """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`."""
-    for text in (f"<tool_call>{call.name}</tool_call>", f"<function={call.name}</function>"):
+    """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`.
+
+    The mark before a name can be a part of it as well: `<tool_call>f`, or `f{"a": 1}`.
+    """
+    name, brace, rest = call.name.partition("{")
+    for text in (
+        f"<tool_call>{call.name}</tool_call>",
+        f"<function={call.name}</function>",
+        f"{call.name}</tool_call>",
+        f"<function={name}>{brace}{rest}</function>",
+    ):
         found = reader.read(text)
         if found and len(found) == 1:
             return (_merge(call, _parse(call.arguments), found[0]),)
@@ -157,16 +169,19 @@ def _text_of(call: WrittenCall) -> str:
 
 def find_leak(arguments: JsonObject) -> str | None:
     """Return the name of a value that seems to end with, or to contain, the marks of its call."""
-    for key, value in arguments.items():
-        if not (isinstance(value, str) and "<" in value):
-            continue
-        if any(_find_end(value, family) is not None for family in _FAMILIES):
-            return key
-        text = value.rstrip()
-        end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
-        if end and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end):
-            return key
-    return None
+    return next((key for key, value in arguments.items() if _leaks(value)), None)
+
+
+def _leaks(value: JsonValue) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_leaks, value.values() if isinstance(value, dict) else value))
+    if not (isinstance(value, str) and "<" in value):
+        return False
+    if any(_find_end(value, family) is not None for family in _FAMILIES):
+        return True
+    text = value.rstrip()
+    end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
+    return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)
 
 
 def _find_end(value: str, family: Family) -> int | None:

@@ -643,6 +643,12 @@ def read_in_pieces(text: str, offer: OfferedTools = AUTO) -> ReadReply:
         (WORDS, ""),
         (f"analysisThey want the weather.assistant{WORDS}", ""),
         (f"{KIMI}argumentcalltools", ""),
+        (f"{WORDS}call", ""),
+        (WORDS.replace(" json", " jsonmessage"), ""),
+        (WORDS.replace("commentary to=", "assistant to=").replace(" json", " commentary json"), ""),
+        (PYTHON.replace("python", ""), ""),
+        ('<function=get_weather{"city": "Paris"}></function>', ""),
+        ('<function=get_weather({"city": "Paris"})</function>', ""),
     ],
 )
 def test_a_call_in_words_or_in_python_is_read(text: str, said: str) -> None:
@@ -663,6 +669,7 @@ def test_calls_in_words_follow_one_another() -> None:
     [
         f"Here is how you would do it:\n\n{PYTHON}",
         f"{PYTHON}\n\nThat is it.",
+        f"The call is this one:\n\n{PYTHON.replace('python', '')}",
         "```python\nimport os\nget_weather(city='Paris')\n```",
         "```python\nget_weather(days='x')\n```",
         f"gpt-oss writes `{WORDS}` without its tokens.",

@@ -6,7 +6,7 @@ its calls count only at the beginning of a reply: elsewhere they might be quoted
 
 Engines and models lose single tags. Without `<arg_value>` the value begins after the key's end;
 without `<arg_key>` the key is glued to the name (`run_shellcommand</arg_key>`), which only the
-tools can separate (`unnamed.complete`).
+tools can separate (`unnamed.complete`), or it follows the value before it.
 """
 
 import re
@@ -69,6 +69,13 @@ def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
     return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}(?:{end})|{_ASSIGNED})")
 
 
+@cache
+def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
+    """Return a pattern for a pair that lacks the mark before its key."""
+    key_end, value = tags.pair("arg_key")[1], tags.pair("arg_value")[0]
+    return re.compile(rf"[\w.-]{{1,100}}{re.escape(key_end)}{_ANY_SPACE}{re.escape(value)}")
+
+
 class _PairsReader:
     """Reads one call after its opening.
 
@@ -128,7 +135,7 @@ class _PairsReader:
 
     def read_arguments(self, name: str) -> Reading:
         count = 0
-        while name and (yield from self._cursor.literal(self._key)):
+        while name and (yield from self._begins_pair()):
             count += 1
             if count > _PAIR_LIMIT:
                 raise NoCall(Reason.BROKEN)
@@ -140,6 +147,12 @@ class _PairsReader:
         if not is_closed and not self._arguments:
             raise NoCall
         return Calls((WrittenCall(name, self._arguments),), is_closed)
+
+    def _begins_pair(self) -> Waiting[bool]:
+        """Pass the mark before a key, which may be missing after a first pair."""
+        if (yield from self._cursor.literal(self._key)):
+            return True
+        return bool(self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
 
     def _read_json(self, name: str) -> Reading:
         found = yield from read_arguments(self._cursor, name, (self._closer,))
@@ -232,17 +245,22 @@ class _PairsReader:
             return not (yield from is_pair_text(self._cursor, self._value_end, self._closer))
         if (yield from self._cursor.is_next(self._key)):
             return (yield from self._is_key(is_sure=True))
-        is_next = yield from self._cursor.is_next(self._opening)
-        return is_next or (yield from ends_here(self._cursor))
+        if (yield from self._cursor.is_next(self._opening)):
+            return True
+        is_pair = yield from self._sees(_unopened_pair_of(self._tags))
+        return is_pair or (yield from ends_here(self._cursor))
 
     def _is_key(self, *, is_sure: bool) -> Waiting[bool]:
         """Return whether a key and its value begin here, not just text that mentions the mark."""
-        begins_pair = _pair_of(self._tags, is_sure=is_sure)
+        return (yield from self._sees(_pair_of(self._tags, is_sure=is_sure)))
+
+    def _sees(self, pattern: re.Pattern[str]) -> Waiting[bool]:
+        """Return whether the next text begins with a short pattern."""
         while True:
             text, is_all = self._cursor.look_ahead(_LOOKAHEAD)
-            is_key = begins_pair.match(text) is not None
-            if is_key or is_all:
-                return is_key
+            is_next = pattern.match(text) is not None
+            if is_next or is_all:
+                return is_next
             yield
 
 

@@ -157,6 +157,7 @@ _HARMONY = Marks(
     ),
 )
 _RECIPIENT = "to=functions."
+_CHANNELS = ("commentary", "analysis")
 _BEFORE_RECIPIENT = (
     *("<|start|>assistant ", "<|channel|>commentary ", "<|channel|>analysis ", " "),
     *("<|start|> assistant ", "<|channel|> commentary ", "<|channel|> analysis "),
@@ -174,7 +175,12 @@ HARMONY_START = named_json("harmony_start", (_RECIPIENT,), _HARMONY, "reply_star
 # An engine that drops the control tokens leaves the words between them (Rapid-MLX#480):
 # `analysisI list the files.assistantcommentary to=functions.NAME json{...}`. The splitter of
 # thoughts removes the first part. Elsewhere these words would hold back too many others.
-_WORDS = replace(_HARMONY, closers=("<|call|>", "<|end|>", "assistantfinal"), is_sure=True)
+_WORDS = replace(
+    _HARMONY,
+    closers=("<|call|>", "<|end|>", "call", "assistantfinal"),
+    optional=(*_HARMONY.optional, "message"),
+    is_sure=True,
+)
 
 
 def _read_harmony_words(cursor: Cursor, opening: str) -> Reading:
@@ -187,10 +193,9 @@ def _read_harmony_words(cursor: Cursor, opening: str) -> Reading:
 
 HARMONY_WORDS = Syntax(
     "harmony_words",
-    tuple(
-        f"{role}{channel} {_RECIPIENT}"
-        for role in ("", "assistant")
-        for channel in ("commentary", "analysis")
+    (
+        *(f"{role}{channel} {_RECIPIENT}" for role in ("", "assistant") for channel in _CHANNELS),
+        f"assistant {_RECIPIENT}",
     ),
     _read_harmony_words,
     "reply_start",

@@ -64,8 +64,8 @@ UNOPENED_JSON = Syntax("unopened_json", ("\n{", "\n[{"), read_unopened, is_marke
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
 _TOOL_CODE = "tool_code"  # Gemma's word for Python
-_PYTHON = ("python", "py")
-_JSON_LANGUAGES = frozenset(("", "json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
+_PYTHON = ("python", "py", "")
+_JSON_LANGUAGES = frozenset(("json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
 _MARKED_LIMIT = 20  # each of them is examined several times
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)

@@ -96,6 +96,9 @@ def _is_opening(cursor: Cursor, token: str) -> Waiting[bool]:
 
 _HEAD = re.compile(r"[^<>]+")
 _NAMED = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([^\s"']+))\s*((?:[\w:]+="[^"]*"\s*)*)""")
+_GLUED = re.compile(r"(?P<name>[\w.:-]+)\(?\s*(?=\{)")
+_GLUED_BEGINS = re.compile(r"[\w.:-]*\(?\s*")
+_LONGEST_NAME = 128
 _LONGEST_HEAD = 120
 _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
@@ -222,7 +225,7 @@ class _CallReader:
         self.has_lines = False
 
     def read(self) -> Waiting[WrittenCall]:
-        name = self._element.name
+        name = self._element.name or (yield from self._read_glued_name())
         if not name:
             name, _ = yield from self._read_head()
         if not name:
@@ -245,6 +248,9 @@ class _CallReader:
             yield from self._read_body()
         else:
             yield from (self._read_json(name) if is_object else self._read_arguments())
+        if is_object:  # which can be in the tag
+            yield from self._cursor.literal(")")
+            yield from self._cursor.literal(">")
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.call_end, *self._call_ends)
@@ -256,6 +262,16 @@ class _CallReader:
             is_over = bool((yield from self._cursor.next_of(literals_of(*self._wrapper_ends))))
         if not is_over:
             raise Unreadable
+
+    def _read_glued_name(self) -> Waiting[str]:
+        """Read a name whose object is in the tag: `<function=f{"a": 1}></function>` (Groq)."""
+        if not self._element.call.endswith("="):
+            return ""
+        glued = yield from self._cursor.match(_GLUED, _GLUED_BEGINS, _LONGEST_NAME)
+        if glued is None:
+            return ""
+        self._cursor.advance(len(glued[0]))
+        return glued["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
         """Read the rest of a tag; return the name in it ("" if none) and what follows."""

@@ -144,6 +144,21 @@ def test_what_a_vendors_servers_did_is_dropped_but_for_its_text(
     assert read(block) == (written, [kind])
 
 
+@pytest.mark.fault("F106")
+def test_what_a_vendors_servers_returned_is_a_result() -> None:
+    found: JsonObject = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [FOUND]}
+    empty: JsonObject = {"type": "web_search_tool_result", "tool_use_id": "e", "content": []}
+    blocks: JsonValue = [text("I look."), empty, found, text("Found.")]
+    asked: JsonObject = {"role": "user", "content": "Hi"}
+    history = [asked, {"role": "assistant", "content": blocks}, asked]
+    said = decode_request(body(history)).request.messages[1:-1]
+    assert [(one.role, one.text) for one in said] == [
+        ("assistant", "I look."),
+        ("tool", "T\nu"),
+        ("assistant", "Found."),
+    ]
+
+
 def test_tools_that_a_vendors_search_found_are_named() -> None:
     references: JsonValue = [{"type": "tool_reference", "tool_name": "f"}]
     found: JsonObject = {"type": "tool_search_tool_search_result", "tool_references": references}

@@ -56,6 +56,7 @@ def test_what_is_not_broken_stays_the_very_same_message(message: JsonObject) -> 
         ("  ", "{}"),
         (None, "{}"),
         ("null", "{}"),
+        (json.dump_text(json.dump_text(json.dump_text({"a": 1}))), '{"a":1}'),
         ('{"a', '{"unparsable":"{\\"a"}'),
         ({"type": "function", "arguments": "x"}, '{"type":"function","arguments":"x"}'),
         ('"{\\"a\\": 1}"', '{"a": 1}'),

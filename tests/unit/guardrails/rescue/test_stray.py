@@ -3,7 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from proxy.guardrails.rescue.findings import Finding, LeftOut, Prose, RefusedText
-from proxy.guardrails.rescue.stray import StrayMarks
+from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
 from proxy.guardrails.rescue.syntax import Reason
 from tests.fakes.arrivals import chunkings, joined
 
@@ -25,6 +25,11 @@ def kept(pieces: Iterable[str], *, given: str = "") -> list[Finding]:
         ("It is.\n<tool_call>", [Prose("It is.\n"), STRAY]),
         ('A "}}\n</tool_call> b', [Prose('A "}}\n</tool_call> b')]),
         ('A "}}\n</tool_call>', [Prose('A "}}'), BROKEN, Prose("\n</tool_call>")]),
+        (
+            'A\n<parameter name="b">c</parameter>',
+            [Prose("A"), BROKEN, Prose('\n<parameter name="b">c</parameter>')],
+        ),
+        ("Sure.\n</parameter>\n</function>", [Prose("Sure.\n"), STRAY, Prose("\n"), STRAY]),
         ("A\n<arg_key>b</arg_key>", [Prose("A"), BROKEN, Prose("\n<arg_key>b</arg_key>")]),
     ],
 )
@@ -56,6 +61,26 @@ def test_a_mark_that_the_words_are_about_stays(text: str) -> None:
 
 def test_a_mark_that_the_prompt_has_stays() -> None:
     assert kept(["Sure.</tool_call>"], given="Write </tool_call>") == [Prose("Sure.</tool_call>")]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_dropped"),
+    [
+        ("<tool_call>", True),
+        ("\n<minimax:tool_call>\n", True),
+        ("<|im_end|>", True),
+        ("</arg_value></tool_call>", True),
+        ("[TOOL_CALLS]", True),
+        ("<|new_mark|>", True),
+        ("<b>", False),
+        ("x<tool_call>", False),
+        ("", False),
+    ],
+)
+def test_marks_alone_beside_calls_are_left_out(text: str, is_dropped: bool) -> None:
+    found: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]
+    assert without_lone_marks(found, lambda _: False) == ([STRAY] if is_dropped else found)
+    assert without_lone_marks(found, lambda _: True) == found
 
 
 def test_the_text_of_a_refused_call_stays() -> None:

@@ -66,6 +66,7 @@ def test_markup_that_a_value_is_about_stays(value: str) -> None:
 def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
+    assert find_leak({"by": [], "do": [{"it": ["x", value]}]}) == "do"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,8 @@ def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
     [
         ("run<arg_key>do</arg_key><arg_value>ls</arg_value>", {"do": "ls"}),
         ("run>\n<parameter=do>\nls\n</parameter>", {"do": "ls"}),
+        ('run{"do": "ls"}', {"do": "ls"}),
+        ("<tool_call>run", {}),
     ],
 )
 def test_arguments_in_a_name_are_read(name: str, arguments: JsonObject) -> None:

@@ -53,6 +53,11 @@ def test_the_end_of_a_value_may_be_missing() -> None:
     assert read_syntax(ARGUMENT_PAIRS, f"{text}</tool_call>")[0] == fetch(a="1", b="2")
 
 
+def test_the_mark_before_a_later_key_may_be_missing() -> None:
+    text = f"<tool_call>fetch{pair('a', '1')}b</arg_key>\n<arg_value>2</arg_value></tool_call>"
+    assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="1", b="2")
+
+
 def test_an_end_mark_inside_a_value_belongs_to_it() -> None:
     text = f"<tool_call>fetch{pair('a', 'x</arg_value> y')}</tool_call>"
     assert read_syntax(ARGUMENT_PAIRS, text)[0] == fetch(a="x</arg_value> y")
