@@ -66,11 +66,9 @@ def test_a_name_of_the_models_own_leads_to_the_tool_it_means() -> None:
 
 
 def test_missing_and_colliding_ids_are_replaced() -> None:
-    verdict = accepted(ReadReply(calls=(TIME, TIME)))
-    assert [call.id for call in verdict.calls] == ["a", "made_1"]
-    # calls in text have none; next to an equal one of the engine they would count once
-    verdict = accepted(ReadReply(calls=(replace(TIME, id=None), replace(TIME, id=""))))
-    assert [call.id for call in verdict.calls] == ["made_1", "made_2"]
+    calls = (TIME, TIME, replace(TIME, id=None), replace(TIME, id=""))
+    verdict = accepted(ReadReply(calls=calls))
+    assert [call.id for call in verdict.calls] == ["a", "made_1", "made_2", "made_3"]
 
 
 @pytest.mark.parametrize(
