@@ -256,11 +256,13 @@ def calls_of(text: str) -> tuple[WrittenCall, ...]:
 
 
 def is_broken_call(text: str, offer: OfferedTools) -> bool:
-    """Return whether a reply consists of the beginning of a call in JSON, and nobody wants that."""
+    """Return whether a reply after tools have run is only the beginning of a call in JSON."""
     content = text.lstrip()
-    if not begins_plain_call(content, [tool.name for tool in offer.tools]) or wants_json(offer):
+    is_call = content.startswith("{") and "\n\n" not in content
+    if not (is_call and offer.executed) or wants_json(offer):
         return False
-    return not read_values(content, is_whole=False) and "\n\n" not in content
+    names = [tool.name for tool in offer.tools]
+    return begins_plain_call(content, names) and not read_values(content, is_whole=False)
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:

@@ -367,13 +367,6 @@ FAILURES: dict[str, Conversation] = {
         ("".join([_INBOX_CALL] * 47),),
         calls=(("list_files", INBOX),),
     ),
-    "R4 a new call in ReAct with thoughts": Conversation(
-        INBOX_REQUEST,
-        (),
-        (f"Thought: I need the files.\n{_INBOX_ACTION}" * MANY,),
-        "Thought: I need the files.",
-        calls=(("list_files", INBOX),),
-    ),
     **{
         f"R4 a new call in {name}": Conversation(
             INBOX_REQUEST, (), (text * MANY,), calls=(("list_files", INBOX),)

@@ -53,7 +53,7 @@ from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
 _GAVE_UP = -1
-_REACT = "react"  # whose steps follow each other
+_REACT = "react"  # whose results may be words
 _PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
 _NOTHING = Literals(())
 
