@@ -65,7 +65,7 @@ _DEMANDS_JSON = re.compile(
 )
 _PASSES = re.compile(
     r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
-    r"|connection|network|locked|429|50[0234])\b",
+    r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
     re.IGNORECASE,
 )
 _LONGEST_ERROR = 2_000

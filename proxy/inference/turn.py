@@ -420,7 +420,7 @@ class Turn:
                 answer = Candidate(verdict, self._listening, self._usage)
                 if (check := self._plan_check(answer)) is not None:
                     return [*shown, *self._begin_check(check)]
-                return [*shown, *self._complete(self._prefer_confirmed(answer))]
+                return [*shown, *self._complete(self._fill(self._prefer_confirmed(answer)))]
             case Rejected():
                 return [*shown, *self._reject(verdict)]
 
@@ -441,6 +441,14 @@ class Turn:
         if last is None or self._best is None or not is_an_answer(last, self._text_policy):
             return answer
         return self._best
+
+    def _fill(self, answer: Candidate) -> Candidate:
+        """Return an answer that is not empty where the last attempt asks for words."""
+        given, offer = answer.answer, self._plan.offer
+        is_said = given.text.strip() or given.calls or self._sent.text.strip()
+        if self._attempt.kind != "ending" or offer is None or is_said:
+            return answer
+        return replace(answer, answer=replace(given, text=report_results(offer)))
 
     def _reject(self, rejected: Rejected) -> Sequence[ReplyEvent]:
         self.facts += (*rejected.facts, facts.RejectedReply(rejected.defect.value))

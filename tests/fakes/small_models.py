@@ -597,6 +597,13 @@ FAILURES: dict[str, Conversation] = {
     },
     "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
     "R9 silence": _paris("", attempts=_ENDED),
+    "R9 silence to the end": Conversation(
+        PARIS_REQUEST,
+        (PARIS_RUN,),
+        ("", ""),
+        "get_weather returned city: Paris, weather: rain, 12 degrees.",
+        attempts=_ENDED,
+    ),
     **{
         f"R1 a call that failed, {way}": Conversation(
             NOTE_REQUEST,

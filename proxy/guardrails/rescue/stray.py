@@ -14,6 +14,7 @@ quotation marks, and one that the prompt or the words before it are about, is te
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
 from proxy.guardrails.rescue.marks import (
@@ -41,7 +42,10 @@ _STRAY = LeftOut("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _TOKENS = "|".join(sorted(map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS), key=len, reverse=True))
 _ONLY_MARKS = re.compile(
-    rf"\s*+(?:(?:{_TOKENS}|</?(?:\w+[:|])?(?:{_TAGS})>|</?[|｜][^\s<>|｜]+[|｜]>|\[/?TOOL_CALLS?\])\s*+)++"
+    possessive(
+        rf"\s*+(?:(?:{_TOKENS}|</?(?:\w+[:|])?(?:{_TAGS})>"
+        r"|</?[|｜][^\s<>|｜]+[|｜]>|\[/?TOOL_CALLS?\])\s*+)++"
+    )
 )
 
 
