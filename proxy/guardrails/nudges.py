@@ -189,7 +189,7 @@ def _list_executed(offer: OfferedTools) -> str:
     done = [call for call in offer.executed if not call.has_failed]
     return "; ".join(
         f"{call.name}({cut(json.dump_text(call.arguments), _MOST_ERROR)})"
-        f" -> {cut(call.result.strip(), _MOST_ERROR)}"
+        f" -> {cut(call.result.strip(), _MOST_ERROR).rstrip('.')}"
         for call in done[-_MOST_LISTED:]
     )
 

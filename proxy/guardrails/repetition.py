@@ -128,6 +128,8 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
         if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
     is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
+    # a look at what there is mends a call that failed because of its arguments
+    is_moving |= _has_failed(offer.executed[-1]) and len(same) == 1
     return not (is_moving or awaits_change(request, last.result) or any(changes))
 
 
@@ -189,6 +191,13 @@ def _breaks_off(text: str, offer: OfferedTools) -> bool:
     results = ["".join(call.result.split()) for call in offer.executed]
     is_long = len(content) >= _SHORTEST_COPY
     return is_long and any(result.startswith(content) for result in results)
+
+
+def copies_result(text: str, offer: OfferedTools) -> bool:
+    """Return whether a text is one of the results since the user spoke, which nobody asked for."""
+    written = text.strip()
+    is_copy = bool(written) and any(written == call.result.strip() for call in offer.executed)
+    return is_copy and not wants_json(offer)
 
 
 def words_in_json(text: str) -> str:

@@ -27,6 +27,7 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
+    copies_result,
     fails_again,
     find_failed_call,
     find_foreign_calls,
@@ -352,7 +353,7 @@ def _judge_text(
     answer = Accepted(reply.text, (), reason, facts)
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
-    is_endless = is_call_lost or repeats_line(reply.text)
+    is_endless = is_call_lost or repeats_line(reply.text) or instructs(reply.text)
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
@@ -398,7 +399,8 @@ def _judge_repetition(
         name = misplaced[0].name if misplaced else ""
         return Rejected(Defect.MISPLACED, nudge, replace(answer, text=""), facts, name)
     is_note = is_retry and nudges.copies_nudge(text)
-    is_copy = is_empty or is_note or is_echo(text, offer, is_retry=is_retry)
+    is_early = copies_result(text, offer) and bool(find_open_values(offer))
+    is_copy = is_empty or is_note or is_early or is_echo(text, offer, is_retry=is_retry)
     may_recite = offer.text_policy is not TextPolicy.ACCEPT and not reply.has_responded
     if not (is_copy or (may_recite and _recites(text, offer))):
         return None

@@ -200,6 +200,7 @@ def _lights(reply: str, text: str = LIGHTS_ANSWER) -> Conversation:
     return Conversation(LIGHTS_REQUEST, LIGHTS_RUN, replies, text, attempts=_ENDED)
 
 
+BILL_MOVED: JsonObject = {"path": "inbox/bill-may.pdf", "folder": "bills"}
 NOTE_REQUEST = "Search the notes for 'Garden' and delete the note that you find."
 UNKNOWN_NOTE_RUN = ExecutedCall(
     "delete_note", {"note_id": "12345"}, '{"error":"Unknown note_id \'12345\'. Use search_notes."}'
@@ -596,6 +597,32 @@ FAILURES: dict[str, Conversation] = {
         )
     },
     "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
+    **{
+        f"R2 in words, with {what} open": Conversation(
+            request,
+            (run,),
+            (run.result, write_call(name, arguments)),
+            run.result,
+            ((name, arguments),),
+            ("as_asked", "nudged"),
+        )
+        for what, request, run, name, arguments in (
+            (
+                "a step",
+                "List the folder inbox and move the bill in it to the folder bills.",
+                ExecutedCall("list_files", INBOX, "inbox/bill-may.pdf"),
+                "move_file",
+                BILL_MOVED,
+            ),
+            (
+                "a city",
+                "What is the weather in Paris and in Rome?",
+                ExecutedCall("get_weather", PARIS, "Paris: rain, 12 degrees."),
+                "get_weather",
+                ROME,
+            ),
+        )
+    },
     "R9 silence": _paris("", attempts=_ENDED),
     "R9 silence to the end": Conversation(
         PARIS_REQUEST,

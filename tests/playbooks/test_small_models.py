@@ -204,6 +204,19 @@ REPEATED_RIGHTLY: dict[str, Conversation] = {
         (write_call("run_tests", TESTS),),
         calls=(("run_tests", TESTS),),
     ),
+    "a look after a failure": Conversation(
+        "List the folder inbox and move the bill in it to the folder bills.",
+        (
+            ExecutedCall("list_files", INBOX, INBOX_RESULT),
+            ExecutedCall(
+                "move_file",
+                {"path": "bills/bill-may.pdf", "folder": "bills"},
+                '{"error": "no file bills/bill-may.pdf"}',
+            ),
+        ),
+        (write_call("list_files", INBOX),),
+        calls=(("list_files", INBOX),),
+    ),
     "after a failure": Conversation(
         MAIL_REQUEST,
         (ExecutedCall("send_mail", MAIL, '{"error": "connection refused"}'),),

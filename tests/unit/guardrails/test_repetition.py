@@ -95,7 +95,10 @@ WROTE = made("write_file", {"path": "a"}, "ok")
         pytest.param(READ, [READ, made()], True, id="another observation"),
         pytest.param(READ, [replace(READ, result="job is running")], False, id="a poll"),
         pytest.param(
-            READ, [READ, replace(WROTE, has_failed=True)], True, id="a change that failed"
+            READ, [READ, replace(WROTE, has_failed=True)], False, id="a look after a failure"
+        ),
+        pytest.param(
+            READ, [READ, replace(WROTE, has_failed=True), READ], True, id="a second look after it"
         ),
     ],
 )

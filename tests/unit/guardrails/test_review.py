@@ -8,6 +8,7 @@ from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import review
+from proxy.guardrails.transcript import CompletedCall
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
 
@@ -178,6 +179,13 @@ def test_a_message_of_respond_is_an_answer() -> None:
 def test_prose_cut_off_is_taken_unless_a_call_is_required() -> None:
     prose = ReadReply("It is", reason="length")
     assert accepted(prose).reason == "length"
+    explained = ReadReply("To get the time, you can use `get_time` like this:", reason="length")
+    assert accepted(explained).reason == "length"
+    time = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
+    begun = replace(
+        RESPOND, spoken=("Note 'Oslo'.",), executed=(time,), text_policy=TextPolicy.AUTO
+    )
+    assert rejected(explained, begun).defect is Defect.ANNOUNCED
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
 
 
