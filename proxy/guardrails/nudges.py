@@ -28,6 +28,7 @@ _FORM = '{"name": <tool>, "arguments": <object>}'
 # of notes that small models copy in place of an answer
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
+_NEXT = "has run. Now do the next step"
 _LOOP = re.compile(r"The last \d+ calls of \S+ had the same arguments")
 _MAY_BE_LOOP = re.compile(r"The last(?: |\Z)(?:\d.{0,80})?\Z", re.DOTALL)
 _ANSWER = (
@@ -83,18 +84,20 @@ def correct_doubtful_call(written: str, offer: OfferedTools) -> tuple[Message, .
 def report_executed_calls(
     written: str, offer: OfferedTools, open_values: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Say which calls have run, with their results, and ask for the next step or an answer.
+    """Ask for the next step, or, with the calls that have run and their results, for an answer.
 
-    `open_values` are what the request names and no call has used. Of sixteen wordings this one gave
+    `open_values` are what the request names and no call has used. Of twenty wordings these gave
     Qwen2.5-Coder 0.5B and 1.5B the fewest further repetitions. Quoting the request made the 0.5B
-    repeat the request; a note as the result of the repeated call made both repeat the call.
+    repeat the request; a note as the result of the repeated call made both repeat the call; the
+    1.5B copied a list of calls that stood before the next step.
     """
+    if open_values:
+        step = f"{offer.executed[-1].name} {_NEXT}, about {', '.join(open_values[:_MOST_OPEN])}"
+        return _reply(written, f"{step}: call the tool. Write only {_FORM}.")
     rest = (
         "If a part of my request is not done yet, call the tool for it now. "
         "If all is done, tell me the outcome in one plain sentence."
     )
-    if open_values:
-        rest = f"That is done. The next step is about {', '.join(open_values[:_MOST_OPEN])}."
     return _reply(written, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
 
 
@@ -347,11 +350,11 @@ def may_be_about_nudge(written: str) -> bool:
 def copies_nudge(written: str, *, is_whole: bool = True) -> bool:
     """Return whether a reply begins like a note about this turn; or may do so, unless whole."""
     text = written.strip()
-    if text.startswith((_SO_FAR, _NOTE, _FAILED)) or _LOOP.match(text):
+    rest = text.partition(" ")[2]  # behind the name of a tool
+    if text.startswith((_SO_FAR, _NOTE, _FAILED)) or rest.startswith(_NEXT) or _LOOP.match(text):
         return True
-    may_begin = any(
-        beginning.startswith(text) for beginning in (_SO_FAR, _NOTE, _FAILED, "The last")
-    )
+    beginnings = (_SO_FAR, _NOTE, _FAILED, "The last")
+    may_begin = any(one.startswith(text) for one in beginnings) or _NEXT.startswith(rest)
     return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 
