@@ -114,7 +114,14 @@ def test_a_call_in_an_unknown_syntax_is_asked_for_with_a_way_out() -> None:
 def test_the_word_of_a_model_that_was_done_is_known_from_its_beginning() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
     assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
-    assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No")))
+    assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No, it")))
+
+
+def test_a_copy_of_a_nudge_is_known_from_its_beginning() -> None:
+    copy = "get_time has run. Now do the next step, about Oslo: call the tool."
+    assert nudges.copies_nudge(copy)
+    assert all(nudges.may_be_about_nudge(copy[:size]) for size in range(len(copy)))
+    assert not nudges.copies_nudge("get_time has run. It is noon.")
 
 
 def test_failures_are_a_note_and_no_result() -> None:
