@@ -28,7 +28,9 @@ _FORM = '{"name": <tool>, "arguments": <object>}'
 # of notes that small models copy in place of an answer
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
+_DESCRIBED, _WRITE = "You only described this call", "To make the call, write only:"
 _NEXT = "has run. Now do the next step"
+_COPIED = (_SO_FAR, _NOTE, _FAILED, _DESCRIBED, _WRITE)
 _LOOP = re.compile(r"The last \d+ calls of \S+ had the same arguments")
 _MAY_BE_LOOP = re.compile(r"The last(?: |\Z)(?:\d.{0,80})?\Z", re.DOTALL)
 _ANSWER = (
@@ -158,8 +160,8 @@ def correct_described_call(written: str, calls: Sequence[WrittenCall]) -> tuple[
 
     Offered the word for "my answer was complete", Qwen2.5-Coder 1.5B wrote that in 3 of 3 tasks.
     """
-    wrong = "You only described this call, so no tool ran."
-    return _reply(written, f"{wrong} To make the call, write only: {_write_call(calls)}")
+    wrong = f"{_DESCRIBED}, so no tool ran."
+    return _reply(written, f"{wrong} {_WRITE} {_write_call(calls)}")
 
 
 def _write_call(calls: Sequence[WrittenCall]) -> str:
@@ -351,10 +353,10 @@ def copies_nudge(written: str, *, is_whole: bool = True) -> bool:
     """Return whether a reply begins like a note about this turn; or may do so, unless whole."""
     text = written.strip()
     rest = text.partition(" ")[2]  # behind the name of a tool
-    if text.startswith((_SO_FAR, _NOTE, _FAILED)) or rest.startswith(_NEXT) or _LOOP.match(text):
+    if text.startswith(_COPIED) or rest.startswith(_NEXT) or _LOOP.match(text):
         return True
-    beginnings = (_SO_FAR, _NOTE, _FAILED, "The last")
-    may_begin = any(one.startswith(text) for one in beginnings) or _NEXT.startswith(rest)
+    may_begin = any(one.startswith(text) for one in (*_COPIED, "The last"))
+    may_begin |= _NEXT.startswith(rest)
     return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 

@@ -623,6 +623,25 @@ FAILURES: dict[str, Conversation] = {
             ),
         )
     },
+    "R5 a copy of the nudge that quotes the call": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        (
+            "To book 'Retro', you can use `add_event`:\n\n"
+            f"```json\n{_RETRO_CALL}\n```\n\nThat is it.",
+            "To make the call, write only: "
+            + write_call("add_event", {"title": "thu", "day": "Retro", "hour": 15}),
+            answer_with(BOOKING_ANSWER),
+        ),
+        f"To book 'Retro', you can use `add_event`:\n\n{BOOKING_ANSWER}",
+        attempts=_PRESSED,
+    ),
+    "R3 new calls, then one of no tool": Conversation(
+        BOOKING_REQUEST,
+        (STANDUP_RUN,),
+        (f'{_RETRO_CALL}\n{{"name": "error", "arguments": {{"message": "Unknown day."}}}}',),
+        calls=((RETRO_RUN.name, RETRO_RUN.arguments),),
+    ),
     "R9 silence": _paris("", attempts=_ENDED),
     "R9 silence to the end": Conversation(
         PARIS_REQUEST,

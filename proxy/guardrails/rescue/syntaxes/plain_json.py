@@ -29,10 +29,10 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     yield from cursor.whitespace()
     found = Calls(())
     while len(found.calls) <= MOST_CALLS and not found.is_cut:
+        may_cut = cursor.may_cut and bool(found.calls)
         try:
-            found += yield from _read_one(cursor)
+            found += yield from _read_one(cursor, needs_tools=may_cut)
         except NoCall as refusal:
-            may_cut = cursor.may_cut and found.calls
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise NoCall from refusal
             return replace(found, is_bare=True, is_cut=True)
@@ -42,10 +42,12 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     return replace(found, is_bare=True)
 
 
-def _read_one(cursor: Cursor) -> Reading:
+def _read_one(cursor: Cursor, *, needs_tools: bool) -> Reading:
     """Read one complete JSON value, and a mark that may be missing."""
     try:
-        found = yield from read_calls(cursor, is_marked=False, is_silent=True)
+        found = yield from read_calls(
+            cursor, is_marked=False, is_silent=True, needs_tools=needs_tools
+        )
     except NoCall as refusal:
         yield from cursor.whitespace()
         raise NoCall from refusal
