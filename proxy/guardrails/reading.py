@@ -226,6 +226,8 @@ class ReplyReader:
                 may_cut=self._may_cut,
                 may_hide=self._may_hide,
             )
+            if self._offer.executed:
+                self._scanner.follow_results()
         return self._complete(self._scanner.feed(text))
 
     def _complete(self, found: list[Finding], *, is_last: bool = False) -> list[Finding]:

@@ -89,6 +89,10 @@ class Scanner:
         self._state: Mode = InProse(is_untouched=True)
         self._patience = bounds.OPENINGS
 
+    def follow_results(self) -> None:
+        """Note that tools have run before the reply."""
+        self._cursor.follows_results = True
+
     def feed(self, text: str) -> list[Finding]:
         """Take text that has arrived and return what is now certain."""
         if self._is_plain(text):

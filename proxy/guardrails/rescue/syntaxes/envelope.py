@@ -108,9 +108,10 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
         if len(found.calls) > MOST_CALLS or (found.calls and not (yield from _can_begin(cursor))):
             return found
         may_cut = cursor.may_cut and bool(found.calls) and not ends
+        needs_tools = may_cut and cursor.follows_results and not is_marked
         try:
             found += yield from read_calls(
-                cursor, is_marked=is_marked, ends=ends, needs_tools=may_cut and not is_marked
+                cursor, is_marked=is_marked, ends=ends, needs_tools=needs_tools
             )
         except NoCall as refusal:
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:

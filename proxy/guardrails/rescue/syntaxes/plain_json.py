@@ -31,7 +31,7 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     while len(found.calls) <= MOST_CALLS and not found.is_cut:
         may_cut = cursor.may_cut and bool(found.calls)
         try:
-            found += yield from _read_one(cursor, needs_tools=may_cut)
+            found += yield from _read_one(cursor, needs_tools=may_cut and cursor.follows_results)
         except NoCall as refusal:
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise NoCall from refusal

@@ -133,7 +133,8 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 class Cursor:
     """A place in text that is still arriving.
 
-    If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`).
+    If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`), and
+    after tools have run (`follows_results`) also at a call of no tool.
     Code counts only where it calls one of the `offered` tools.
     """
 
@@ -148,6 +149,7 @@ class Cursor:
         self.arguments_name: str | None = None  # of the arguments announced since `begin`
         self._is_mute = False
         self.may_cut = False
+        self.follows_results = False
         self.offered: Collection[str] = ()
 
     def feed(self, text: str) -> None:
