@@ -169,7 +169,9 @@ def _text_of(call: WrittenCall) -> str:
 
 def find_leak(arguments: JsonObject) -> str | None:
     """Return the name of a value that seems to end with, or to contain, the marks of its call."""
-    return next((key for key, value in arguments.items() if _leaks(value)), None)
+    return next(
+        (key for key, value in arguments.items() if _leaks(value) or _ends_with_mark(value)), None
+    )
 
 
 def _leaks(value: JsonValue) -> bool:
@@ -177,8 +179,13 @@ def _leaks(value: JsonValue) -> bool:
         return any(map(_leaks, value.values() if isinstance(value, dict) else value))
     if not (isinstance(value, str) and "<" in value):
         return False
-    if any(_find_end(value, family) is not None for family in _FAMILIES):
-        return True
+    return any(_find_end(value, family) is not None for family in _FAMILIES)
+
+
+def _ends_with_mark(value: JsonValue) -> bool:
+    """Return whether a text ends with a mark around calls; no parser reads those within JSON."""
+    if not (isinstance(value, str) and "<" in value):
+        return False
     text = value.rstrip()
     end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
     return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)

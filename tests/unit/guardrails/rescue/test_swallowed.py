@@ -66,7 +66,11 @@ def test_markup_that_a_value_is_about_stays(value: str) -> None:
 def test_a_mark_that_may_be_meant_is_only_reported(value: str) -> None:
     assert run("run", {"do": value}) == [("run", {"do": value})]
     assert find_leak({"by": "x", "do": value}) == "do"
-    assert find_leak({"by": [], "do": [{"it": ["x", value]}]}) == "do"
+
+
+def test_marks_of_arguments_are_reported_within_a_value_and_those_of_calls_are_not() -> None:
+    assert find_leak({"by": [], "do": [{"it": ["x", "5</parameter>"]}]}) == "do"
+    assert find_leak({"by": [], "do": [{"it": ["x", "</tool_call>"]}]}) is None
 
 
 @pytest.mark.parametrize(
