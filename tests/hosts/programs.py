@@ -165,7 +165,8 @@ class Asked:
     @property
     def error(self) -> JsonObject:
         """The error that it is, or that ends the stream; {} if there is none."""
-        said = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body
+        # a whole answer that takes long begins with spaces
+        said = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
         document = json.parse(said) if said.startswith(b'{"error"') else {}
         assert isinstance(document, dict)
         found = document.get("error", {})
