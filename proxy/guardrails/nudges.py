@@ -13,7 +13,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolCall, WrittenCall
 from proxy.facts import cut
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.transcript import CompletedCall, read_error
 
 _MOST_NAMES = 20
 _MOST_QUOTED = 400  # characters of what a client has seen
@@ -25,6 +25,7 @@ _MOST_VALUE = 80  # characters
 _JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"
 _FORM = '{"name": <tool>, "arguments": <object>}'
+_FIRST = f"Call the tool that is needed first. Write only {_FORM}."
 # of notes that small models copy in place of an answer
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
@@ -109,18 +110,8 @@ def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
     Told that the same call fails again, Qwen2.5-Coder 1.5B copied the error or explained it in 7 of
     7 tasks; asked for the call that is needed first, it made another one in 7 of 7.
     """
-    first = f"Call the tool that is needed first. Write only {_FORM}."
-    return (user_message(f"{_FAILED} It failed: {_error_of(failed.result)} {first}"),)
-
-
-def _error_of(result: str) -> str:
-    """Return the words of an error, which are often the only member of an object."""
-    try:
-        report = json.parse(result)
-    except ValueError:
-        report = None
-    error = report.get("error") if isinstance(report, dict) else None
-    return cut(error if isinstance(error, str) else result.strip(), _MOST_ERROR)
+    error = cut(read_error(failed.result).strip(), _MOST_ERROR)
+    return (user_message(f"{_FAILED} It failed: {error} {_FIRST}"),)
 
 
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
@@ -181,7 +172,7 @@ def correct_invented_values(
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
     if is_open:
-        text = f"{unknown} Call the tool that is needed first. Write only {_FORM}."
+        text = f"{unknown} {_FIRST}"
     else:
         text = (
             f"{unknown} Answer me in plain words, unless my request really needs this call: "

@@ -171,6 +171,7 @@ class ReplyReader:
     """Takes the events of one reply; returns at once what was heard."""
 
     _copies = 0  # of a call, in the prose after it
+    _misplaced: tuple[WrittenCall, ...] = ()
 
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
@@ -322,7 +323,7 @@ class ReplyReader:
             facts=tuple(self._facts),
             doubted=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
-            misplaced=tuple(chain.from_iterable(map(self._find_calls, self._result_texts))),
+            misplaced=self._misplaced,
             thoughts="".join(self._reasoning),
             markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
         )
@@ -400,17 +401,21 @@ class ReplyReader:
             if isinstance(finding, findings.FoundCalls):
                 self._stop_repeating(finding)
             elif isinstance(finding, findings.LeftOut) and finding.ends_reply:
-                self._splitter, self._has_ended = EndedSplitter(), True
+                self._stop()
             elif isinstance(finding, findings.Prose) and self._late:
                 self._count_copies(finding.text)
         return heard
+
+    def _stop(self) -> None:
+        """Stop the model at its next piece of text."""
+        self._splitter, self._has_ended = EndedSplitter(), True
 
     def _count_copies(self, text: str) -> None:
         """Stop the model where words stand between the copies of one call."""
         sources = (one.source for one in self._late if isinstance(one, findings.FoundCalls))
         self._copies += max((text.count(source.strip()) for source in sources), default=0)
         if self._copies >= MOST_SAME - 1:
-            self._splitter, self._has_ended = EndedSplitter(), True
+            self._stop()
 
     def _hear_finding(self, finding: Finding) -> list[Heard]:
         match finding:
@@ -553,19 +558,21 @@ class ReplyReader:
         """Hide a result block; words in it are an answer unless they contain a call or a block."""
         content = block.text.strip()
         is_copy = any(content == text.strip() for text in self._offer.results)
-        holds_more = self._find_calls(content) or holds_call(content) or holds_block(content)
+        calls = self._find_calls(content)
+        holds_more = bool(calls) or holds_call(content) or holds_block(content)
         if not content or is_copy or content[0] in "{[`<" or holds_more:
             self._result_texts.append(content)
+            self._misplaced += calls
         else:
             self._facts.append(_INVENTED_RESULT)
             return self._say(content)
         self._facts.append(_INVENTED_RESULT)
         return []
 
-    def _find_calls(self, text: str) -> list[WrittenCall]:
+    def _find_calls(self, text: str) -> tuple[WrittenCall, ...]:
         found = find_calls(text, self._offer.readable_syntaxes, self._names, self._named)
-        groups = [one.calls for one in found if isinstance(one, findings.FoundCalls)]
-        return [*chain.from_iterable(groups)]
+        groups = (one.calls for one in found if isinstance(one, findings.FoundCalls))
+        return tuple(chain.from_iterable(groups))
 
     def _stop_repeating(self, last: findings.FoundCalls) -> None:
         """Stop the model where it makes no more progress.
@@ -582,7 +589,7 @@ class ReplyReader:
         if last.ends_reply or is_runaway or (self._is_retry and is_invalid):
             if last.ends_reply and not is_runaway:
                 self._facts.append(_INVENTED_RESULT)
-            self._splitter, self._has_ended = EndedSplitter(), True
+            self._stop()
 
     def _is_repeated(self, call: WrittenCall, *, is_marked: bool) -> bool:
         """Return whether this reply has made the same call before, so that it counts once.
@@ -735,8 +742,10 @@ class ReplyReader:
         if is_done or (calls and all(has_run(call, self._offer) for call in calls)):
             before = text[: envelope_starts(text)[0]].rstrip()
             return len(_FENCE_AT_END.sub("", before).rstrip())
+        if FENCE not in text:  # nearly always
+            return -1
         line = "".join(self._text[-2:]).rpartition(_LINE)[2]
-        match = _INLINE_FENCE.search(line + text) if FENCE in text else None
+        match = _INLINE_FENCE.search(line + text)
         return -1 if match is None else max(match.start() - len(line), 0)
 
     def _find_whole_calls(self, text: str) -> list[Heard]:

@@ -30,7 +30,7 @@ from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
 from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
 from proxy.guardrails.schemas.arguments import ValidArguments, check
-from proxy.guardrails.transcript import CompletedCall, is_pending
+from proxy.guardrails.transcript import LONGEST_STATUS, CompletedCall, is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
@@ -51,7 +51,6 @@ _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _SHORTEST_COPY = 8  # characters of a result that is not copied to its end
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
-_LONGEST_STATUS = 500  # characters; a longer result is more than a report of success
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
 _OUTPUT = r"(?:results?|outputs?|response|returns?|returned|answer|tool|data)"
 _UNCHANGED = r"(?:verbatim|raw|unchanged|exact(?:ly)?)"
@@ -101,7 +100,7 @@ def _has_verb(name: str, verbs: frozenset[str]) -> bool:
 
 
 def _has_failed(call: CompletedCall) -> bool:
-    return call.has_failed or _FAILED.search(call.result[:_LONGEST_STATUS]) is not None
+    return call.has_failed or _FAILED.search(call.result[:LONGEST_STATUS]) is not None
 
 
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.endings import CALLS, LENGTH, STOP, is_cut
 from proxy.conversation.json import JsonSchema
+from proxy.conversation.messages import Messages
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
@@ -197,10 +198,8 @@ def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedT
     failed = None
     if call is not None:
         failed = find_failed_call(name, parse_arguments(call.arguments), offer)
-    if failed is None:
-        nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
-    else:
-        nudge = nudges.report_failed_call(failed)
+    nudge = () if failed is None else nudges.report_failed_call(failed)
+    nudge = nudge or nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
     return Rejected(Defect.EXECUTED, nudge, answer, reply.facts, name)
 
 
@@ -404,14 +403,18 @@ def _judge_repetition(
     may_recite = offer.text_policy is not TextPolicy.ACCEPT and not reply.has_responded
     if not (is_copy or (may_recite and _recites(text, offer))):
         return None
-    last = offer.executed[-1] if offer.executed else None
-    if last is not None and fails_again(last):
-        nudge = nudges.report_failed_call(last)
-    else:
-        nudge = nudges.report_executed_calls("", offer, find_open_values(offer))
+    nudge = _report_failure(offer)
+    nudge = nudge or nudges.report_executed_calls("", offer, find_open_values(offer))
     if is_copy:
         return Rejected(Defect.ECHO, nudge, replace(answer, text=""), facts, words="")
     return Rejected(Defect.ECHO, nudge, answer, facts)
+
+
+def _report_failure(offer: OfferedTools) -> Messages:
+    """Return the nudge after a last call that would fail again, () if there is none."""
+    if not offer.executed or not fails_again(offer.executed[-1]):
+        return ()
+    return nudges.report_failed_call(offer.executed[-1])
 
 
 def _recites(text: str, offer: OfferedTools) -> bool:
@@ -507,11 +510,8 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
         nudge = nudges.correct_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     if is_watched and offer.executed and _explains_next_step(text, names, offer):
-        last = offer.executed[-1]
-        if fails_again(last):
-            nudge = nudges.report_failed_call(last)
-        else:
-            nudge = nudges.demand_next_step(text, _find_name(text, offer))
+        nudge = _report_failure(offer)
+        nudge = nudge or nudges.demand_next_step(text, _find_name(text, offer))
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
     return answer
 

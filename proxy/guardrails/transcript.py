@@ -26,7 +26,7 @@ _PENDING = re.compile(
     r"|\b\d{1,2} ?%",
     re.IGNORECASE,
 )
-_LONGEST_STATUS = 500  # characters; a longer result reports more than a state
+LONGEST_STATUS = 500  # characters; a longer result reports more than a state
 
 
 class CompletedCall(msgspec.Struct, frozen=True):
@@ -103,7 +103,14 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
 
 def is_pending(result: str) -> bool:
     """Return whether a result says that something is still going on, so asking again is right."""
-    return len(result) <= _LONGEST_STATUS and _PENDING.search(result) is not None
+    return len(result) <= LONGEST_STATUS and _PENDING.search(result) is not None
+
+
+def read_error(result: str) -> str:
+    """Return the words of an error, which are often the only member of an object."""
+    report = parse_arguments(result) or {}
+    error = report.get("error") or result
+    return error if isinstance(error, str) else json.dump_text(error)
 
 
 def parse_arguments(arguments: str) -> JsonObject | None:

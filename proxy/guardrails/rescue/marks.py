@@ -178,14 +178,14 @@ def begins_result(text: str, *, is_all: bool) -> bool | None:
     return None if may_be and not is_all else False
 
 
-_STEP = "Observation:"
+OBSERVATION = "Observation:"
 
 
 def begins_step(text: str, *, is_all: bool) -> bool | None:
     """Return whether a text begins with a result in ReAct; None if that needs more text."""
-    if text.startswith(_STEP):
+    if text.startswith(OBSERVATION):
         return True
-    return None if not is_all and _STEP.startswith(text) else False
+    return None if not is_all and OBSERVATION.startswith(text) else False
 
 
 # An unknown control token, or half a code fence, alone at the end.
