@@ -103,17 +103,25 @@ def _has_failed(call: CompletedCall) -> bool:
     return call.has_failed or _FAILED.search(call.result[:LONGEST_STATUS]) is not None
 
 
+def _request_in(offer: OfferedTools) -> str:
+    return offer.spoken[-1] if offer.spoken else ""
+
+
+def _are_alike(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether two calls of a tool have the same effect; a second look has to be exact."""
+    tool = find_tool(name, offer.tools)
+    schema = None if tool is None else tool.parameters
+    return are_alike(one, other, schema, _request_in(offer), is_exact=is_observing(name))
+
+
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
     done = [call for call in offer.executed if not _has_failed(call)]
-    tool, is_looking = find_tool(name, offer.tools), is_observing(name)
-    schema = None if tool is None else tool.parameters
-    request = offer.spoken[-1] if offer.spoken else ""
+    is_looking, request = is_observing(name), _request_in(offer)
     same = [
         n
         for n, call in enumerate(done)
-        if call.name == name
-        and are_alike(call.arguments, arguments, schema, request, is_exact=is_looking)
+        if call.name == name and _are_alike(name, call.arguments, arguments, offer)
     ]
     names = [tool.name for tool in offer.tools]
     if not same or len(same) < count_wanted(name, arguments, request, names):
@@ -139,12 +147,8 @@ def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> Co
     a call that may have changed something came after it. Qwen2.5-Coder 0.5B and 1.5B repeated
     `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
-    tool = find_tool(name, offer.tools)
-    schema = None if tool is None else tool.parameters
     for call in reversed(offer.executed):
-        if call.name == name and are_alike(
-            call.arguments, arguments, schema, "", is_exact=is_observing(name)
-        ):
+        if call.name == name and _are_alike(name, call.arguments, arguments, offer):
             return call if fails_again(call) else None
         if not _has_failed(call) and not _has_verb(call.name, _READS):
             return None
@@ -290,11 +294,10 @@ def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...
 
 def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
     """Return whether two calls of a tool with an effect differ only in how they are written."""
-    tool = find_tool(name, offer.tools)
-    if tool is None or one == other or is_observing(name):
+    is_known = find_tool(name, offer.tools) is not None
+    if not is_known or one == other or is_observing(name):
         return False
-    request = offer.spoken[-1] if offer.spoken else ""
-    return are_alike(one, other, tool.parameters, request, is_exact=False)
+    return _are_alike(name, one, other, offer)
 
 
 def has_run(call: WrittenCall, offer: OfferedTools) -> bool:

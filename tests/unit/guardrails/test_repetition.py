@@ -309,6 +309,13 @@ def test_a_call_that_failed_would_fail_again(executed: list[CompletedCall], is_f
     assert find_failed_call("send_mail", {"to": "b"}, offer) is None
 
 
+def test_a_failed_call_is_another_one_where_the_user_named_both() -> None:
+    offer = replace(OFFER, executed=(failed("error: unknown address"),))
+    assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
+    named = replace(offer, spoken=("Write to a, and to A.",))
+    assert find_failed_call("send_mail", {"to": "A"}, named) is None
+
+
 def test_what_runs_something_may_fail_and_then_succeed() -> None:
     offer = replace(OFFER, executed=(failed("error: 2 tests failed", "run_tests"),))
     assert find_failed_call("run_tests", {"to": "a"}, offer) is None
