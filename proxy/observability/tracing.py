@@ -42,10 +42,20 @@ _NAME = "temper"
 _PATIENCE = 2.0  # seconds for a collector; spans are lost rather than an end delayed
 
 
+# The semantic conventions for GenAI (OpenTelemetry 1.37) name the first two; they allow others.
+_OPERATIONS = {
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    "rerank": "rerank",
+    "reranking": "rerank",
+    "score": "score",
+}
+
+
 def operation(request: RequestRecord) -> str:
-    """Return the operation: a chat, unless the request was passed through."""
-    passed = {"/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
-    return passed.get(request.path, "chat")
+    """Return the operation name for a request's path; `/v1/chat/completions` is a chat."""
+    is_chat = request.path.endswith("/chat/completions")
+    return "chat" if is_chat else _OPERATIONS.get(request.path.rpartition("/")[2], "chat")
 
 
 REQUEST: Mapping[str, Callable[[RequestRecord], Attribute | None]] = {

@@ -60,14 +60,25 @@ def test_no_content_is_among_them() -> None:
     assert parts.isdisjoint(CONTENT)
 
 
-def test_every_operation_is_a_published_one() -> None:
-    paths = ("/v1/chat/completions", "/chat/completions", "/v1/completions", "/v1/embeddings")
-    named = [
-        operation(RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path))
-        for path in paths
-    ]
-    assert named == ["chat", "chat", "text_completion", "embeddings"]
-    assert set(named) <= {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/chat/completions", "chat"),
+        ("/v1/messages", "chat"),
+        ("/api/chat", "chat"),
+        ("/v1/completions", "text_completion"),
+        ("/v1/embeddings", "embeddings"),
+        ("/v1/rerank", "rerank"),
+        ("/reranking", "rerank"),
+        ("/score", "score"),
+    ],
+)
+def test_operations_have_published_names_where_there_are_any(path: str, name: str) -> None:
+    record = RequestRecord(id="r", begun_at=0, seconds=0, status=200, path=path)
+    assert operation(record) == name
+    published = {value.value for value in gen_ai_attributes.GenAiOperationNameValues}
+    assert name in published | {"rerank", "score"}
 
 
 TRACE = TraceContext(trace_id=0xABC, span_id=0x1, parent_id=0x9)
