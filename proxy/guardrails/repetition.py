@@ -278,18 +278,15 @@ def is_broken_call(text: str, offer: OfferedTools) -> bool:
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
-    """Return the calls that a text consists of if no tool of theirs is offered.
+    """Return the calls of tools that are not offered, if a text consists of calls.
 
-    It is an answer if the user named such a call, or asked for JSON. Qwen2.5-Coder 1.5B ended a
+    It is an answer if the user named such a tool, or asked for JSON. Qwen2.5-Coder 1.5B ended a
     conversation with `{"name": "exit", "arguments": null}`.
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
-    is_known = any(
-        find_tool(call.name, offer.tools) is not None
-        or any(call.name in one for one in offer.spoken)
-        for call in calls
-    )
-    return () if is_known or wants_json(offer) else calls
+    foreign = tuple(call for call in calls if find_tool(call.name, offer.tools) is None)
+    is_named = any(call.name in words for call in foreign for words in offer.spoken)
+    return () if is_named or wants_json(offer) else foreign
 
 
 def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:

@@ -594,6 +594,8 @@ FAILURES: dict[str, Conversation] = {
             '{{"name": "exit", "arguments": null}}',
             '```json\n{"name": "exit", "arguments": {}}\n```',
             '[{"name": "goodbye", "parameters": {"to": "all"}}]',
+            f'[{_RETRO_CALL}, {{"name": "goodbye", "arguments": {{}}}}]',
+            f'```json\n[{{"name": "goodbye", "arguments": {{}}}}, {_RETRO_CALL}]\n```',
         )
     },
     "R9 an unknown syntax": _paris(UNREAD, UNREAD, attempts=_PRESSED),
