@@ -20,12 +20,11 @@ import httpx
 
 from benchmarks.load.processes import free_port
 from proxy.processes.launch import LaunchPlan, embedded_program
-from tests.engines.model import FLAGS, MODEL_FILE, WINDOW
+from tests.engines.model import FLAGS, MODEL_FILE, NAME, WINDOW
 from tests.engines.model_folder import write
 from tests.fakes.llama import serving
 
 KEY = "sk-of-the-suite"
-NAME = "small"  # of the model, for clients
 _LOOK = 0.2
 _START_SECONDS = 600  # vLLM takes two minutes on a machine that does something else
 _TIED_TO_US = sys.executable, "-m", "proxy.processes.parent_death"

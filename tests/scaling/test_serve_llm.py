@@ -19,6 +19,7 @@ import pytest
 from benchmarks.scaling.cluster import Cluster, cluster
 from proxy.conversation.json import JsonObject
 from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
+from tests.engines.model import NAME
 from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
 from tests.patience import PATIENCE_SECONDS
@@ -38,7 +39,6 @@ SMALL: JsonObject = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-NAME = "small"  # of the model, for clients
 LONG = 1800  # tokens: seconds of work
 STREAMS = 6
 START_SECONDS = 600.0  # of vLLMs on a machine that does something else
