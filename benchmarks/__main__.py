@@ -15,7 +15,6 @@ python -m benchmarks replies FOLDER   recorded replies of models through Temper 
 python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
 python -m benchmarks gold             BFCL's right calls: does the review let them pass?
 python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
-python -m benchmarks tiny OUT         the same with our own tiny model; --page docs/tiny.md
 python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
 """
 
@@ -42,10 +41,7 @@ from benchmarks.load.results import Results
 from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
 from benchmarks.real import command as real
 from benchmarks.scaling import measuring
-from benchmarks.tiny import live
-from benchmarks.tiny import page as tiny_page
 from temper_evals.bfcl import installed_data
-from temper_evals.tiny_suite import SIZES as TINY_SIZES
 
 _USUAL = tuple(name for name in SCENARIOS if name != "soak")
 
@@ -80,7 +76,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
     _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
-    _add_tiny(commands.add_parser("tiny", help="measure help and harm with the tiny model"))
     _add_replies(commands.add_parser("replies", help="play recorded replies"))
     converting = commands.add_parser("bfcl", help="make recorded replies of BFCL's results")
     converting.add_argument("results", type=Path, help="with a folder for each model")
@@ -190,17 +185,6 @@ def _add_evidence(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-runs", action="store_true", help="only write the page")
     _add_peers(parser)
     parser.set_defaults(command=_evidence)
-
-
-def _add_tiny(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="where records are, and go")
-    parser.add_argument("--size", choices=TINY_SIZES, default="full")
-    parser.add_argument("--page", type=Path, help="write the result for readers to this file")
-    parser.add_argument("--model", type=Path, help="measure this larger model instead")
-    parser.add_argument("--count", type=int, default=4, help="its tasks of each family")
-    told = "records of `temper eval` with the size `untalking`, to be shown"
-    parser.add_argument("--untalking", action="store_true", help=told)
-    parser.set_defaults(command=_tiny)
 
 
 def _add_replies(parser: argparse.ArgumentParser) -> None:
@@ -330,32 +314,6 @@ def _replicas(chosen: argparse.Namespace) -> int:
     if chosen.page is not None:
         page = pages.renew(chosen.page.read_text("utf-8"), {"replicas": figures})
         chosen.page.write_text(page, encoding="utf-8")
-    return 0
-
-
-def _tiny(chosen: argparse.Namespace) -> int:
-    folder = chosen.folder.resolve()
-    if chosen.model is not None or chosen.untalking:
-        return _other_tiny(chosen, folder)
-    asyncio.run(tiny_page.measure(folder, chosen.size, _tell))
-    told = tiny_page.page(folder, chosen.size)
-    if chosen.page is None:
-        sys.stdout.write(told)
-    else:
-        chosen.page.write_text(told, encoding="utf-8")
-    return 0
-
-
-def _other_tiny(chosen: argparse.Namespace, folder: Path) -> int:
-    """Show models that are not shipped; the larger one lies beside the facts of its training."""
-    if chosen.untalking:
-        tiny_page.keep_untalking(folder)
-    else:
-        asyncio.run(live.measure(chosen.model, folder, chosen.count, _tell))
-        tiny_page.keep_larger(chosen.model, live.figures(folder), chosen.count)
-    if chosen.page is not None:
-        told = tiny_page.with_others(chosen.page.read_text(encoding="utf-8"))
-        chosen.page.write_text(told, encoding="utf-8")
     return 0
 
 

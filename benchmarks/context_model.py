@@ -8,14 +8,15 @@ as it would be; or without the pairs, for the shortest tokens that a model may h
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, TokenType
 
-from benchmarks.token_material import Words, spoken_words
 from temper_evals.demo.scripted_model import build_scripted_model
+from temper_evals.demo.vocabulary import byte_alphabet
 
 _TOKENS = "tokenizer.ggml.tokens"
 _KINDS = "tokenizer.ggml.token_type"
@@ -26,6 +27,14 @@ _PIECE = re.compile(  # where qwen2 cuts before anything is joined
 )
 _NEVER_JOINED = "Ā Ā"  # two zero bytes; a list of merges must not be empty
 _PROMPT_DIMENSION = 190  # of an embedding: the token belongs to a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A byte-level vocabulary; `merges` are pairs of tokens, the first to be joined first."""
+
+    tokens: tuple[str, ...]
+    merges: tuple[str, ...]
 
 
 def build_reading_model(
@@ -45,7 +54,7 @@ def no_words() -> Words:
 
 def learn_words(text: str, joins: int = 1200) -> Words:
     """Learn a vocabulary from plain ASCII text by joining the commonest neighbours, as usual."""
-    letters = spoken_words(0).tokens
+    letters = tuple(dict.fromkeys(byte_alphabet().values()))
     spelled = {chr(place): chr(256 + place) for place in range(33)}  # others stand for themselves
     counted = Counter(_PIECE.findall(text))
     pieces = [([spelled.get(one, one) for one in piece], often) for piece, often in counted.items()]

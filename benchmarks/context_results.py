@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
 
-from benchmarks.token_counts import share
 from proxy.conversation.json import JsonObject
 from temper_evals.report.markdown import markdown_table
 
@@ -12,6 +11,12 @@ CACHED_GOAL, BREAKS_GOAL, LEAD_GOAL, ERROR_GOAL, ADDED_GOAL = 0.9, 4, 0.25, 0.02
 FIRST_FACTS_GOAL, MEAN_FACTS_GOAL = 0.85, 0.4  # of those planted
 LONG_PROMPT = 28_000  # tokens
 _FEW = 5
+
+
+def share(values: Sequence[float], part: float) -> float:
+    """Return the value that `part` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
 @dataclass(frozen=True, slots=True)

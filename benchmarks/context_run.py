@@ -30,11 +30,10 @@ from pathlib import Path
 import httpx
 
 from benchmarks.context_material import AgentRun, Planted, tools
-from benchmarks.context_model import build_reading_model, learn_words, no_words
+from benchmarks.context_model import Words, build_reading_model, learn_words, no_words
 from benchmarks.context_plot import MissingLibrary, draw
 from benchmarks.context_recorder import Recorder, Sent
 from benchmarks.context_results import Recall, Run, TurnFound, goals, table
-from benchmarks.token_material import Words
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.processes.launch import LaunchPlan, embedded_program

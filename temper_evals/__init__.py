@@ -7,7 +7,7 @@ is missing of the `records`. `results` sums them up by `statistics`, and `report
 `reply_bed` plays recorded replies of real models, and `traffic` what Temper recorded itself.
 `tags` say what kind of task one is, and `sequential` when a comparison is decided. `tuning` finds
 out which settings help a model, and `tune_command` writes them down for `temper serve`.
-`evaluation` does all of it for a choice, `command` reads the choice from flags. `tiny_suite` has
-scenarios for the tiny model, `forge_checkout` reads forge's own scenarios, `bfcl` questions of the
-Berkeley leaderboard, and `inspect` offers the suite to Inspect AI.
+`evaluation` does all of it for a choice, `command` reads the choice from flags. `forge_checkout`
+reads forge's own scenarios, `bfcl` questions of the Berkeley leaderboard, and `inspect` offers the
+suite to Inspect AI.
 """

@@ -104,10 +104,6 @@ def usual_arms() -> dict[str, Arm]:
 
 QUICK_ARMS = (DIRECT, "direct-urged", "direct-required", TEMPER, "temper-off", CEILING)
 FULL_ARMS = (*QUICK_ARMS, "temper-accept", "temper-respond", "temper-observe")
-TINY_ARMS = (
-    *(DIRECT, "temper-off", "temper-accept", "temper-respond", TEMPER),
-    *(STRUCTURAL, "temper-always"),
-)
 
 
 def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) -> list[Arm]:

@@ -108,7 +108,6 @@ class _Lists(Group):
 )
 @click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
 @click.option("--ollama", multiple=True, help="A model of the Ollama that runs here.")
-@click.option("--tiny", is_flag=True, help="The tiny model, and tasks for it.")
 @click.option("--scenarios", type=_FOLDER, help="A folder of your own scenarios in TOML.")
 @click.option("--forge-checkout", type=_FOLDER, help="forge's scenarios, of a checkout of it.")
 @click.option("--bfcl", type=_FOLDER, help="Data of BFCL; default: of bfcl-eval, if installed.")

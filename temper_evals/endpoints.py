@@ -1,5 +1,8 @@
 """Servers that run already: whether one answers at a URL, and which of its models is meant."""
 
+from collections.abc import Mapping
+from http import HTTPStatus
+
 import httpx
 
 from proxy.conversation import json
@@ -11,32 +14,44 @@ _UNNAMED = "default"
 _LATEST = ":latest"
 
 
-async def find_target(flag: str, url: str, model: str = "") -> ModelTarget:
+async def find_target(flag: str, url: str, model: str = "", api_key: str = "") -> ModelTarget:
     """Return the model of a server as a target; raises InvalidConfiguration that names a flag."""
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     if not url.startswith(("http://", "https://")):
         raise InvalidConfiguration(flag, f"{url!r} is no URL: it begins with http:// or https://")
     url = url.rstrip("/").removesuffix("/v1")
-    names = await _models_at(flag, url)
+    names = await _models_at(flag, url, headers)
     if not model and len(names) > 1:
         problem = f"{url} has several models, name one with --backend-model: {', '.join(names)}"
         raise InvalidConfiguration(flag, problem)
     if model and names and not {model, f"{model}{_LATEST}"} & {*names}:
         raise InvalidConfiguration(flag, f"{url} has no {model!r}; it has: {', '.join(names)}")
-    return ModelTarget(url, model or next(iter(names), _UNNAMED))
+    return ModelTarget(url, model or next(iter(names), _UNNAMED), headers)
 
 
-async def _models_at(flag: str, url: str) -> list[str]:
-    """List the models of a server; none if it does not tell."""
+async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[str]:
+    """List the models of a server; empty if its response is not a list of models.
+
+    Raises InvalidConfiguration for a server that lists none, or refuses the key.
+    """
     try:
         async with httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client:
-            answer = await client.get(f"{url}/v1/models")
+            answer = await client.get(f"{url}/v1/models", headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = f"nothing answers at {url} ({str(error) or type(error).__name__}): does it run?"
+        reason = str(error) or type(error).__name__
+        problem = f"nothing answers at {url} ({reason}): start the server or correct the address"
         raise InvalidConfiguration(flag, problem) from error
+    if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        problem = f"{url} refuses the API key: set TEMPER_BACKEND__API_KEY to a valid one"
+        raise InvalidConfiguration(flag, problem)
     try:
-        told = json.parse(answer.content)
+        document = json.parse(answer.content)
     except ValueError:
         return []
-    entries = told.get("data") if isinstance(told, dict) else None
-    found = entries if isinstance(entries, list) else []
-    return [str(one["id"]) for one in found if isinstance(one, dict) and "id" in one]
+    if not isinstance(document, dict):
+        return []
+    entries = document.get("data")
+    if answer.is_success and "data" in document and not entries:  # null: an Ollama without models
+        raise InvalidConfiguration(flag, f"{url} has no models: load one there, then try again")
+    models = entries if isinstance(entries, list) else []
+    return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]

@@ -24,7 +24,6 @@ from temper_evals.arms import (
     FULL_ARMS,
     QUICK_ARMS,
     TEMPER,
-    TINY_ARMS,
     Arm,
     choose_arms,
     names_without_parts,
@@ -38,7 +37,6 @@ from temper_evals.model_setups import (
     ServedSetup,
     SimulatedSetup,
     plan_launch,
-    plan_tiny_launch,
     simulated_setup,
     start_model,
 )
@@ -50,8 +48,6 @@ from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import suite
 from temper_evals.simulated.profiles import grid
 from temper_evals.tags import with_tags
-from temper_evals.tiny_model import chat_template, shipped
-from temper_evals.tiny_suite import tiny_suite
 from temper_evals.tuning import halves
 
 DEFAULT_PROFILE = "n-8b"
@@ -60,8 +56,6 @@ _LIBRARIES = ("jinja2", "matplotlib", "scipy")
 _OF_PROGRAMS = frozenset({"extra_arms"})
 # two evaluations may differ in these, and may share a folder
 _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
-# a tiny model as it is, and behind a template that hides how it writes calls
-_TEMPLATES = {"": (), "-mute": ("--chat-template", chat_template.MUTE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,6 @@ class EvaluationChoice:
     backend_model: str = ""
     ollama: tuple[str, ...] = ()
     ollama_url: str = ""
-    tiny: bool = False
     scenarios: Path | None = None
     forge_checkout: Path | None = None
     bfcl: Path | None = None
@@ -96,7 +89,7 @@ class EvaluationChoice:
     def is_simulated(self) -> bool:
         """Whether the model is simulated."""
         is_recorded = self.replies is not None
-        return not (self.models or self.backend_urls or self.ollama or self.tiny or is_recorded)
+        return not (self.models or self.backend_urls or self.ollama or is_recorded)
 
 
 def check_extra() -> None:
@@ -109,8 +102,8 @@ def check_extra() -> None:
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
     """Return the arms; a real model has no ceiling that anybody knows."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
-    if choice.tiny or choice.replies:
-        usual = TINY_ARMS if choice.tiny else (TEMPER,)
+    if choice.replies:
+        usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
     return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
@@ -136,8 +129,7 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
         return load_scenarios(choice.scenarios)
-    own = tiny_suite if choice.tiny else suite
-    found: Sequence[Scenario] = own(choice.suite, choice.families)
+    found: Sequence[Scenario] = suite(choice.suite, choice.families)
     return halves(found)[1] if choice.untuned else found
 
 
@@ -153,8 +145,9 @@ def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
     """Return the servers that run; raises InvalidConfiguration where nothing answers."""
     beds: list[ModelSetup] = []
+    key = os.environ.get("TEMPER_BACKEND__API_KEY", "")  # which `temper serve` reads as well
     for url in choice.backend_urls:
-        target = await find_target("--backend-url", url, choice.backend_model)
+        target = await find_target("--backend-url", url, choice.backend_model, key)
         beds.append(ServedSetup(target.url.partition("://")[2], target))
     for name in choice.ollama:
         target = await find_target("--ollama", choice.ollama_url, name)
@@ -172,14 +165,8 @@ async def _start_setups(
 
 
 def _launches(choice: EvaluationChoice) -> dict[str, LaunchPlan]:
-    """Return how model files are served; those like the tiny one with two templates each."""
-    if not choice.tiny:
-        return {model.stem: plan_launch(model, model.stem) for model in choice.models}
-    return {
-        (name := model.stem + suffix): plan_tiny_launch(model, name, flags)
-        for model in choice.models or (shipped.MODEL_FILE,)
-        for suffix, flags in _TEMPLATES.items()
-    }
+    """Return how model files are served, by the name of their setup."""
+    return {model.stem: plan_launch(model, model.stem) for model in choice.models}
 
 
 def count_planned_runs(choice: EvaluationChoice) -> int:
@@ -209,10 +196,10 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
 
 
 def _hash_of_content(choice: EvaluationChoice) -> str:
-    """Return a hash of the tiny model and its tasks, or of scenarios of one's own, if of any."""
+    """Return a hash of the user's scenarios or recorded replies, "" where neither is measured."""
     folder = choice.scenarios or choice.replies
     if folder is None:
-        return shipped.content_hash() if choice.tiny else ""
+        return ""
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(folder.glob("*.toml" if choice.scenarios else "*.jsonl*")):
         digest.update(path.name.encode() + path.read_bytes())

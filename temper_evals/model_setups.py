@@ -1,6 +1,6 @@
 """What is under the arms: a simulated model, or a server that runs somewhere."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ from temper_evals.loop import ModelTarget
 from temper_evals.scenarios.scenario import Judgement, Scenario, Transcript, World
 from temper_evals.simulated.profiles import MID, UNSEEN, Cell, Flaw, grid, load_profile
 from temper_evals.simulated.server import CaseUsage, SimulatedServer, serve
-from temper_evals.tiny_model import shipped
 
 _LARGE_WINDOW = 65_536
 _WINDOW, _SLOTS = 8192, 4
@@ -29,13 +28,6 @@ def plan_launch(
 ) -> LaunchPlan:
     """Plan a llama-server for a model that is measured; raises `LaunchFailed` without a program."""
     return LaunchPlan(find_program(server), model, window or _WINDOW, slots=_SLOTS, alias=name)
-
-
-def plan_tiny_launch(model: Path, name: str, flags: Sequence[str] = ()) -> LaunchPlan:
-    """Plan a llama-server for a tiny model, which is faster without a GPU."""
-    extra = (*shipped.FLAGS, *flags)
-    program = find_program()
-    return LaunchPlan(program, model, shipped.WINDOW, _SLOTS, name, gpu_layers=0, extra=extra)
 
 
 @asynccontextmanager

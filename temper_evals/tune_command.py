@@ -41,7 +41,6 @@ from temper_evals.model_setups import (
     OnStep,
     ServedSetup,
     plan_launch,
-    plan_tiny_launch,
     simulated_setup,
     start_model,
 )
@@ -49,8 +48,6 @@ from temper_evals.records import Records, protocol_hash
 from temper_evals.runs import RunsInProgress
 from temper_evals.scenarios.scenario import Scenario
 from temper_evals.scenarios.suite import FAMILIES, suite
-from temper_evals.tiny_model import shipped
-from temper_evals.tiny_suite import tiny_suite
 from temper_evals.tuning import (
     CANDIDATES,
     Candidate,
@@ -78,7 +75,6 @@ class _Subject:
     scenarios: list[Scenario]
     keys: Mapping[str, str]
     candidates: Sequence[Candidate] = CANDIDATES
-    most_seeds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,6 @@ class _Choice:
     backend_url: str | None = None
     backend_model: str = ""
     ollama: str | None = None
-    tiny: bool = False
     profile: str | None = None
     minutes: float = 10.0
     dry_run: bool = False
@@ -125,7 +120,6 @@ class _Choice:
 @click.option("--backend-url", help="A server that runs; default: that of temper.toml, or found.")
 @click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
 @click.option("--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says.")
-@click.option("--tiny", is_flag=True, help="The tiny model that comes with Temper.")
 @click.option("--profile", help="A simulated model, to see how it is decided; nothing is written.")
 @click.option(
     "--minutes",
@@ -195,8 +189,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
                         subject.scenarios,
                         60 * choice.minutes,
                         base,
-                        subject.most_seeds,
-                        subject.candidates,
+                        candidates=subject.candidates,
                         on_progress=teller.show,
                         on_step=teller.begin,
                         verdicts=verdicts,
@@ -268,17 +261,14 @@ async def _open(
         on_step("looking at the model")
         known = await look_up(settings, target, kind)
         bed = ServedSetup(_NAME.sub("_", known.identity), target)
-        if choice.tiny:  # it answers the same whatever the seed
-            cases, _ = halves(tiny_suite("full"))
-        seeds = 1 if choice.tiny else None
-        yield _Subject(bed, cases, keys_of(known), candidates_for(known), seeds)
+        yield _Subject(bed, cases, keys_of(known), candidates_for(known))
 
 
 async def _find(
     settings: Settings, choice: _Choice, stack: AsyncExitStack, on_step: OnStep
 ) -> tuple[ModelTarget, str]:
     """Return the server that is tuned, started where the settings name a file, and its kind."""
-    source = shipped.MODEL_FILE if choice.tiny else settings.model.source
+    source = settings.model.source
     if source is None:
         named = with_backend(settings, await _find_server(settings, choice))
         urls = server_urls(named)
@@ -287,15 +277,11 @@ async def _find(
             raise InvalidConfiguration(_FLAG, problem)
         key = named.backend.api_key
         flag = "--ollama" if choice.ollama else "--backend-url"
-        target = await find_target(flag, urls[0], choice.served_model)
-        headers = {"authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-        return ModelTarget(target.url, target.model, headers), named.backend.kind
+        secret = key.get_secret_value() if key else ""
+        return await find_target(flag, urls[0], choice.served_model, secret), named.backend.kind
     name = settings.model.alias or (source.stem if isinstance(source, Path) else source)
-    if choice.tiny:
-        launch = plan_tiny_launch(shipped.MODEL_FILE, name)
-    else:
-        own = settings.model
-        launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
+    own = settings.model
+    launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
     return await stack.enter_async_context(start_model(launch, on_step)), "auto"
 
 

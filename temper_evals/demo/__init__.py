@@ -2,5 +2,5 @@
 
 `command` reads the flags, `demonstration` runs it and `show` prints it. `scenarios` are the
 prompts, `answers` reads what a client got. `scripted_model` builds the model, from a `vocabulary`
-and a `chat_template`. `tiny` is the same with a language model, if a tiny one.
+and a `chat_template`. `own_model` is the demonstration on the user's model.
 """

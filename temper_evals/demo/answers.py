@@ -4,14 +4,14 @@ A call counts as usable if it names an offered tool and its arguments satisfy th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import member
 from proxy.guardrails.schemas.schema import Schema, compile_schema
-from temper_evals.demo.scenarios import DemoScenario
+from temper_evals.demo.scenarios import Call, DemoScenario
 
 _LONGEST_NONSENSE = 80
 
@@ -36,11 +36,15 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswer:
-    """What a client got: its kind, the answer in words, and what Temper says it did for it."""
+    """What a client got: its kind, the answer in words, and what Temper says it did for it.
+
+    `calls` are the calls of a usable answer.
+    """
 
     kind: AnswerKind
     words: str
     effort: str = ""
+    calls: tuple[Call, ...] = field(default=(), compare=False)
 
     @property
     def is_usable(self) -> bool:
@@ -62,8 +66,8 @@ class Comparison:
         return self.scenario.written or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
-        """Whether an answer is known to be another one than the right one."""
-        return bool(self.scenario.right) and answer.words != self.scenario.right
+        """Whether the right call is known, and the answer is not exactly this call."""
+        return self.scenario.right is not None and answer.calls != (self.scenario.right,)
 
 
 def read_answer(
@@ -80,9 +84,11 @@ def read_answer(
     calls = member(message, "tool_calls")
     if isinstance(calls, list) and calls:
         schemas = _schemas(tools)
-        is_usable = all(_is_usable(call, schemas) for call in calls)
-        kind = AnswerKind.CALL if is_usable else AnswerKind.UNUSABLE_CALL
-        return ClientAnswer(kind, ", ".join(_in_words(call) for call in calls), effort)
+        words = ", ".join(_in_words(call) for call in calls)
+        if not all(_is_usable(call, schemas) for call in calls):
+            return ClientAnswer(AnswerKind.UNUSABLE_CALL, words, effort)
+        read = tuple(_name_and_arguments(call) for call in calls)
+        return ClientAnswer(AnswerKind.CALL, words, effort, read)
     text = member(message, "content")
     if isinstance(text, str):
         return ClientAnswer(AnswerKind.TEXT, text, effort)
@@ -113,7 +119,7 @@ def _in_words(call: JsonValue) -> str:
     return f"{name}({', '.join(listed)})"
 
 
-def _name_and_arguments(call: JsonValue) -> tuple[str, JsonValue]:
+def _name_and_arguments(call: JsonValue) -> Call:
     name = str(member(call, "function", "name"))
     written = member(call, "function", "arguments")
     try:

@@ -1,7 +1,7 @@
 """`temper demo`: flags in, a table out; then it serves until a signal ends it."""
 
-import contextlib
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -9,16 +9,21 @@ from rich.console import Console
 from rich.text import Text
 
 from proxy.cli.commands import print_json
-from proxy.cli.running import run
+from proxy.cli.running import Flags, load, run
 from proxy.cli.safe_console import SafeConsole
+from proxy.cli.status_line import open_status_line
 from proxy.cli.usage import Command
+from proxy.errors import InvalidConfiguration
 from proxy.observability.logs import configure_logging
 
 if TYPE_CHECKING:
-    from temper_evals.demo.demonstration import CallsCompared
+    from temper_evals.demo.demonstration import CallsCompared, Opening
 
 
 @click.command(cls=Command)
+@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
+@click.option("--backend-url", help="A running server, such as http://127.0.0.1:8080.")
+@click.option("--backend-model", default="", help="Which of that server's models, if it has more.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -27,60 +32,89 @@ if TYPE_CHECKING:
     help="Port to serve on; a free one if it is taken.",
 )
 @click.option("--once", is_flag=True, help="Show the table and end, without serving on.")
-@click.option("--tiny", is_flag=True, help="Show a real, if tiny, language model.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-def demo(port: int, *, once: bool, as_json: bool, tiny: bool) -> None:
-    """Show broken tool calls with and without Temper."""
+def demo(
+    model: Path | None,
+    backend_url: str | None,
+    backend_model: str,
+    port: int,
+    *,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Show tool calls of a model with and without Temper.
+
+    By default the model is hand-written and makes six known errors. With --model or --backend-url
+    it is yours; the settings for it are those of `temper serve`.
+    """
     configure_logging("text", "warning")
     console = SafeConsole(stderr=as_json)
-    run(_compare_calls(console, port, once=once, as_json=as_json, tiny=tiny))
+    opening, introduction = _choose(model, backend_url, backend_model)
+    console.print(introduction, soft_wrap=True)
+    run(_compare_calls(console, port, opening, once=once, as_json=as_json))
+
+
+def _choose(
+    model: Path | None, backend_url: str | None, backend_model: str
+) -> tuple["Opening", str]:
+    """Return what opens the chosen model, and the introduction.
+
+    Raises InvalidConfiguration for flags that conflict. Imports come before there is an event loop:
+    until then a signal ends the process at once.
+    """
+    if model is not None and backend_url is not None:
+        raise InvalidConfiguration("--model", "starts a server for a file: leave out --backend-url")
+    if backend_model and backend_url is None:
+        raise InvalidConfiguration("--backend-model", "names a model of --backend-url: add that")
+    from proxy.settings import Settings
+    from temper_evals.demo import own_model, scenarios
+    from temper_evals.demo.demonstration import model_opening, open_scripted, running_opening
+
+    if model is None and backend_url is None:
+        return open_scripted, scenarios.INTRODUCTION
+    flags: Flags = {"model": {"path": model}, "backend": {"url": backend_url}}
+    named = load(None, flags, level="warning")
+    # only what concerns the model: the demonstration needs no key, and shows Temper's defaults
+    settings = Settings(
+        backend=named.backend, model=named.model, profile=named.profile, context=named.context
+    )
+    opening = model_opening(settings) if model else running_opening(settings, backend_model)
+    return opening, own_model.INTRODUCTION
 
 
 def _compare_calls(
-    console: Console, port: int, *, once: bool, as_json: bool, tiny: bool
+    console: Console, port: int, opening: "Opening", *, once: bool, as_json: bool
 ) -> Coroutine[None, None, bool]:
-    """Show calls with and without Temper; the result is False if a signal came before that.
-
-    Imports come before there is an event loop: until then a signal ends the process at once.
-    """
+    """Show calls with and without Temper; the seconds of each step are shown on a terminal."""
     from temper_evals.demo import show
-    from temper_evals.demo.scenarios import SCRIPTED
-    from temper_evals.demo.tiny import demonstration
-
-    shown = demonstration() if tiny else SCRIPTED
-    console.print(shown.introduction, soft_wrap=True)
     from temper_evals.demo.demonstration import demonstrate
 
     async def work() -> bool:
-        with contextlib.ExitStack() as progress:
-            status = progress.enter_context(console.status("Starting ..."))
-
-            def show_step(step: str) -> None:
-                status.update(f"{step} ...")
+        with open_status_line() as status:
 
             def show_seen(seen: "CallsCompared") -> None:
-                progress.close()
+                status.end()
                 if as_json:
-                    print_json(show.document(seen.comparisons, seen.url, shown.model))
+                    print_json(show.document(seen.comparisons, seen.url, seen.shown.model))
                     return
-                console.print(show.table(seen.comparisons, console.width, shown.heading))
+                console.print(show.table(seen.comparisons, console.width, seen.shown.heading))
                 if not once:
-                    _show_examples(console, seen, port, tiny=tiny)
+                    _show_examples(console, seen, port)
 
             return await demonstrate(
-                show_step, show_seen, port=port, keeps_serving=not once, shown=shown
+                opening, status.begin, show_seen, port=port, keeps_serving=not once
             )
 
     return work()
 
 
-def _show_examples(console: Console, seen: "CallsCompared", port: int, *, tiny: bool) -> None:
+def _show_examples(console: Console, seen: "CallsCompared", port: int) -> None:
     """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
-    from temper_evals.demo.show import examples, tiny_examples
+    from temper_evals.demo.show import commands
 
     if seen.port_was_taken:
         console.print(f"\nPort {port} cannot be used, so another one was taken.")
     console.print(f"\nTemper serves on {seen.url}/v1 until Ctrl-C. Try it:", style="bold")
-    for example in (tiny_examples if tiny else examples)(seen.url):
-        console.print(f"\n{example.title}:", style="dim")
-        console.print(Text(example.command), soft_wrap=True)
+    for title, command in commands(seen.shown, seen.url):
+        console.print(f"\n{title}:", style="dim")
+        console.print(Text(command), soft_wrap=True)

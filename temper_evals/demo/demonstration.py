@@ -1,83 +1,158 @@
-"""Runs a demonstration: a real llama-server with the model to be shown, and Temper before it.
+"""Runs a demonstration: the prompts go to an engine directly, then through Temper in front of it.
 
-It tells its listeners how far it is and what it saw; how that is shown is none of its business.
+It reports its progress and its findings to listeners, which show them.
 """
 
+import asyncio
 import contextlib
 import importlib.util
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
+from starlette.types import ASGIApp
 
 from proxy.api.app import ServerOptions, create_app
+from proxy.api.hosted import open_app
 from proxy.api.server import listen, serving, url_of
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration, LaunchFailed
 from proxy.processes.launch import NAME, LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
-from proxy.processes.process import RunningServer
+from proxy.processes.process import ServerAddress
+from proxy.processes.start_progress import StartProgress
+from proxy.serving.managed_server import alias_of, keep_going, settle_window
+from proxy.settings import Settings
 from temper_evals.demo.answers import ClientAnswer, Comparison, read_answer
+from temper_evals.demo.own_model import demonstration_of
 from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, Demonstration
+from temper_evals.endpoints import find_target
 
 _SLOTS = 2
-_ANSWER_SECONDS = 60.0
+_WINDOW = 4096
+_CONNECT_SECONDS = 10.0  # a reply takes as long as it takes: the user sees the seconds
 _GRACE_SECONDS = 2.0
 _HOST = "127.0.0.1"
-_SERVER = "xllamacpp"
-_BUILDING = ("gguf", "numpy")
+_LIBRARIES = ("xllamacpp", "gguf", "numpy")
+
+OnStep: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is shown: an engine by its `name` and address, and Temper's application before it."""
+
+    name: str
+    address: ServerAddress
+    app: ASGIApp
+    shown: Demonstration
+
+
+# Opens the subject of a demonstration, and reports the steps until it is ready.
+Opening: TypeAlias = Callable[[OnStep], AbstractAsyncContextManager[Subject]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallsCompared:
-    """All that was asked, and where Temper serves now; `port_was_taken` if not where wished."""
+    """All comparisons, and where Temper serves now; `port_was_taken` if it is another port."""
 
+    shown: Demonstration
     comparisons: tuple[Comparison, ...]
     url: str
     port_was_taken: bool
 
 
 async def demonstrate(
-    on_step: Callable[[str], None],
+    opening: Opening,
+    on_step: OnStep,
     on_seen: Callable[[CallsCompared], None],
     *,
     port: int,
     keeps_serving: bool = True,
-    shown: Demonstration = SCRIPTED,
 ) -> bool:
-    """Ask everything twice, then serve on until a signal ends it.
+    """Send every prompt twice, then serve until the task is canceled; the result is True.
 
-    A taken `port` is replaced by a free one. Reports whether all was asked before a signal came.
+    A taken `port` is replaced by a free one. A cancellation before all prompts were sent is passed
+    on. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    """
+    async with AsyncExitStack() as stack:
+        subject = await stack.enter_async_context(opening(on_step))
+        listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
+        # no signals: the command cancels this task, and with it the request that is running
+        opened = serving(subject.app, listening, _GRACE_SECONDS, signals=())
+        server = await stack.enter_async_context(opened)
+        comparisons = await _compare(subject, url_of(listening), on_step)
+        was_taken = port not in (0, listening.getsockname()[1])
+        on_seen(CallsCompared(subject.shown, comparisons, url_of(listening), was_taken))
+        if keeps_serving:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(server)
+    return True
+
+
+@asynccontextmanager
+async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
+    """Build the hand-written model and start the embedded llama-server with it.
+
     Raises `ProcessFailed` kinds of errors, also where the `embedded` extra is missing.
     """
-    check_libraries((_SERVER,) if shown.model_file else (_SERVER, *_BUILDING))
+    check_libraries(_LIBRARIES)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="temper-demo-"))
         on_step("Writing the model")
         # in no thread: one that is left alone would write into a folder that is being removed
-        model = shown.model_file or _write_model(Path(folder) / "demo.gguf", shown.window)
-        plan = _plan(shown, model)
+        model = _write_model(Path(folder) / "demo.gguf")
+        plan = LaunchPlan(embedded_program(), model, _WINDOW, slots=_SLOTS, alias=SCRIPTED.name)
         on_step("Starting llama-server")
         running = await stack.enter_async_context(start_llama_server(plan))
-        listening = stack.enter_context(contextlib.closing(listen_somewhere(port)))
         backend = LlamaServer(BackendClient(running.base_url, running.api_key))
         stack.push_async_callback(backend.close)
         serves = ServerOptions()
         app = create_app(serves.alone(backend), serves)
-        server = await stack.enter_async_context(serving(app, listening, _GRACE_SECONDS))
-        comparisons = await _compare(running, listening, on_step, shown)
-        if comparisons is None:
-            return False
-        was_taken = port not in (0, listening.getsockname()[1])
-        on_seen(CallsCompared(comparisons, url_of(listening), was_taken))
-        if keeps_serving:
-            await server
-        return True
+        yield Subject(NAME, ServerAddress(running.base_url, running.api_key), app, SCRIPTED)
+
+
+def model_opening(settings: Settings) -> Opening:
+    """Return what supervises a llama-server for the model's file, as `temper serve` does."""
+
+    @asynccontextmanager
+    async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
+        def on_stage(progress: StartProgress) -> None:
+            share = "" if progress.share is None else f" {progress.share:.0%}"
+            on_step(f"{NAME}: {progress.stage} {progress.name}{share}")
+
+        settled, name = settle_window(settings), alias_of(settings.model)
+        async with (
+            keep_going(settled, on_stage) as server,
+            open_app(settled, remote=server) as app,
+        ):
+            running = await server.ready()
+            address = ServerAddress(running.base_url, running.api_key)
+            yield Subject(NAME, address, app, demonstration_of(name))
+
+    return opening
+
+
+def running_opening(settings: Settings, model: str) -> Opening:
+    """Return what connects to the running engine of the settings; "" names its only model."""
+
+    @asynccontextmanager
+    async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
+        url, key = settings.backend.addresses[0], settings.backend.api_key
+        on_step(f"Looking for a model at {url}")
+        secret = key.get_secret_value() if key is not None else ""
+        target = await find_target("--backend-url", url, model, secret)
+        async with open_app(settings) as app:
+            address = ServerAddress(target.url, secret)
+            yield Subject(target.url, address, app, demonstration_of(target.model))
+
+    return opening
 
 
 def check_libraries(needed: Sequence[str]) -> None:
@@ -98,46 +173,36 @@ def listen_somewhere(port: int) -> socket.socket:
         return listen(_HOST, 0)
 
 
-def _plan(shown: Demonstration, model: Path) -> LaunchPlan:
-    program, flags = embedded_program(), shown.flags
-    return LaunchPlan(program, model, shown.window, slots=_SLOTS, alias="demo", extra=flags)
-
-
-def _write_model(path: Path, window: int) -> Path:
+def _write_model(path: Path) -> Path:
     from temper_evals.demo.scripted_model import build_scripted_model  # needs the embedded extra
 
-    build_scripted_model(path, SCRIPTS, context_tokens=window)
+    build_scripted_model(path, SCRIPTS, context_tokens=_WINDOW)
     return path
 
 
-async def _compare(
-    running: RunningServer,
-    listening: socket.socket,
-    on_step: Callable[[str], None],
-    shown: Demonstration,
-) -> tuple[Comparison, ...] | None:
-    """Ask everything twice; None if a signal ended our server meanwhile."""
-    key = {"authorization": f"Bearer {running.api_key}"}
-    url = url_of(listening)
-    seen: list[Comparison] = []
-    try:
-        for scenario in shown.scenarios:
-            on_step(f"Asking {len(seen) + 1} of {len(shown.scenarios)}: {scenario.prompt}")
-            without = await _ask(running.base_url, scenario.prompt, key, shown)
+async def _compare(subject: Subject, url: str, on_step: OnStep) -> tuple[Comparison, ...]:
+    """Send every prompt twice; raises ExitedUnexpectedly if the engine stops answering."""
+    shown, engine = subject.shown, subject.address
+    key = {"authorization": f"Bearer {engine.api_key}"} if engine.api_key else {}
+    comparisons: list[Comparison] = []
+    for number, scenario in enumerate(shown.scenarios, 1):
+        step = f"Prompt {number} of {len(shown.scenarios)} {{}} Temper: {scenario.prompt}"
+        try:
+            on_step(step.format("without"))
+            without = await _ask(engine.base_url, scenario.prompt, key, shown)
+            on_step(step.format("with"))
             through = await _ask(url, scenario.prompt, {}, shown)
-            seen.append(Comparison(scenario, without, through))
-    except httpx.TransportError as error:
-        if listening.fileno() == -1:  # uvicorn closes it first of all
-            return None
-        problem = f"stopped answering ({type(error).__name__}): try it again"
-        raise ExitedUnexpectedly(NAME, problem, running.process.tail) from error
-    return tuple(seen)
+        except httpx.TransportError as error:
+            problem = f"stopped answering ({type(error).__name__}): check its log, then try again"
+            raise ExitedUnexpectedly(subject.name, problem) from error
+        comparisons.append(Comparison(scenario, without, through))
+    return tuple(comparisons)
 
 
 async def _ask(
     url: str, prompt: str, headers: dict[str, str], shown: Demonstration
 ) -> ClientAnswer:
-    asked = shown.request_for(prompt)
-    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as client:
-        answer = await client.post(f"{url}/v1/chat/completions", json=asked, headers=headers)
+    body, timeout = shown.request_for(prompt), httpx.Timeout(None, connect=_CONNECT_SECONDS)
+    async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+        answer = await client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
     return read_answer(answer.content, answer.headers, shown.tools)

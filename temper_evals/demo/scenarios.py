@@ -1,4 +1,4 @@
-"""The usual demonstration: six prompts, the hand-written model's answers, the tools on offer.
+"""What a demonstration is; and the usual one, with a hand-written model.
 
 The model answers each prompt as models of 4 to 30 billion parameters often do; asked again by
 Temper, it does better. Nothing here is taken from a real model.
@@ -6,46 +6,60 @@ Temper, it does better. Nothing here is taken from a real model.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeAlias
 
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
+
+# The name of a tool and its arguments; text where they are not JSON.
+Call: TypeAlias = tuple[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """One request: what usually goes wrong, the user's words, and what the model writes.
+    """One request: its title in the table, the prompt, and what the hand-written model replies.
 
-    What a language model writes is not known beforehand, only which call would be `right`.
+    The reply of a language model is not known beforehand, only which call would be `right`.
     """
 
     title: str
     prompt: str
     written: str = ""
-    right: str = ""
+    right: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A request that the user can send: a title, the prompt, and options of curl."""
+
+    title: str
+    prompt: str
+    streams: bool = False
+    options: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What is shown: a model, what it is in words, what it is asked, and the tools on offer.
+    """What is shown: the model in words, the title of the first column, the prompts and the tools.
 
-    Without a `model_file` the model is built from the scripts. `flags` are llama-server's.
+    `name` is the model in requests, and `most_tokens` limits each reply.
     """
 
-    introduction: str
     model: str
     heading: str
     scenarios: tuple[DemoScenario, ...]
     tools: Sequence[JsonObject]
-    model_file: Path | None = None
-    window: int = 4096
-    flags: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    name: str = "demo"
+    most_tokens: int | None = None
 
     def request_for(self, prompt: str, *, stream: bool = False) -> JsonObject:
-        """Return the body of a chat request; the likeliest words, so that it can be repeated."""
+        """Return the body of a chat request; temperature 0, so that it can be repeated."""
+        limit: JsonObject = {} if self.most_tokens is None else {"max_tokens": self.most_tokens}
         return {
-            "model": "demo",
+            "model": self.name,
             "stream": stream,
             "temperature": 0,
+            **limit,
             "messages": [{"role": "user", "content": prompt}],
             "tools": [*self.tools],
         }
@@ -128,14 +142,30 @@ TOOLS: list[JsonObject] = [
 ]
 
 
+INTRODUCTION = """\
+A real llama-server runs a hand-written model, which is not a language model:
+this shows what Temper does with such answers, not how often a real model gives
+them.
+"""
+
 SCRIPTED = Demonstration(
-    "A real llama-server runs a hand-written model, which is not a language model:\n"
-    "this shows what Temper does with such answers, not how often a real model gives\n"
-    "them.\n",
     "hand-written, not a language model",
     "what goes wrong",
     SCENARIOS,
     TOOLS,
+    (
+        Example("A call that the model wrote as text", "What is the weather in Lyon?"),
+        Example(
+            "A tool that does not exist, asked again and streamed",
+            "Forecast for Oslo, please.",
+            streams=True,
+        ),
+        Example(
+            "Text instead of a call, accepted as an answer",
+            "Is it raining in Rome?",
+            options="-H 'x-temper-text-policy: accept' ",
+        ),
+    ),
 )
 
 

@@ -1,7 +1,7 @@
 """What `temper demo` prints, for people and for programs; it is given what was seen."""
 
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import Group
 from rich.table import Table
@@ -10,6 +10,7 @@ from rich.text import Text
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison
+from temper_evals.demo.scenarios import Demonstration, Example
 
 _WIDEST = 120
 _COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
@@ -29,14 +30,6 @@ _TOOL: JsonObject = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A command to try: what it shows, and the command, which may be pasted into a shell."""
-
-    title: str
-    command: str
-
-
 def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
     """Return everything that was seen, side by side, and what it amounts to."""
     rows = Table(show_lines=True, width=min(width, _WIDEST))
@@ -54,23 +47,28 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
 
 def summary(comparisons: Sequence[Comparison]) -> str:
     """Count the calls that a program could run as they are, and the right ones if it is known."""
-    without, through = _usable(comparisons)
+    counts = {"Usable": _usable(comparisons)}
+    if any(comparison.scenario.right for comparison in comparisons):
+        counts["Right"] = _right(comparisons)
     every = len(comparisons)
-    told = f"Usable calls: {without} of {every} without Temper, {through} of {every} with Temper."
-    if not any(one.scenario.right for one in comparisons):
-        return told
-    right = sum(one.through.is_usable and not one.is_wrong(one.through) for one in comparisons)
-    return f"{told} Right ones of these: {right}."
+    return "\n".join(
+        f"{kind} calls: {without} of {every} without Temper, {through} of {every} with Temper."
+        for kind, (without, through) in counts.items()
+    )
 
 
 def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObject:
     """Return everything that was seen, for programs."""
-    without, through = _usable(comparisons)
-    usable: JsonObject = {"without": without, "with": through, "of": len(comparisons)}
+    counts = {"usable_calls": _usable(comparisons)}
+    if any(comparison.scenario.right for comparison in comparisons):
+        counts["right_calls"] = _right(comparisons)
     return {
         "model": model,
         "url": url,
-        "usable_calls": usable,
+        **{
+            kind: {"without": without, "with": through, "of": len(comparisons)}
+            for kind, (without, through) in counts.items()
+        },
         "requests": [
             {
                 "title": comparison.scenario.title,
@@ -84,33 +82,23 @@ def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObj
     }
 
 
-def examples(url: str) -> Iterator[Example]:
-    """Yield commands that show a call, a stream, and a header that changes what text is worth."""
-    policy = "-H 'x-temper-text-policy: accept' "
-    yield Example("A call that the model wrote as text", _curl(url, "What is the weather in Lyon?"))
-    yield Example(
-        "A tool that does not exist, asked again and streamed",
-        _curl(url, "Forecast for Oslo, please.", stream=True),
-    )
-    yield Example(
-        "Text instead of a call, accepted as an answer",
-        _curl(url, "Is it raining in Rome?", headers=policy),
-    )
+def commands(shown: Demonstration, url: str) -> Iterator[tuple[str, str]]:
+    """Yield titles, and commands that can be pasted into a shell."""
+    for example in shown.examples:
+        yield example.title, _curl(url, shown.name, example)
 
 
-def tiny_examples(url: str) -> Iterator[Example]:
-    """Yield commands that ask the tiny model; it knows the tool."""
-    yield Example("A call that llama-server cannot read", _curl(url, "Weather in Kyoto, please."))
-    yield Example("The same, streamed", _curl(url, "Will it rain in Quito?", stream=True))
-
-
-def _curl(url: str, prompt: str, *, stream: bool = False, headers: str = "") -> str:
-    """Write two lines that a shell takes as one; prompts and tool have no apostrophe."""
-    body: JsonObject = {"messages": [{"role": "user", "content": prompt}], "tools": [_TOOL]}
-    body |= {"stream": True} if stream else {}
+def _curl(url: str, model: str, example: Example) -> str:
+    """Write two lines that a shell takes as one."""
+    body: JsonObject = {
+        "model": model,
+        "messages": [{"role": "user", "content": example.prompt}],
+        "tools": [_TOOL],
+        **({"stream": True} if example.streams else {}),
+    }
     return (
-        f"curl -sNw '\\n' {url}/v1/chat/completions {headers}\\\n"
-        f" -H 'content-type: application/json' -d '{json.dump_text(body)}'"
+        f"curl -sNw '\\n' {url}/v1/chat/completions {example.options}\\\n"
+        f" -H 'content-type: application/json' -d {shlex.quote(json.dump_text(body))}"
     )
 
 
@@ -139,6 +127,12 @@ def _in_words(answer: ClientAnswer, written: str) -> str:
 def _usable(comparisons: Sequence[Comparison]) -> tuple[int, int]:
     without = sum(comparison.without.is_usable for comparison in comparisons)
     through = sum(comparison.through.is_usable for comparison in comparisons)
+    return without, through
+
+
+def _right(comparisons: Sequence[Comparison]) -> tuple[int, int]:
+    without = sum(not comparison.is_wrong(comparison.without) for comparison in comparisons)
+    through = sum(not comparison.is_wrong(comparison.through) for comparison in comparisons)
     return without, through
 
 

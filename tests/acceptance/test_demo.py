@@ -12,7 +12,6 @@ import pytest
 
 from proxy.conversation import json
 from temper_evals.demo.scenarios import SCENARIOS, SCRIPTS
-from temper_evals.demo.tiny import demonstration
 from tests.fakes.command import processes_with, temper
 from tests.patience import PATIENCE_SECONDS
 
@@ -85,26 +84,6 @@ def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: P
     assert stream.rstrip().endswith("data: [DONE]")
     assert message(text) == {"role": "assistant", "content": SCRIPTS["Is it raining in Rome?"]}
     assert (process.returncode, violations) == (0, "")
-    assert processes_with(str(tmp_path)) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_tiny_model_is_shown_for_what_it_is(tmp_path: Path) -> None:
-    """What it writes is its own, so that only what must hold of any words is tested."""
-    with temper(
-        "demo", "--tiny", "--once", "--port", "0", "--json", TMPDIR=str(tmp_path)
-    ) as process:
-        printed, violations = process.communicate()
-    assert process.returncode == 0, violations
-    assert "knows two dozen tools and nothing else" in violations
-    shown = json.parse(printed)
-    assert isinstance(shown, dict)
-    assert str(shown["model"]).startswith("a language model of ")
-    usable = shown["usable_calls"]
-    assert isinstance(usable, dict)
-    assert usable["without"] == 0
-    assert isinstance(usable["with"], int)
-    assert usable["with"] >= len(demonstration().scenarios) / 2
     assert processes_with(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 

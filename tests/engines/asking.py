@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from tests.fakes.answers import Answer, read_answer
 
 CHAT = "/v1/chat/completions"
-LONGEST = 80  # tokens of an answer: the tiny model's are shorter, and others need no more
+LONGEST = 80  # tokens of an answer: those of our model are shorter, and others need no more
 MARKUP = ("<tool_call>", "</tool_call>", "<|im_", '"arguments"', "[TOOL_CALLS]", "<function=")
 SMALL_TALK = ("Hello!", "Good morning!", "Thank you.", "Thanks a lot!")
 

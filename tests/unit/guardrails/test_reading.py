@@ -236,7 +236,7 @@ def test_a_malformed_respond_call_is_salvaged() -> None:
     assert reply.has_responded
 
 
-BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the tiny model
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the model of tests/engines
 
 
 @pytest.mark.parametrize("said", ["", "Well.", "<tool_call>{,</tool_call>"])

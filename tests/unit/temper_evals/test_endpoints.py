@@ -67,3 +67,23 @@ async def test_where_nothing_answers_nothing_is_begun(url: str, problem: str) ->
     with pytest.raises(InvalidConfiguration, match=problem) as raised:
         await find_target("--backend-url", url)
     assert "--backend-url" in str(raised.value)
+
+
+@pytest.mark.parametrize("listed", [b'{"data": []}', b'{"data": null}'])
+async def test_a_server_without_models_is_told_with_what_to_do(listed: bytes) -> None:
+    async with raw_backend(answering(listed)) as backend:
+        with pytest.raises(InvalidConfiguration, match="has no models: load one there"):
+            await find_target("--backend-url", backend.url)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_the_key_is_told_with_what_to_do(status: int) -> None:
+    async with raw_backend(answering(b"{}", status)) as backend:
+        with pytest.raises(InvalidConfiguration, match="set TEMPER_BACKEND__API_KEY"):
+            await find_target("--backend-url", backend.url)
+
+
+async def test_the_key_goes_to_the_server_and_into_the_target() -> None:
+    async with server_with("m") as url:
+        target = await find_target("--backend-url", url, api_key="secret")
+    assert target.headers == {"authorization": "Bearer secret"}

@@ -7,7 +7,6 @@ from msgspec import structs
 
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
-from temper_evals.arms import TINY_ARMS
 from temper_evals.evaluation import (
     EvaluationChoice,
     arms_of,
@@ -62,19 +61,9 @@ def test_scenarios_of_ones_own_need_a_model_of_ones_own(tmp_path: Path) -> None:
     assert [one.name for one in scenarios_of(own)] == ["hello"]
 
 
-def test_the_tiny_model_has_scenarios_arms_and_a_protocol_of_its_own() -> None:
-    tiny = EvaluationChoice(tiny=True, families=("chain",))
-    assert not tiny.is_simulated
-    assert {one.family for one in scenarios_of(tiny)} == {"chain"}
-    names = [one.name for one in arms_of(tiny)]
-    assert names == [*TINY_ARMS]
-    assert str(protocol_of(tiny)["hash"]).startswith(f"{protocol_of(SMALL)['hash']}-")
-
-
-@pytest.mark.parametrize("is_tiny", [False, True])
-def test_what_tune_looks_at_can_be_left_out(*, is_tiny: bool) -> None:
-    every = scenarios_of(EvaluationChoice(tiny=is_tiny, suite="full", families=("chain",)))
-    choice = EvaluationChoice(tiny=is_tiny, suite="full", families=("chain",), untuned=True)
+def test_what_tune_looks_at_can_be_left_out() -> None:
+    every = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
+    choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
     names = [one.name for one in scenarios_of(choice)]
     assert names[:3] == ["chain-1", "chain-3", "chain-5"]
     assert len(names) == len(every) // 2
@@ -134,8 +123,6 @@ async def test_as_many_runs_are_planned_as_are_made(tmp_path: Path) -> None:
     assert count_planned_runs(replace(real, backend_urls=("http://a", "http://b"))) == 2 * 6
     files = replace(real, models=(Path("a.gguf"), Path("b.gguf")), ollama=("qwen3",))
     assert count_planned_runs(files) == 3 * 6
-    tiny = EvaluationChoice(tiny=True)  # behind two templates
-    assert count_planned_runs(tiny) == 2 * len(arms_of(tiny)) * len(scenarios_of(tiny))
 
 
 async def test_servers_that_run_are_asked_one_after_the_other(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from temper_evals.model_setups import (
     ServedSetup,
     SimulatedSetup,
     plan_launch,
-    plan_tiny_launch,
     start_model,
 )
 from temper_evals.scenarios.suite import FAMILIES
@@ -65,8 +64,6 @@ def test_a_model_that_is_measured_is_served_with_a_window_for_agents() -> None:
         4,
     )
     assert plan_launch(Path("some.gguf"), "some", window=4096).context_tokens == 4096
-    tiny = plan_tiny_launch(Path("tiny.gguf"), "tiny", ("--more",))
-    assert (tiny.alias, tiny.gpu_layers, tiny.extra[-1]) == ("tiny", 0, "--more")
 
 
 async def test_a_model_file_that_is_none_is_refused_before_anything_is_started(

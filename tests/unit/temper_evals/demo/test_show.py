@@ -5,10 +5,14 @@ import pytest
 from rich.console import Console
 
 from proxy.conversation import json
+from proxy.dialects.lenient_json import member
 from proxy.dialects.openai_chat.decode import decode_request
+from proxy.guardrails.schemas.schema import compile_schema
+from temper_evals.demo import own_model, scenarios
 from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison
-from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, DemoScenario
-from temper_evals.demo.show import document, examples, summary, table, tiny_examples
+from temper_evals.demo.own_model import demonstration_of as own
+from temper_evals.demo.scenarios import SCRIPTED, SCRIPTS, Call, DemoScenario
+from temper_evals.demo.show import commands, document, summary, table
 
 URL = "http://127.0.0.1:8367"
 LEAKED = DemoScenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
@@ -34,9 +38,13 @@ def cells(*comparisons: Comparison) -> list[str]:
     return [" ".join(" ".join(column).split()) for column in columns]
 
 
-def test_the_introduction_says_that_it_is_no_language_model_and_fits_a_terminal() -> None:
-    assert "not a language model" in SCRIPTED.introduction
-    assert all(len(line) <= 88 for line in SCRIPTED.introduction.splitlines())
+@pytest.mark.parametrize(
+    ("introduction", "words"),
+    [(scenarios.INTRODUCTION, "not a language model"), (own_model.INTRODUCTION, "Your model")],
+)
+def test_an_introduction_names_the_model_and_fits_a_terminal(introduction: str, words: str) -> None:
+    assert words in introduction
+    assert all(len(line) <= 80 for line in introduction.splitlines())
 
 
 def test_a_row_shows_what_was_written_and_both_answers() -> None:
@@ -97,8 +105,8 @@ def test_programs_get_everything_that_was_seen() -> None:
 
 
 def test_examples_are_short_and_ask_something_that_the_model_knows() -> None:
-    for example in examples(URL):
-        first, second = example.command.splitlines()
+    for _, command in commands(SCRIPTED, URL):
+        first, second = command.splitlines()
         assert first.endswith("\\")
         assert len(first) + len(second) < 450
         words = shlex.split(first[:-1] + second)
@@ -109,23 +117,39 @@ def test_examples_are_short_and_ask_something_that_the_model_knows() -> None:
 
 
 def test_the_examples_show_a_plain_answer_a_stream_and_a_policy() -> None:
-    plain, stream, policy = (example.command for example in examples(URL))
+    plain, stream, policy = (command for _, command in commands(SCRIPTED, URL))
     assert "stream" not in plain
     assert json.dump_text({"stream": True}).strip("{}") in stream
     assert "-H 'x-temper-text-policy: accept'" in policy
 
 
-def test_examples_for_the_tiny_model_ask_for_a_tool_that_it_knows() -> None:
-    plain, stream = (example.command for example in tiny_examples(URL))
-    assert "get_weather" in plain
-    assert "stream" not in plain
-    assert json.dump_text({"stream": True}).strip("{}") in stream
+def test_examples_for_a_model_of_the_user_name_it() -> None:
+    plain, stream = (shlex.split(command) for _, command in commands(own("my 'model'"), URL))
+    assert member(json.parse(plain[-1]), "model") == "my 'model'"
+    assert member(json.parse(stream[-1]), "stream") is True
+
+
+def test_every_right_call_of_a_model_of_the_user_is_usable() -> None:
+    shown = own("some")
+    schemas = {str(member(tool, "function", "name")): tool for tool in shown.tools}
+    for scenario in shown.scenarios:
+        assert scenario.right is not None
+        name, arguments = scenario.right
+        schema = member(schemas[name], "function", "parameters")
+        assert isinstance(schema, dict)
+        assert compile_schema(schema).is_valid(arguments)
 
 
 def test_where_the_right_call_is_known_a_usable_one_may_still_be_wrong() -> None:
-    asked = DemoScenario("a city", "Weather?", right='get_weather(city="Graz")')
+    right: Call = ("get_weather", {"city": "Graz", "days": 3})
+    asked = DemoScenario("a city", "Weather?", right=right)
     wrong = Comparison(asked, TEXT, CALL)
-    good = Comparison(asked, TEXT, ClientAnswer(AnswerKind.CALL, asked.right))
+    same: Call = ("get_weather", {"days": 3, "city": "Graz"})  # in another order
+    good = Comparison(asked, TEXT, ClientAnswer(AnswerKind.CALL, "shown", calls=(same,)))
     assert cells(wrong)[3] == 'get_weather(city="Lyon") - a wrong one (asked 2 times)'
-    assert cells(good)[3] == asked.right
-    assert summary([wrong, good]).endswith("2 of 2 with Temper. Right ones of these: 1.")
+    assert cells(good)[3] == "shown"
+    first, second = summary([wrong, good]).splitlines()
+    assert first == "Usable calls: 0 of 2 without Temper, 2 of 2 with Temper."
+    assert second == "Right calls: 0 of 2 without Temper, 1 of 2 with Temper."
+    counts = document([wrong, good], URL, "a model")["right_calls"]
+    assert counts == {"without": 0, "with": 1, "of": 2}

@@ -1,6 +1,6 @@
-"""Writes the tiny model as a folder of Hugging Face, for engines that read no GGUF.
+"""Writes the model as a folder of Hugging Face, for engines that read no GGUF.
 
-    python -m tests.engines.tiny_folder FOLDER
+    python -m tests.engines.model_folder FOLDER
 
 Needs what the extra `embedded` brings. The folder has what vLLM and transformers look for: weights
 in float32, a tokenizer, a chat template.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-from temper_evals.tiny_model.shipped import MODEL_FILE
+from tests.engines.model import MODEL_FILE
 
 Weights = npt.NDArray[np.float32]
 

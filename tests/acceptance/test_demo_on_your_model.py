@@ -1,0 +1,216 @@
+"""`temper demo` on a model of the user: a file, or a running engine, here a scripted one."""
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.dialects.lenient_json import member
+from temper_evals.demo.own_model import SCENARIOS
+from temper_evals.demo.scenarios import DemoScenario
+from temper_evals.demo.scripted_model import build_scripted_model
+from tests.fakes.command import ended, processes_with, temper
+from tests.fakes.pseudo_terminal import on_terminal
+from tests.fakes.sockets import listening_in_thread
+from tests.patience import PATIENCE_SECONDS
+
+MODEL = "some-model"
+KEY = "sk-of-the-engine"
+ONCE = ("--once", "--port", "0")
+
+
+def written(scenario: DemoScenario) -> str:
+    """Return the right call of a scenario as a model writes it in its reply."""
+    assert scenario.right is not None
+    name, arguments = scenario.right
+    call = json.dump_text({"name": name, "arguments": arguments})
+    return f"<tool_call>{call}</tool_call>"
+
+
+REPLIES = {scenario.prompt: written(scenario) for scenario in SCENARIOS}
+
+
+class ScriptedEngine:
+    """An engine that returns calls as text; with `is_silent` it accepts requests and sends nothing.
+
+    `listed` is what `/v1/models` returns as `data`.
+    """
+
+    def __init__(self, listed: JsonValue, *, key: str = "", is_silent: bool = False) -> None:
+        self._listed, self._key, self._is_silent = listed, key, is_silent
+        self.asked: list[JsonValue] = []
+        self.is_asked, self.is_left = threading.Event(), threading.Event()
+        self.app = Starlette(
+            routes=[
+                Route("/v1/models", self._models),
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            ]
+        )
+
+    def _refusal(self, request: Request) -> Response | None:
+        is_welcome = request.headers.get("authorization", "").removeprefix("Bearer ") == self._key
+        if is_welcome or not self._key:
+            return None
+        error: JsonObject = {"message": "Invalid API key.", "type": "authentication_error"}
+        return JSONResponse({"error": error}, 401)
+
+    async def _models(self, request: Request) -> Response:
+        return self._refusal(request) or JSONResponse({"object": "list", "data": self._listed})
+
+    async def _chat(self, request: Request) -> Response:
+        body = json.parse(await request.body())
+        self.asked.append(member(body, "model"))
+        self.is_asked.set()
+        if self._is_silent:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            self.is_left.set()
+        prompt = str(member(body, "messages", 0, "content"))
+        message: JsonObject = {"role": "assistant", "content": REPLIES[prompt]}
+        choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
+        return self._refusal(request) or JSONResponse(
+            {"object": "chat.completion", "model": MODEL, "choices": [choice]}
+        )
+
+
+def models(*names: str) -> Sequence[JsonObject]:
+    return [{"id": name, "object": "model"} for name in names]
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[ScriptedEngine, str]]:
+    engine = ScriptedEngine([*models(MODEL)], is_silent=True)
+    with listening_in_thread(engine.app) as url:
+        yield engine, url
+
+
+def test_a_running_engine_is_shown_without_and_with_temper() -> None:
+    engine = ScriptedEngine([*models(MODEL)])
+    with listening_in_thread(engine.app) as url:
+        shown = ended("demo", "--backend-url", f"{url}/v1/", *ONCE)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "without Temper" in shown.stdout
+    assert "with Temper" in shown.stdout
+    assert "Usable calls: 0 of 6 without Temper, 6 of 6 with Temper." in shown.stdout
+    assert "Right calls: 0 of 6 without Temper, 6 of 6 with Temper." in shown.stdout
+    assert set(engine.asked) == {MODEL}
+
+
+def test_programs_get_the_model_and_the_right_calls() -> None:
+    engine = ScriptedEngine([*models("another", MODEL)], key=KEY)
+    with (
+        listening_in_thread(engine.app) as url,
+        temper(
+            *("demo", "--backend-url", url, "--backend-model", MODEL, "--json", *ONCE),
+            TEMPER_BACKEND__API_KEY=KEY,
+        ) as process,
+    ):
+        printed, _ = process.communicate()
+    shown = json.parse(printed)
+    assert process.returncode == 0
+    assert member(shown, "model") == MODEL
+    assert member(shown, "right_calls") == {"without": 0, "with": 6, "of": 6}
+    assert member(shown, "requests", 0, "without", "answer") == REPLIES[SCENARIOS[0].prompt]
+
+
+def test_a_file_is_served_by_a_llama_server_that_ends_with_the_demonstration(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "my.gguf"
+    build_scripted_model(model, {"default": "I am scripted.", **REPLIES}, context_tokens=4096)
+    shown = ended("demo", "--model", str(model), "--json", *ONCE)
+    assert shown.returncode == 0, shown.stderr
+    document = json.parse(shown.stdout)
+    assert member(document, "model") == "my"
+    assert member(document, "right_calls") == {"without": 0, "with": 6, "of": 6}
+    assert processes_with(str(model)) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "flags", "problem"),
+    [
+        ([], (), "has no models: load one there, then try again"),
+        (None, (), "has no models: load one there, then try again"),
+        (models("a", "b"), (), "name one with --backend-model: a, b"),
+        (models("a", "b"), ("--backend-model", "c"), "has no 'c'; it has: a, b"),
+    ],
+)
+def test_an_engine_without_the_model_is_an_error_with_a_remedy(
+    listed: JsonValue, flags: Sequence[str], problem: str
+) -> None:
+    with listening_in_thread(ScriptedEngine(listed).app) as url:
+        shown = ended("demo", "--backend-url", url, *flags, *ONCE)
+    assert shown.returncode == 1
+    (sentence,) = shown.stderr.splitlines()
+    assert sentence.startswith(f"temper: --backend-url: {url} has ")
+    assert problem in sentence
+
+
+def test_an_engine_that_wants_a_key_is_an_error_with_a_remedy() -> None:
+    with listening_in_thread(ScriptedEngine([*models(MODEL)], key=KEY).app) as url:
+        shown = ended("demo", "--backend-url", url, *ONCE)
+    assert shown.returncode == 1
+    assert "refuses the API key: set TEMPER_BACKEND__API_KEY to a valid one" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem", "remedy"),
+    [
+        (("--model", "none.gguf"), "the model file none.gguf does not exist", "check the path"),
+        (("--model", "text.gguf"), "is not a GGUF file", "convert it or download"),
+        (("--model", "."), "is a folder", "name the .gguf file in it"),
+        (("--backend-url", "http://127.0.0.1:9"), "nothing answers at", "start the server"),
+        (("--backend-url", "127.0.0.1:8080"), "backend.url", "http://"),
+        (("--model", "a", "--backend-url", "http://b"), "--model", "leave out --backend-url"),
+        (("--backend-model", "a"), "--backend-model", "--backend-url"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error_with_a_remedy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: Sequence[str],
+    problem: str,
+    remedy: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.gguf").write_text("This is no model.")
+    shown = ended("demo", *flags, *ONCE)
+    assert shown.returncode == 1
+    assert problem in shown.stderr
+    assert remedy in shown.stderr
+    assert len(shown.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demonstration_and_the_request_that_is_running(
+    silent: tuple[ScriptedEngine, str], number: signal.Signals
+) -> None:
+    engine, url = silent
+    with temper("demo", "--backend-url", url, "--port", "0") as process:
+        assert process.stdout is not None
+        assert "Your model gets six prompts" in process.stdout.readline()
+        assert engine.is_asked.wait(PATIENCE_SECONDS)
+        process.send_signal(number)
+        _, violations = process.communicate()
+    assert (process.returncode, violations) == (130, "")
+    assert engine.is_left.wait(PATIENCE_SECONDS)
+
+
+def test_a_terminal_shows_for_how_long_a_slow_model_has_been_generating(
+    silent: tuple[ScriptedEngine, str],
+) -> None:
+    _, url = silent
+    with on_terminal(90, "demo", "--backend-url", url, "--port", "0") as command:
+        command.read_until(re.escape(f"Prompt 1 of 6 without Temper: {SCENARIOS[0].prompt} (1 s)"))
+        command.process.send_signal(signal.SIGINT)
+        command.read_to_the_end()
+        assert command.process.wait(PATIENCE_SECONDS) == 130
