@@ -7,8 +7,7 @@ not certain, the member waits for the verdict on the whole.
 import msgspec
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.guardrails.schemas.coercion import coerce, write_integers
 from proxy.guardrails.schemas.schema import (
     Schema,
@@ -70,18 +69,6 @@ def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
     settled, places = write_integers(schema, whole)
     assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
     return Settled(settled[name], is_changed=bool(coercion.paths or places))
-
-
-def bind_members(tool: Tool, bound: JsonObject) -> Tool:
-    """Return the tool with these members required, and these schemas in place of its own."""
-    if not bound or not isinstance(tool.parameters, dict):
-        return tool
-    parameters = tool.parameters
-    declared, required = parameters.get("properties"), parameters.get("required")
-    properties: JsonObject = {**(declared if isinstance(declared, dict) else {}), **bound}
-    names = [*(required if isinstance(required, list) else ()), *bound]
-    kept: list[JsonValue] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
-    return Tool(tool.name, {**parameters, "properties": properties, "required": kept}, tool.source)
 
 
 def _takes_any_string(schema: JsonValue) -> bool:

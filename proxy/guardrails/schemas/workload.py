@@ -21,17 +21,17 @@ from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
-from proxy.guardrails.schemas.pattern_removal import patterns_in
-from proxy.guardrails.schemas.pattern_work import (
+from proxy.guardrails.schemas.patterns import (
     FREE,
     IMPOSSIBLE,
+    NO_COST,
     NO_PATTERNS,
-    NO_WORK,
+    TRIES,
     Matching,
+    PatternCost,
     Patterns,
-    PatternWork,
+    patterns_in,
 )
-from proxy.guardrails.schemas.patterns import PatternCost
 
 Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
@@ -45,6 +45,7 @@ _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more tha
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
 _LARGEST_EXACT = 2**53  # a float beyond it may differ from the number that was written
+_MANY_TRIES = TRIES[1]  # with so many, there is no need to find out which text is matched
 _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
 
 
@@ -63,7 +64,7 @@ class _Checks:
     errors: int
     labels: frozenset[Label]
     names: "_Checks | None" = None
-    patterns: tuple[PatternWork, PatternWork] | None = None
+    patterns: tuple[PatternCost, PatternCost] | None = None
     values: tuple[list[JsonValue], list[JsonValue]] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
 
@@ -102,30 +103,26 @@ class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
     The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
-    `source`.
+    `source`. Its `patterns` cost `most` for a byte of a value's text.
     """
 
     graph: Callable[[], Graph]
     source: bytes
     start: JsonValue
-    is_suspicious: bool
     patterns: Patterns = NO_PATTERNS
+    most: PatternCost = NO_COST
+    is_suspicious: bool = False
 
     @classmethod
-    def of(
-        cls, schema: JsonValue, source: bytes, costs: Mapping[str, PatternCost] | None = None
-    ) -> "Workload":
+    def of(cls, schema: JsonValue, source: bytes, patterns: Patterns = NO_PATTERNS) -> "Workload":
         """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
-        Its patterns have these `costs`; one without a cost counts as none.
         Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
-        patterns = Patterns(costs or {})
         if not any(mark in source for mark in _SUSPICIOUS):
-            if costs:
-                patterns = Patterns.of(costs, patterns.work_of(patterns_in(schema)))
-            return cls(make_graph, source, schema, is_suspicious=False, patterns=patterns)
+            most = patterns.total(patterns_in(schema)) if patterns.costs else NO_COST
+            return cls(make_graph, source, schema, patterns, most)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
@@ -133,9 +130,8 @@ class Workload:
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
         checks = graph.checks[start]
-        if costs:
-            patterns = Patterns.of(costs, PatternWork.largest(costs.values()) * checks)
-        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns)
+        most = PatternCost.largest(patterns.costs.values()) * checks
+        return cls(make_graph, source, schema, patterns, most, checks > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if there is none.
@@ -146,17 +142,17 @@ class Workload:
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
         part = replace(self, start=start)
-        if part.pattern_size() > _LARGEST_PART:
+        if part.pattern_cost().size > _LARGEST_PART:
             raise ValueError("its patterns are too large to be compiled again")
         return part
 
-    def pattern_size(self) -> int:
-        """Return the size of its patterns; for a small schema that of all, also in a part."""
-        size = self.patterns.size
-        if size <= _LARGEST_PART:
-            return size
+    def pattern_cost(self) -> PatternCost:
+        """Return the cost of its patterns; for a small schema that of all, also in a part."""
+        cost = self.patterns.total(self.patterns.costs)
+        if cost.size <= _LARGEST_PART:
+            return cost
         graph = self.graph()
-        return self.patterns.size_of(graph.patterns_from(graph.number_of(self.start)))
+        return self.patterns.total(graph.patterns_from(graph.number_of(self.start)))
 
     def plan_matching(self, value: JsonValue, size: int | None = None) -> Matching:
         """Return how to match a value with the patterns.
@@ -165,8 +161,8 @@ class Workload:
         """
         if not self.patterns.costs:
             return FREE
-        matching = self.patterns.plan(_most_text(value) if size is None else size)
-        if matching is not None:
+        matching = (self.most * (_most_text(value) if size is None else size)).plan()
+        if matching[0] >= _MANY_TRIES:
             return matching
         try:
             return _Walk(self.graph(), 0, self.patterns).matches(value, self.start).plan()
@@ -234,14 +230,14 @@ class _Walk:
                 return False
         return True
 
-    def matches(self, value: JsonValue, start: JsonValue) -> PatternWork:
+    def matches(self, value: JsonValue, start: JsonValue) -> PatternCost:
         """Return the work of matching all text and all names in a value with their patterns."""
-        work = NO_WORK
+        work = NO_COST
         for item, checks, *_ in self._places(value, start):
             text, names = checks.patterns or self._add_patterns(checks)
             if isinstance(item, str):
                 work += text * _length(item)
-            elif isinstance(item, dict) and names != NO_WORK:
+            elif isinstance(item, dict) and names != NO_COST:
                 work += names * sum(map(_length, item))
             if work.steps > bounds.PATTERN_STEPS:
                 break
@@ -363,13 +359,13 @@ class _Walk:
             self._checks(names, unions) if names else None,
         )
 
-    def _add_patterns(self, checks: _Checks) -> tuple[PatternWork, PatternWork]:
+    def _add_patterns(self, checks: _Checks) -> tuple[PatternCost, PatternCost]:
         """Return the work of patterns for a character of text, and of a member's name."""
-        text = names = NO_WORK
+        text = names = NO_COST
         for number, times in checks.counts.items():
             node = self._graph.nodes[number]
-            text += self._patterns.work_of(node.patterns) * times
-            names += self._patterns.work_of(node.name_patterns) * times
+            text += self._patterns.total(node.patterns) * times
+            names += self._patterns.total(node.name_patterns) * times
         if checks.names is not None:
             names += self._add_patterns(checks.names)[0]
         checks.patterns = text, names
