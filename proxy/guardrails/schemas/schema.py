@@ -5,7 +5,8 @@ wrong. Both refuse what would take too long, which `workload` estimates. Formats
 and no reference is fetched.
 """
 
-from collections.abc import Iterator, Set
+import re
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from typing import NoReturn
 
@@ -14,14 +15,14 @@ from jsonschema_rs import (
     FancyRegexOptions,
     Registry,
     ValidationError,
-    ValidationErrorKind,
 )
+from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
-from proxy.conversation.json import JsonSchema, JsonValue
-from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.guardrails.schemas.graph import ROOT, TooManySchemas, UnknownTarget
 from proxy.guardrails.schemas.patterns import (
     NO_PATTERNS,
     STEPS_A_UNIT,
@@ -36,8 +37,6 @@ from proxy.guardrails.schemas.rewriting import (
     without_unknown_types,
 )
 from proxy.guardrails.schemas.workload import (
-    NO_EXCEPTIONS,
-    Exceptions,
     ListingBudget,
     Workload,
 )
@@ -50,8 +49,10 @@ _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long
 _PATTERN = b'"pattern'  # or patternProperties
 # Part of the keyword, and of "Default" and "default" in a description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
+# How descriptions that were made from Python's docstrings say that a default is null.
+_NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
-_GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
+_GAVE_UP = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
@@ -97,7 +98,7 @@ class Schema:
         validator = self._validator_for(workload.plan_matching(value, size)[0])
         if validator.is_valid(value):
             return True
-        if not workload.patterns.costs and self._exceptions(value) is NO_EXCEPTIONS:
+        if not (workload.patterns.costs or self._has_exceptions):
             return False
         try:
             if any(self.errors(value)):
@@ -128,9 +129,9 @@ class Schema:
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        exceptions = self._exceptions(value)
+        exceptions = _Exceptions(self._schema, value, self._workload)
         for error in validator.iter_errors(value):
-            if not (_gave_up(error) or _is_exception(error, exceptions)):
+            if not (_gave_up(error) or (self._has_exceptions and exceptions.include(error))):
                 yield error
 
     def integers(self, value: JsonValue) -> Set[Path]:
@@ -175,9 +176,6 @@ class Schema:
             self._without_patterns = rest
         return self._without_patterns
 
-    def _exceptions(self, value: JsonValue) -> Exceptions:
-        return self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
-
     def _validator_for(self, tries: int) -> Draft202012Validator:
         """Return the validator whose patterns may backtrack so many times."""
         validator = self._validators.get(tries)
@@ -203,13 +201,71 @@ def _gave_up(error: ValidationError) -> bool:
     return isinstance(error.kind, _GAVE_UP)
 
 
-def _is_exception(error: ValidationError, exceptions: Exceptions) -> bool:
-    if exceptions is NO_EXCEPTIONS:
+class _Exceptions:
+    """The errors of a value that are none, by the schemas on the way to each of them.
+
+    A place that holds its declared default is valid, but not the whole: empty arguments are not the
+    default of those that are required. With `{"type": "array", "enum": ["a", "b"]}` no value at all
+    would be valid, so these are the options of the items.
+    """
+
+    def __init__(self, schema: JsonSchema, value: JsonValue, workload: Workload) -> None:
+        graph = workload.graph()
+        self._schema = schema
+        self._value = value
+        self._references = graph.references
+        self._is_whole = workload.start is graph.document
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def include(self, error: ValidationError) -> bool:
+        kind = error.kind
+        branches = kind.context if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid) else ()
+        if any(all(map(self.include, branch)) for branch in branches):
+            return True
+        values = [*_values_on(self._value, error.instance_path)]
+        schema: JsonObject = {}
+        with suppress(UnknownTarget):
+            for schema, depth in self._references.schemas_on(self._schema, error.evaluation_path):
+                if (depth or not self._is_whole) and self._is_default(values[depth], schema):
+                    return True
+        return isinstance(kind, Kind.Enum) and _are_options(values[-1], schema)
+
+    def _is_default(self, value: JsonValue, schema: JsonObject) -> bool:
+        key = id(value), id(schema)
+        if key not in self._known:
+            self._known[key] = _is_default(value, schema)
+        return self._known[key]
+
+
+def _values_on(value: JsonValue, path: Iterable[str | int]) -> Iterator[JsonValue]:
+    yield value
+    for step in path:
+        if isinstance(value, dict):
+            value = value[str(step)]
+        elif isinstance(value, list):
+            value = value[int(step)]
+        yield value
+
+
+def _is_default(value: JsonValue, schema: JsonObject) -> bool:
+    if "default" in schema:
+        return _is_same(value, schema["default"])
+    described = schema.get("description")
+    return value is None and isinstance(described, str) and bool(_NO_DEFAULT.search(described))
+
+
+def _are_options(value: JsonValue, schema: JsonObject) -> bool:
+    """Return whether a value is an array of options, although none of these is an array."""
+    options = schema.get("enum")
+    if schema.get("type") != "array" or not (isinstance(value, list) and isinstance(options, list)):
         return False
-    path = tuple(error.instance_path)
-    if isinstance(error.kind, ValidationErrorKind.Enum) and path in exceptions.options:
-        return True
-    return any(path[:length] in exceptions.defaults for length in range(len(path) + 1))
+    has_arrays = any(isinstance(option, list) for option in options)
+    return not has_arrays and all(any(_is_same(one, other) for other in options) for one in value)
+
+
+def _is_same(value: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same in JSON, where `true` is not 1."""
+    return value == other and repr(value) == repr(other)
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
@@ -283,7 +339,7 @@ def list_allowed_values(error: ValidationError) -> list[JsonValue]:
 def forbids_members(error: ValidationError) -> bool:
     """Return whether an object has members although its schema allows none."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
-    return isinstance(error.kind, ValidationErrorKind.FalseSchema) and is_keyword
+    return isinstance(error.kind, Kind.FalseSchema) and is_keyword
 
 
 def pointer(path: Path) -> str:

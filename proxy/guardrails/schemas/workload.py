@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation import json
@@ -54,8 +54,7 @@ class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
     `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
-    are the work for a character of text and for one of a member's name, `values` the defaults and
-    the options of items, if that is known.
+    are the costs for a character of text and for one of a member's name, if that is known.
     """
 
     counts: Counts
@@ -65,21 +64,7 @@ class _Checks:
     labels: frozenset[Label]
     names: "_Checks | None" = None
     patterns: tuple[PatternCost, PatternCost] | None = None
-    values: tuple[list[JsonValue], list[JsonValue]] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
-
-
-class Exceptions(NamedTuple):
-    """Places in a value: a declared default, and an array of options that were meant for its items.
-
-    With `{"type": "array", "enum": ["a", "b"]}` no value at all would be valid.
-    """
-
-    defaults: Set[Path]
-    options: Set[Path]
-
-
-NO_EXCEPTIONS = Exceptions(frozenset(), frozenset())
 
 
 @dataclass(slots=True)
@@ -169,22 +154,6 @@ class Workload:
         except TooManySchemas:
             return IMPOSSIBLE
 
-    def exceptions(self, value: JsonValue) -> Exceptions:
-        """Return the places within a value that are valid whatever the validator says.
-
-        The whole is none of them: empty arguments are not the default of those that are required.
-        """
-        try:
-            graph = self.graph()
-        except TooManySchemas:
-            return NO_EXCEPTIONS
-        if not graph.may_be_special(value):
-            return NO_EXCEPTIONS
-        defaults, options = _Walk(graph, 0).exceptions(value, self.start)
-        if self.start is graph.document:
-            defaults -= {()}
-        return Exceptions(defaults, options) if defaults or options else NO_EXCEPTIONS
-
     def integers(self, value: JsonValue) -> Set[Path]:
         """Return the places of numbers such as `5.0` whose schemas expect an integer."""
         try:
@@ -243,19 +212,6 @@ class _Walk:
                 break
         return work
 
-    def exceptions(self, value: JsonValue, start: JsonValue) -> Exceptions:
-        defaults_at: set[Path] = set()
-        options_at: set[Path] = set()
-        path: list[Label] = []
-        for item, checks, depth, label in self._places(value, start):
-            path[max(depth - 1, 0) :] = [label] if depth else []
-            defaults, options = checks.values or self._values(checks)
-            if _is_one_of(item, defaults):
-                defaults_at.add(tuple(path))
-            if options and isinstance(item, list) and all(_is_one_of(one, options) for one in item):
-                options_at.add(tuple(path))
-        return Exceptions(defaults_at, options_at)
-
     def integers(self, value: JsonValue, start: JsonValue) -> Set[Path]:
         found: set[Path] = set()
         path: list[Label] = []
@@ -267,15 +223,6 @@ class _Walk:
                 if "integer" in types and "number" not in types:
                     found.add(tuple(path))
         return found
-
-    def _values(self, checks: _Checks) -> tuple[list[JsonValue], list[JsonValue]]:
-        """Return the defaults of what checks a place, and the options of an array's items."""
-        nodes = [self._graph.nodes[number] for number in checks.counts]
-        checks.values = (
-            [*chain.from_iterable(node.defaults for node in nodes)],
-            [*chain.from_iterable(node.item_options for node in nodes)],
-        )
-        return checks.values
 
     def lists(self, value: JsonValue, start: JsonValue) -> bool:
         """Return whether the budget covers a copy of each place for each error at and around it."""
@@ -379,15 +326,6 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield "item", number, one
-
-
-def _is_same(value: JsonValue, default: JsonValue) -> bool:
-    """Return whether two values are the same in JSON, where `true` is not 1."""
-    return value == default and repr(value) == repr(default)
-
-
-def _is_one_of(value: JsonValue, options: Iterable[JsonValue]) -> bool:
-    return any(_is_same(value, option) for option in options)
 
 
 def _most_text(value: JsonValue) -> int:

@@ -355,6 +355,13 @@ def test_a_declared_default_is_valid(*, name: str, value: JsonValue, is_valid: b
     assert part.is_valid(value) == is_valid
 
 
+def test_a_default_is_valid_in_a_branch_as_well() -> None:
+    branch: JsonObject = {"properties": {"a": {"type": "string", "default": None}}}
+    schema = compile_schema({"anyOf": [branch, {"required": ["b"]}]})
+    assert schema.is_valid({"a": None})
+    assert not schema.is_valid({"a": 1})
+
+
 def test_a_default_of_all_arguments_is_not_what_a_call_may_leave_out() -> None:
     schema = compile_schema(DEFAULTS)
     assert not schema.is_valid({})
