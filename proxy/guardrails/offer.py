@@ -160,6 +160,13 @@ class OfferedTools(msgspec.Struct, frozen=True):
         kept = (tool for tool in permitted if tool.name not in later)
         return tuple(tool for tool in kept if not self.is_respond(tool.name))
 
+    def is_free(self, name: str) -> bool:
+        """Return whether no rule of order or of loops can object to a call of this tool."""
+        is_looping = self.loop is not None and self.loop.name == name
+        has_prerequisites = any(one.tool == name for one in self.workflow.prerequisites)
+        is_early = name in self.workflow.terminal_tools and bool(self.missing_steps)
+        return not (is_looping or has_prerequisites or is_early)
+
     def may_call(self, name: str) -> bool:
         """Return whether the client allows this tool; the synthetic one is no call."""
         if isinstance(self.choice, NamedTool):

@@ -27,7 +27,6 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import Tool
 from proxy.guardrails.names import has_markup
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.order import is_free
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.members import Members
@@ -276,7 +275,7 @@ class CallGate:
         """Return the tool of a call whose name may be shown before its arguments are known."""
         offer = self._offer
         tool = offer.tool_named(name)
-        if tool is None or has_markup(name) or not is_free(tool.name, offer):
+        if tool is None or has_markup(name) or not offer.is_free(tool.name):
             return None
         is_surplus = not offer.parallel and self._release is not None
         return None if is_surplus or not offer.may_call(tool.name) else tool
