@@ -13,10 +13,9 @@ from itertools import islice
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import Tool, properties_of
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.repetition import is_observing
-from proxy.guardrails.rescue.unnamed import properties_of
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -143,7 +142,7 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
 
 def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
     """List the words beside the name of a parameter, as in "the finance folder"."""
-    names = {name for tool in offer.tools for name in properties_of(tool)}
+    names = {name for tool in offer.tools for name in properties_of(tool.parameters)}
     names = {name for name in names if name.isalpha() and len(name) >= _SHORTEST}
     words = [match["value"] for match in _AFTER.finditer(request) if match["name"] in names]
     words += [match["value"] for match in _BEFORE.finditer(request) if match["name"] in names]
@@ -244,8 +243,7 @@ def _distinguishing(value: JsonValue, schema: JsonValue) -> Iterator[str]:
     known = schema if isinstance(schema, dict) else {}
     match value:
         case dict():
-            properties = known.get("properties")
-            members = properties if isinstance(properties, dict) else {}
+            members = properties_of(known)
             for name, member in value.items():
                 yield from _distinguishing(member, members.get(name))
         case list():

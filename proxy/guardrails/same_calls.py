@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.tools import properties_of
 
 _NOTHING: tuple[JsonValue, ...] = (None, "", [], {})  # equals the absence of an optional member
 _TIMES = re.compile(
@@ -49,8 +50,7 @@ def are_alike(
     known = schema if isinstance(schema, dict) else {}
     match one, other:
         case dict(), dict():
-            properties, required = known.get("properties"), known.get("required")
-            schemas = properties if isinstance(properties, dict) else {}
+            schemas, required = properties_of(known), known.get("required")
             needed = required if isinstance(required, list) else []
             return all(
                 _is_idle(one, other, name, schemas.get(name), is_needed=name in needed)
@@ -89,14 +89,10 @@ def _is_idle(
     default = schema.get("default") if isinstance(schema, dict) else None
     if isinstance(value, dict) and not is_needed:
         return all(
-            _is_idle(value, {}, inner, _member(schema, inner), is_needed=False) for inner in value
+            _is_idle(value, {}, inner, properties_of(schema).get(inner), is_needed=False)
+            for inner in value
         )
     return not is_needed and (value in _NOTHING or value == default)
-
-
-def _member(schema: JsonValue, name: str) -> JsonValue:
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    return properties.get(name) if isinstance(properties, dict) else None
 
 
 def _read_number(value: JsonValue) -> Decimal | None:

@@ -29,7 +29,6 @@ from proxy.guardrails.names import has_markup
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
-from proxy.guardrails.schemas.members import Members
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
@@ -57,7 +56,7 @@ _QUOTE = '"'
 class ArgumentsGate:
     """Reads the arguments of one call and releases what the client may see of them."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: arguments.Members) -> None:
         self.shown = SentArguments()
         self._members = members
         self._cursor = Cursor()
@@ -264,7 +263,7 @@ class CallGate:
             return settled or []
         self._index, self._id, self._tool = started.index, started.id or "", tool
         self._written.clear()
-        self._release = ArgumentsGate(Members(tool.parameters))
+        self._release = ArgumentsGate(arguments.Members(tool.parameters))
         return settled or []
 
     def _begin(self, shown: SentArguments) -> ToolCallStarted:

@@ -1,18 +1,21 @@
-"""One call's arguments against the caller's schema: read, checked, and coerced if needed.
+"""Arguments and answers against the caller's schema: read, checked, and coerced if needed.
 
-Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
+`check` judges the arguments of one call. `Members` judges one member at a time while the model
+writes them. `check_reply` judges a reply that has to be JSON. Nothing here raises for what a model
+wrote, and a schema that cannot be compiled checks nothing.
 """
 
 import re
 from typing import TypeAlias
 
 import msgspec
+from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec.structs import replace
 
 from proxy.bounds import MEMBERS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import Tool, properties_of
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -33,6 +36,11 @@ from proxy.guardrails.schemas.schema import (
 )
 from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_violations
 
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
+# Keywords of a whole schema that judge its members one by one, or only require them.
+_ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
+_STRING = _ANNOTATIONS | {"type", "anyOf"}
 _MAY_BE_FLOAT = re.compile(r"\d[.eE]")
 
 
@@ -104,7 +112,7 @@ def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArg
 
 
 def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    if schema.is_valid(read.value, _most_bytes(read.text)):
+    if schema.is_valid(read.value, read.text):
         return _accept(tool, schema, read)
     try:
         coercion = coerce(schema, read.value)
@@ -128,13 +136,6 @@ def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
         return _valid(read, read.facts)
     facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
     return _valid(_ParsedObject(value), facts)
-
-
-def _most_bytes(text: str) -> int | None:
-    """Return an upper bound of the size of a text in UTF-8, at no cost; None if there is none."""
-    if not text:
-        return None
-    return len(text) if text.isascii() else 4 * len(text)
 
 
 def object_text(written: JsonValue) -> str | None:
@@ -251,3 +252,67 @@ def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
     if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
         return text, ()
     return rest.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A member's final value; `is_changed` if it had to be coerced."""
+
+    value: JsonValue
+    is_changed: bool = False
+
+
+class Members:
+    """The members that a tool declares, judged while the model writes them.
+
+    A member is judged exactly as the whole will be, so what was shown of a call stays right. If
+    that is not certain, the member waits for the verdict on the whole. A schema that judges members
+    in combination declares none.
+    """
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        is_known = isinstance(schema, dict) and schema.keys() <= _ROOT
+        self._properties = properties_of(schema) if is_known else {}
+
+    def declares(self, name: str) -> bool:
+        return name in self._properties
+
+    def takes_any_string(self, name: str) -> bool:
+        """Whether every string is valid for a parameter, and so the first half of one."""
+        return _takes_any_string(self._properties[name])
+
+    def settle(self, name: str, value: JsonValue) -> Settled | None:
+        """Check the whole value of a parameter, coerced if needed; None if it is not certain."""
+        try:
+            schema = compile_schema(self._schema)
+            part = schema.part(("properties", name))
+            if part is not None and part.is_valid(value):
+                settled, places = write_integers(part, value)
+                return Settled(settled, is_changed=bool(places))
+            return _coerce(schema, name, value)
+        except (TooLargeToExplain, UnusableSchema, ValueError):
+            return None
+
+
+def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
+    """Coerce a member within its object, where only others may be missing."""
+    coercion = coerce(schema, {name: value})
+    whole, errors = coercion.value, coercion.errors
+    is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
+    if is_wrong or not isinstance(whole, dict) or name not in whole:
+        return None
+    settled, places = write_integers(schema, whole)
+    assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
+    return Settled(settled[name], is_changed=bool(coercion.paths or places))
+
+
+def _takes_any_string(schema: JsonValue) -> bool:
+    if not isinstance(schema, dict):
+        return schema is True
+    kinds, branches = schema.get("type", "string"), schema.get("anyOf", [True])
+    return (
+        schema.keys() <= _STRING
+        and "string" in (kinds if isinstance(kinds, list) else [kinds])
+        and isinstance(branches, list)
+        and any(map(_takes_any_string, branches))
+    )

@@ -19,8 +19,10 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.tools import properties_of
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
+from proxy.guardrails.schemas.rewriting import KNOWN_TYPES
 from proxy.guardrails.schemas.schema import (
     Path,
     Schema,
@@ -38,7 +40,6 @@ _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
 
@@ -139,7 +140,7 @@ def _to_text(value: JsonValue) -> str | None:
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(isinstance(part, dict) for part in parts):
         return None
-    is_schema = isinstance(value, dict) and value.get("type") in _TYPES
+    is_schema = isinstance(value, dict) and value.get("type") in KNOWN_TYPES
     return None if is_schema or value == {} else json.dump_text(value)
 
 
@@ -235,8 +236,8 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 
     A schema without required members would accept the wrapper; one that allows any member means it.
     """
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    if not isinstance(parameters, dict) or not isinstance(properties, dict):
+    properties = properties_of(parameters)
+    if not isinstance(parameters, dict) or "properties" not in parameters:
         return None
     is_open = parameters.get("additionalProperties", False) is not False
     is_open = is_open or "patternProperties" in parameters
@@ -254,8 +255,7 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     """
     if not any("\\_" in name for name in arguments):
         return arguments
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    known = properties if isinstance(properties, dict) else {}
+    known = properties_of(parameters)
     plain = {name: name.replace("\\_", "_") for name in arguments if name not in known}
     meant = {old: new for old, new in plain.items() if new in known and new not in arguments}
     is_clear = meant and len({*meant.values()}) == len(meant)

@@ -12,7 +12,7 @@ from functools import partial
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import Tool, properties_of
 from proxy.guardrails.schemas.patterns import patterns_in
 
 _DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
@@ -27,7 +27,7 @@ _SCHEMAS |= {"unevaluatedItems", "unevaluatedProperties"}
 _INVERTING = frozenset(["if", "not", "oneOf"])
 _REFERENCES = frozenset(["$ref", "$dynamicRef"])
 _EVERY_NAME = ""  # the pattern that matches all names
-_KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
+KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
 _LONGEST = 200  # a grammar repeats its rule this often
@@ -116,7 +116,7 @@ def without_unknown_types(schema: JsonValue) -> JsonValue:
 def _names_unknown_type(value: JsonValue) -> bool:
     """Return whether this names no type; a dictionary is the schema of a property named `type`."""
     names = value if isinstance(value, list) else [value]
-    is_known = all(isinstance(name, str) and name in _KNOWN_TYPES for name in names)
+    is_known = all(isinstance(name, str) and name in KNOWN_TYPES for name in names)
     return not (is_known or isinstance(value, dict | bool))
 
 
@@ -194,7 +194,7 @@ def _simplify(schema: JsonValue, place: str, *, is_further: bool) -> JsonValue:
         case bool():
             return {} if schema else {"not": {}}
         case str() if is_further:  # {"city": "string"}
-            return {"type": schema} if schema in _KNOWN_TYPES else {}
+            return {"type": schema} if schema in KNOWN_TYPES else {}
         case _:
             return schema
 
@@ -230,8 +230,8 @@ def bind_members(tool: Tool, bound: JsonObject) -> Tool:
     if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters
-    declared, required = parameters.get("properties"), parameters.get("required")
-    properties: JsonObject = {**(declared if isinstance(declared, dict) else {}), **bound}
+    required = parameters.get("required")
+    properties: JsonObject = {**properties_of(parameters), **bound}
     names = [*(required if isinstance(required, list) else ()), *bound]
     kept: list[JsonValue] = [*dict.fromkeys(name for name in names if isinstance(name, str))]
     return Tool(tool.name, {**parameters, "properties": properties, "required": kept}, tool.source)

@@ -86,16 +86,16 @@ class Schema:
         cost = self._workload.pattern_cost()
         return cost.size * len(TRIES) if cost.steps_a_try else cost.size
 
-    def is_valid(self, value: JsonValue, size: int | None = None) -> bool:
-        """Return whether a value satisfies the schema; raises UnusableSchema for too much work.
+    def is_valid(self, value: JsonValue, written: str = "") -> bool:
+        """Return whether a value, `written` so, satisfies the schema.
 
-        That is TooLongToMatch if only its patterns are too much work for the value, which was
-        written in at most `size` bytes, if that is known.
+        Raises UnusableSchema for too much work; that is TooLongToMatch if only its patterns are too
+        much work for the value.
         """
         workload = self._workload
         if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
-        validator = self._validator_for(workload.plan_matching(value, size)[0])
+        validator = self._validator_for(workload.plan_matching(value, written)[0])
         if validator.is_valid(value):
             return True
         if not (workload.patterns.costs or self._has_exceptions):

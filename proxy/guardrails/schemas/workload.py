@@ -139,14 +139,12 @@ class Workload:
         graph = self.graph()
         return self.patterns.total(graph.patterns_from(graph.number_of(self.start)))
 
-    def plan_matching(self, value: JsonValue, size: int | None = None) -> Matching:
-        """Return how to match a value with the patterns.
-
-        Its text has at most `size` bytes, names and quotation marks included, if that is known.
-        """
+    def plan_matching(self, value: JsonValue, written: str = "") -> Matching:
+        """Return how to match a value, `written` so, with the patterns."""
         if not self.patterns.costs:
             return FREE
-        matching = (self.most * (_most_text(value) if size is None else size)).plan()
+        size = _most_bytes(written) if written else _most_text(value)
+        matching = (self.most * size).plan()
         if matching[0] >= _MANY_TRIES:
             return matching
         try:
@@ -328,15 +326,20 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
             yield "item", number, one
 
 
+def _most_bytes(text: str) -> int:
+    """Return an upper bound of the size of a text in UTF-8, without a copy of it."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
 def _most_text(value: JsonValue) -> int:
     """Return an upper bound of the bytes of text in a value, names and quotation marks included."""
     if isinstance(value, str):
-        return (len(value) if value.isascii() else 4 * len(value)) + 2
+        return _most_bytes(value) + 2
     if isinstance(value, dict):  # not copied, as a member may be a whole file
         size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
         for member in value.values():
             if isinstance(member, str):
-                size += (len(member) if member.isascii() else 4 * len(member)) + 4
+                size += _most_bytes(member) + 4
             elif isinstance(member, dict | list):
                 size += len(json.dump(member))
         return size

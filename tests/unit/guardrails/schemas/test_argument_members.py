@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.guardrails.schemas.members import Members, Settled
+from proxy.guardrails.schemas.arguments import Members, Settled
 
 SCHEMA: JsonObject = {
     "type": "object",
