@@ -14,8 +14,8 @@ from itertools import islice
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, properties_of
+from proxy.guardrails.executed_calls import is_observing
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.repetition import is_observing
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")

@@ -21,6 +21,13 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcements.recognition import announces, instructs, instructs_user
+from proxy.guardrails.executed_calls import (
+    fails_again,
+    find_failed_call,
+    has_run,
+    is_executed,
+    is_variant,
+)
 from proxy.guardrails.grounding import (
     Progress,
     find_invented_values,
@@ -31,15 +38,10 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     copies_result,
-    fails_again,
-    find_failed_call,
     find_foreign_calls,
-    has_run,
     is_broken_call,
     is_echo,
-    is_executed,
     is_json,
-    is_variant,
     list_shown_calls,
     repeats_line,
     words_in_json,
