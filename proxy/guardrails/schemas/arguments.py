@@ -45,7 +45,10 @@ _MAY_BE_FLOAT = re.compile(r"\d[.eE]")
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Arguments fit for a client; `text` is the model's own if nothing had to be changed."""
+    """Arguments fit for a client; `text` is the model's own if nothing had to be changed.
+
+    Before they are checked, `text` is empty if they have to be written anew.
+    """
 
     text: str
     value: JsonObject
@@ -69,14 +72,6 @@ class InvalidArguments(msgspec.Struct, frozen=True):
 CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
 
 
-class _ParsedObject(msgspec.Struct, frozen=True):
-    """An object as it was written; `text` is empty if it has to be rewritten."""
-
-    value: JsonObject
-    text: str = ""
-    facts: tuple[Fact, ...] = ()
-
-
 def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> CheckedArguments:
     """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
 
@@ -88,7 +83,7 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return read
     named = unescape_names(tool.parameters, read.value)
     if named is not read.value:
-        read = _ParsedObject(named, facts=(*read.facts, Coerced(tool.name, "")))
+        read = ValidArguments("", named, (*read.facts, Coerced(tool.name, "")))
     try:
         schema = compile_schema(tool.parameters)
         try:
@@ -96,22 +91,22 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         except TooLongToMatch:
             return _check_object(tool, schema.without_patterns(), read)
     except UnusableSchema as error:
-        return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
+        return _write(replace(read, facts=(*read.facts, Unchecked(tool.name, str(error)))))
 
 
-def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+def _check_object(tool: Tool, schema: Schema, read: ValidArguments) -> CheckedArguments:
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     inner = unwrap_arguments(tool.parameters, read.value)
     if inner is not None:
-        meant = _ParsedObject(inner, facts=(*read.facts, Coerced(tool.name, "")))
+        meant = ValidArguments("", inner, (*read.facts, Coerced(tool.name, "")))
         checked = _judge(tool.name, schema, meant)
         if isinstance(checked, ValidArguments):
             return checked
     return _judge(tool.name, schema, read)
 
 
-def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+def _judge(tool: str, schema: Schema, read: ValidArguments) -> CheckedArguments:
     if schema.is_valid(read.value, read.text):
         return _accept(tool, schema, read)
     try:
@@ -124,50 +119,50 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
-    return _accept(tool, schema, _ParsedObject(value, facts=facts))
+    return _accept(tool, schema, ValidArguments("", value, facts))
 
 
-def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
+def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
     """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
     if read.text and not _MAY_BE_FLOAT.search(read.text):
-        return _valid(read, read.facts)
+        return read
     value, places = write_integers(schema, read.value)
     if not (places and isinstance(value, dict)):
-        return _valid(read, read.facts)
+        return _write(read)
     facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
-    return _valid(_ParsedObject(value), facts)
+    return _write(ValidArguments("", value, facts))
 
 
 def object_text(written: JsonValue) -> str | None:
     """Return the JSON text of a call's arguments, unchecked; None if they are no object."""
     read = _read("", written, may_close=False)
-    return None if isinstance(read, BrokenArguments) else _valid(read, ()).text
+    return None if isinstance(read, BrokenArguments) else _write(read).text
 
 
-def _valid(read: _ParsedObject, facts: tuple[Fact, ...]) -> ValidArguments:
-    return ValidArguments(read.text or json.dump_text(read.value), read.value, facts)
+def _write(read: ValidArguments) -> ValidArguments:
+    return read if read.text else replace(read, text=json.dump_text(read.value))
 
 
-def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | BrokenArguments:
+def _read(tool: str, written: JsonValue, *, may_close: bool) -> ValidArguments | BrokenArguments:
     match written:
         case str():
             return _read_text(tool, written, may_close=may_close)
         case None:
-            return _ParsedObject({})
+            return ValidArguments("", {})
         case dict():
             try:
                 copy_value(written)
             except (ValueError, RecursionError) as error:
                 return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-            return _ParsedObject(written)
+            return ValidArguments("", written)
         case _:
             kind = "an array" if isinstance(written, list) else "a single value"
             return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
 
 
-def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | BrokenArguments:
+def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | BrokenArguments:
     if not text.strip():
-        return _ParsedObject({})
+        return ValidArguments("", {})
     if text.count('":') > MEMBERS:
         return BrokenArguments(f"The arguments have more than {MEMBERS:,} members")
     done: Fact = Coerced(tool, "")
@@ -180,9 +175,9 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | Brok
         value, done = result.value, Repaired(tool)
     else:
         if isinstance(value, dict):
-            return _ParsedObject(value, text)
+            return ValidArguments(text, value)
         if value is None:  # nothing was said, so nothing had to be done
-            return _ParsedObject({})
+            return ValidArguments("", {})
     read = _read(tool, value, may_close=may_close)
     return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
 
