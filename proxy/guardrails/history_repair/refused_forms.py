@@ -152,7 +152,7 @@ def move_pictures(messages: Messages) -> Messages:
     moved: list[bytes] = []
     for message in messages:
         if message.role not in roles.RESULTS and moved:
-            sent.append(_picture_message(moved))
+            sent.append(contents.make_message("user", json.join_array(moved)))
             moved = []
         if message.role in roles.RESULTS and (pictures := [part for _, part in _pictures(message)]):
             note = json.dump(_PICTURE_ABOVE.format(message.tool_call_id or ""))
@@ -160,12 +160,9 @@ def move_pictures(messages: Messages) -> Messages:
         is_moved = message.role in roles.RESULTS and _PARTS.search(message.source) is not None
         text = message.text or _PICTURE_BELOW
         sent.append(contents.replace_content(message, text) if is_moved else message)
-    return (*sent, _picture_message(moved)) if moved else tuple(sent)
-
-
-def _picture_message(parts: list[bytes]) -> Message:
-    members = {"role": b'"user"', "content": json.join_array(parts)}
-    return Message("user", contents.text_of(members["content"]), json.join_object(members))
+    if moved:
+        sent.append(contents.make_message("user", json.join_array(moved)))
+    return tuple(sent)
 
 
 def _pictures(message: Message) -> Iterator[tuple[int, bytes]]:
