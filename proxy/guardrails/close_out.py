@@ -1,6 +1,8 @@
-"""The close-out check: whether a model that ends a turn in text is asked if something is left.
+"""The close-out check: a model that ended a turn in text is asked whether something is left to do.
 
-All of it is read from the transcript, and no state is kept. `nudges` has the words.
+`find_cause` decides whether it is asked, `pick_new_calls` which calls of its reply are made, and
+`moves_prompt` whether the question would change the prompt of earlier messages. All of it is read
+from the transcript, and no state is stored. `nudges` has the words.
 """
 
 import re

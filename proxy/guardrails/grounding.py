@@ -1,8 +1,10 @@
-"""Values of a call that occur nowhere in the conversation.
+"""Values of a call that occur nowhere in the conversation, and values of the request not used yet.
 
 A model that has nothing left to do sometimes calls a tool all the same, with values it made up: an
 event "Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after all was
-done). A tool with an effect then does something that was never requested.
+done). A tool with an effect then does something that was never requested. `find_invented_values`
+decides which values of a call are made up; `judge_progress` how much of the request is done, by the
+values that the request names (`find_open_values`).
 """
 
 import re

@@ -1,4 +1,8 @@
-"""What a reply is judged against: the tools it may call and how freely it may answer in prose."""
+"""The terms of one request: the tools that a reply may call, and whether prose is an answer.
+
+`OfferedTools` is made once per request; every part of the guardrails judges a reply against it.
+`TextPolicy` decides the worth of prose, `Mode` how much the guardrails may change.
+"""
 
 from collections.abc import Mapping
 from enum import Enum

@@ -1,9 +1,10 @@
-"""What a conversation says about the tools that were run in it: the guardrails' only memory.
+"""The tools that were run in a conversation: the guardrails' only memory.
 
-Clients send the whole history with every request, so nothing needs to be kept between requests. A
-model loops if it makes the same call with the same result over and over. Repetition on purpose is
-no loop: the user spoke in between, the result was different, or it says that something is still
-going on. Nor are many rounds, as long as they find something new.
+Clients send the whole history with every request, so nothing is stored between requests.
+`list_completed_calls` reads the calls and their results, and `find_loop` decides whether a model
+loops: it made the same call with the same result over and over. Repetition on purpose is no loop:
+the user spoke in between, the result was different, or it says that something is still going on.
+Nor are many rounds, as long as they find something new (`is_stuck`).
 """
 
 import re

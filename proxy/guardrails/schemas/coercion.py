@@ -1,8 +1,8 @@
-"""Lossless coercion: wrong types that can mean only one thing, guided by a schema.
+"""Converts values of the wrong type that can mean only one thing, guided by a schema.
 
-The validator's own errors say where to look. So a valid value is never touched, and references and
-combinations of schemas need no code here. It invents nothing, truncates nothing, and undoes what
-did not help.
+`coerce` changes a copy of a value at the places that the errors of the validator name, in a few
+rounds, and undoes the changes that did not help. So a valid value is never touched, and references
+and combinations of schemas need no code here. It invents nothing and truncates nothing.
 """
 
 import re

@@ -1,6 +1,8 @@
 """A schema as a graph: which schemas check a value, and which check what is inside it.
 
-It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
+`References` finds the target of a reference within the document; none is fetched. `Graph` gives
+each schema that the root leads to a `SchemaNode`, linked to those that check the same value, its
+members and its items. It counts the checks that a value costs and judges no value.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

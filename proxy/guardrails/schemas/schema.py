@@ -77,8 +77,9 @@ class Schema:
         self._workload = workload
         source = workload.source
         self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
-        self._validators = {TRIES[0]: self._compile(TRIES[0])}
         self._without_patterns: Schema | None = None
+        self._validators: dict[int, Draft202012Validator] = {}
+        self._validator_for(TRIES[0])  # raises ValueError for a schema that is none
 
     @property
     def pattern_size(self) -> int:
@@ -178,23 +179,18 @@ class Schema:
 
     def _validator_for(self, tries: int) -> Draft202012Validator:
         """Return the validator whose patterns may backtrack so many times."""
-        validator = self._validators.get(tries)
-        if validator is None:
-            if not tries:
-                raise TooLongToMatch(_TOO_LONG_TO_MATCH)
-            validator = self._validators[tries] = self._compile(tries)
-        return validator
-
-    def _compile(self, tries: int) -> Draft202012Validator:
-        """Compile the schema so that a pattern may backtrack so many times."""
-        limit = PatternCost.largest(self._workload.patterns.costs.values()).memory_limit
-        return Draft202012Validator(
-            self._schema,
-            validate_formats=False,
-            retriever=_refuse,
-            registry=self._registry,
-            pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
-        )
+        if not tries:
+            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+        if tries not in self._validators:
+            limit = PatternCost.largest(self._workload.patterns.costs.values()).memory_limit
+            self._validators[tries] = Draft202012Validator(
+                self._schema,
+                validate_formats=False,
+                retriever=_refuse,
+                registry=self._registry,
+                pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
+            )
+        return self._validators[tries]
 
 
 def _gave_up(error: ValidationError) -> bool:

@@ -1,6 +1,8 @@
-"""Estimates how much work a schema is for the validator, by following the schema.
+"""Estimates how much work a schema and a value are for the validator, before it does the work.
 
-It knows JSON schema's keywords and no validator, and judges no value.
+`Workload` decides whether a value may be checked (`is_bearable`), whether its errors may be listed
+(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once; only
+if that is not enough a walk along the value counts the work at each place of it.
 """
 
 # Branches multiply. A definition that refers to another one twice, which refers to a third one
