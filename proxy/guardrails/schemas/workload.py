@@ -13,6 +13,7 @@ if that is not enough a walk along the value counts the work at each place of it
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -150,101 +151,92 @@ class Workload:
         if matching[0] >= _MANY_TRIES:
             return matching
         try:
-            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start).plan()
+            return self._sum_up_patterns(value).plan()
         except TooManySchemas:
             return IMPOSSIBLE
 
+    def _sum_up_patterns(self, value: JsonValue) -> PatternCost:
+        """Return the cost of matching all text and all names in a value with their patterns."""
+        cost = NO_COST
+        walk = _Walk(self.graph(), self.start)
+        for item, checks, *_ in walk.places(value):
+            text, names = checks.patterns or walk.add_patterns(checks, self.patterns)
+            if isinstance(item, str):
+                cost += text * _length(item)
+            elif isinstance(item, dict) and names != NO_COST:
+                cost += names * sum(map(_length, item))
+            if cost.steps > bounds.PATTERN_STEPS:
+                break
+        return cost
+
     def integers(self, value: JsonValue) -> Set[Path]:
         """Return the places of numbers such as `5.0` whose schemas expect an integer."""
-        try:
-            return _Walk(self.graph(), 0).integers(value, self.start)
-        except TooManySchemas:
-            return frozenset()
+        places: set[Path] = set()
+        path: list[Label] = []
+        with suppress(TooManySchemas):
+            walk = _Walk(self.graph(), self.start)
+            for item, checks, depth, label in walk.places(value):
+                path[max(depth - 1, 0) :] = [label] if depth else []
+                if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
+                    types = walk.types(checks)
+                    if "integer" in types and "number" not in types:
+                        places.add(tuple(path))
+        return places
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
-        return not self.is_suspicious or _Walk(self.graph(), bounds.CHECKS).counts(
-            value, self.start
-        )
-
-    def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
-        """Return whether the budget covers a list of the errors of a value, and charge it."""
-        budget = budget or ListingBudget()
-        if budget.left <= 0:
-            return False
-        try:
-            walk = _Walk(self.graph(), budget.left)
-        except TooManySchemas:
-            budget.left = 0
-            return False
-        is_covered = walk.lists(value, self.start)
-        budget.left = walk.left if is_covered else 0
-        return is_covered
-
-
-class _Walk:
-    def __init__(self, graph: Graph, left: int, patterns: Patterns = NO_PATTERNS) -> None:
-        self._graph = graph
-        self.left = left
-        self._patterns = patterns
-        self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
-
-    def counts(self, value: JsonValue, start: JsonValue) -> bool:
-        """Return whether the budget covers all checks of a value and its content."""
-        for item, checks, *_ in self._places(value, start):
-            self.left -= checks.total
+        if not self.is_suspicious:
+            return True
+        walk = _Walk(self.graph(), self.start, bounds.CHECKS)
+        for item, checks, *_ in walk.places(value):
+            walk.left -= checks.total
             if checks.names is not None:
-                self.left -= checks.names.total * _size(item)
-            if self.left < 0:
+                walk.left -= checks.names.total * _size(item)
+            if walk.left < 0:
                 return False
         return True
 
-    def matches(self, value: JsonValue, start: JsonValue) -> PatternCost:
-        """Return the work of matching all text and all names in a value with their patterns."""
-        work = NO_COST
-        for item, checks, *_ in self._places(value, start):
-            text, names = checks.patterns or self._add_patterns(checks)
-            if isinstance(item, str):
-                work += text * _length(item)
-            elif isinstance(item, dict) and names != NO_COST:
-                work += names * sum(map(_length, item))
-            if work.steps > bounds.PATTERN_STEPS:
-                break
-        return work
+    def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
+        """Return whether the budget covers a list of the errors of a value, and charge it.
 
-    def integers(self, value: JsonValue, start: JsonValue) -> Set[Path]:
-        found: set[Path] = set()
-        path: list[Label] = []
-        for item, checks, depth, label in self._places(value, start):
-            path[max(depth - 1, 0) :] = [label] if depth else []
-            if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
-                nodes = [self._graph.nodes[number] for number in checks.counts]
-                types = {*chain.from_iterable(node.types for node in nodes)}
-                if "integer" in types and "number" not in types:
-                    found.add(tuple(path))
-        return found
-
-    def lists(self, value: JsonValue, start: JsonValue) -> bool:
-        """Return whether the budget covers a copy of each place for each error at and around it."""
+        That is a copy of each place for each error at and around it.
+        """
+        budget = budget or ListingBudget()
+        left, budget.left = budget.left, 0
+        if left <= 0:
+            return False
+        try:
+            walk = _Walk(self.graph(), self.start, left)
+        except TooManySchemas:
+            return False
         copies = [0]  # of what is at each level around a place
-        for item, checks, depth, _ in self._places(value, start):
+        for item, checks, depth, _ in walk.places(value):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
-            self.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
+            walk.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
             # each part will cost at least as much as it takes to copy what is around it
             parts = len(item) if isinstance(item, dict | list) else 0
-            if self.left < parts * (1 + copies[-1]):
+            if walk.left < parts * (1 + copies[-1]):
                 return False
+        budget.left = walk.left
         return True
 
-    def _places(
-        self, value: JsonValue, start: JsonValue
-    ) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
+
+class _Walk:
+    """A walk along a value: it counts what checks each place, within a budget."""
+
+    def __init__(self, graph: Graph, start: JsonValue, left: int = 0) -> None:
+        self._graph = graph
+        self._start = start
+        self.left = left
+        self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
+
+    def places(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
         """Yield lazily each place within a value, what checks it, its depth and its label."""
-        top = self._checks({self._graph.number_of(start): 1}, 0)
+        top = self._checks({self._graph.number_of(self._start): 1}, 0)
         yield value, top, 0, 0
         rest = [(top, _parts(value))]
         while rest:
@@ -306,17 +298,22 @@ class _Walk:
             self._checks(names, unions) if names else None,
         )
 
-    def _add_patterns(self, checks: _Checks) -> tuple[PatternCost, PatternCost]:
-        """Return the work of patterns for a character of text, and of a member's name."""
+    def add_patterns(self, checks: _Checks, patterns: Patterns) -> tuple[PatternCost, PatternCost]:
+        """Return the cost of patterns for a character of text, and of a member's name."""
         text = names = NO_COST
         for number, times in checks.counts.items():
             node = self._graph.nodes[number]
-            text += self._patterns.total(node.patterns) * times
-            names += self._patterns.total(node.name_patterns) * times
+            text += patterns.total(node.patterns) * times
+            names += patterns.total(node.name_patterns) * times
         if checks.names is not None:
-            names += self._add_patterns(checks.names)[0]
+            names += self.add_patterns(checks.names, patterns)[0]
         checks.patterns = text, names
         return checks.patterns
+
+    def types(self, checks: _Checks) -> Set[JsonValue]:
+        """Return the types that the schemas of a place name."""
+        nodes = [self._graph.nodes[number] for number in checks.counts]
+        return {*chain.from_iterable(node.types for node in nodes)}
 
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
