@@ -17,7 +17,7 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall
 
@@ -69,12 +69,17 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
     return tuple(completed)
 
 
+def since_user(messages: Sequence[Message]) -> Messages:
+    """Return the messages after the user's last one."""
+    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    return tuple(reversed(since))
+
+
 def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
-    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
-    for message in reversed(since):
+    for message in since_user(messages):
         if message.calls:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}
