@@ -21,7 +21,7 @@ from proxy.facts import Fact
 from proxy.guardrails.nudges import describe_missing_steps
 from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.review import review
-from proxy.guardrails.steps import missing_steps, unmet_prerequisites
+from proxy.guardrails.steps import missing_steps, steps_before
 from proxy.guardrails.transcript import CompletedCall, parse_arguments
 from proxy.guardrails.verdict import Accepted, Defect
 from proxy.tool_rounds.executor import Outcome
@@ -123,10 +123,7 @@ class StepEnforcer:
         """Return the calls if all may be made now, or what to tell the model instead."""
         for call in calls:
             arguments = parse_arguments(call.arguments) or {}
-            unmet = unmet_prerequisites(call.name, arguments, self._workflow, self._done)
-            steps = tuple(one.needs for one in unmet)
-            if not steps and call.name in self._workflow.terminal_tools:
-                steps = self.pending
+            steps = steps_before(call.name, arguments, self._workflow, self._done)
             if steps:
                 words = describe_missing_steps(call.name, steps, self._objections)
                 self._objections += 1

@@ -32,7 +32,7 @@ from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair import refused_forms
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
-from proxy.guardrails.schemas.schema import call_schema, simplify, simplify_for_grammar
+from proxy.guardrails.schemas.rewriting import call_schema, simplify, simplify_for_grammar
 from proxy.inference.plan import ANSWER_FORM, PromptFormat
 
 logger = logging.getLogger(__name__)

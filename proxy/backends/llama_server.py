@@ -22,7 +22,7 @@ from proxy.conversation.requests import Parsing, Question
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
-from proxy.guardrails.schemas.schema import simplify
+from proxy.guardrails.schemas.rewriting import simplify
 
 PROPERTIES = "/props"
 HEALTH = "/health"

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from proxy.conversation.json import JsonSchema, JsonValue
+from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -67,3 +67,9 @@ class WantedTools(msgspec.Struct, frozen=True):
     server: str = ""
     allowed: tuple[str, ...] | None = None
     kind: str = ""
+
+
+def properties_of(schema: JsonValue) -> JsonObject:
+    """Return the properties that a schema declares, by name."""
+    declared = schema.get("properties") if isinstance(schema, dict) else None
+    return declared if isinstance(declared, dict) else {}

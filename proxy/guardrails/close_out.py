@@ -1,6 +1,8 @@
-"""The close-out check: whether a model that ends a turn in text is asked if something is left.
+"""The close-out check: a model that ended a turn in text is asked whether something is left to do.
 
-All of it is read from the transcript, and no state is kept. `nudges` has the words.
+`find_cause` decides whether it is asked, `pick_new_calls` which calls of its reply are made, and
+`moves_prompt` whether the question would change the prompt of earlier messages. All of it is read
+from the transcript, and no state is stored. `nudges` has the words.
 """
 
 import re
@@ -21,7 +23,7 @@ from proxy.guardrails.model_quirks import Replay
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
-from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error
+from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error, since_user
 
 LEAST_TOKENS = 64  # that the client's limit has to leave
 MARK = "_closeout"  # ends the ids of calls that a check brought
@@ -62,7 +64,7 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
 
     The messages are the client's own, and the model has answered them in text.
     """
-    said = _since_user(messages)
+    said = since_user(messages)
     behind = takewhile(lambda one: one.role != "assistant", reversed(said))
     latest = [one for one in behind if one.role == "tool"]
     has_ended_before = any(one.role == "assistant" and not one.calls for one in said)
@@ -72,11 +74,6 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
         return None
     always = Cause("always") if setting is CloseOut.ALWAYS else None
     return _find_failure(latest[0], offer.completed) or always
-
-
-def _since_user(messages: Messages) -> Messages:
-    said = [*takewhile(lambda one: one.role != "user", reversed(messages))]
-    return tuple(reversed(said))
 
 
 def _is_open(offer: OfferedTools) -> bool:
@@ -104,7 +101,7 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
     """Return whether the chat template drops thoughts of `sent` once the user says something."""
-    said = _since_user(sent)
+    said = since_user(sent)
     return replay == "last" and replay_thoughts(said, "none") != said
 
 

@@ -1,6 +1,7 @@
-"""The content of a message, a string or parts: read, prefixed and joined.
+"""Messages changed as bytes: members replaced, contents read, prefixed and joined.
 
-Parts that need no change keep the client's exact bytes.
+A content is a string or parts. `history_repair` and `tool_prompts` change messages only by these
+functions, so parts and members that need no change keep the client's exact bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +26,8 @@ def replace_members(message: Message, members: Mapping[str, bytes]) -> Message:
 
 
 def say_as_user(message: Message, note: str = "") -> Message:
-    members = members_of(message)
-    content = join_contents([json.dump(note), members.get("content", b"")])
-    members = {"role": b'"user"', "content": content}
-    return Message("user", text_of(content), json.join_object(members))
+    content = members_of(message).get("content", b"")
+    return make_message("user", join_contents([json.dump(note), content]))
 
 
 def merge(messages: Sequence[Message]) -> Message:
@@ -90,6 +89,11 @@ def _text_part(text: bytes) -> bytes:
     return json.join_object({"type": b'"text"', "text": text})
 
 
+def make_message(role: str, content: bytes) -> Message:
+    members = {"role": json.dump(role), "content": content}
+    return Message(role, text_of(content), json.join_object(members))
+
+
 def plain_message(role: str, text: str) -> Message:
     return Message(role, text, json.dump({"role": role, "content": text}))
 
@@ -119,10 +123,9 @@ def change_role(message: Message, role: str, text: str) -> Message:
     """Return a message of another role that says `text` and keeps the parts that are not text."""
     parts = _parts(members_of(message).get("content", b""))
     others = [part for part in parts if "text" not in json.split_object(part)]
-    plain = plain_message(role, text)
     if not others:
-        return plain
-    return _with_content(plain, json.join_array([_text_part(json.dump(text)), *others]))
+        return plain_message(role, text)
+    return make_message(role, json.join_array([_text_part(json.dump(text)), *others]))
 
 
 def _with_content(message: Message, content: bytes) -> Message:

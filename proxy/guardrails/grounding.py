@@ -1,8 +1,10 @@
-"""Values of a call that occur nowhere in the conversation.
+"""Values of a call that occur nowhere in the conversation, and values of the request not used yet.
 
 A model that has nothing left to do sometimes calls a tool all the same, with values it made up: an
 event "Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after all was
-done). A tool with an effect then does something that was never requested.
+done). A tool with an effect then does something that was never requested. `find_invented_values`
+decides which values of a call are made up; `judge_progress` how much of the request is done, by the
+values that the request names (`find_open_values`).
 """
 
 import re
@@ -13,10 +15,9 @@ from itertools import islice
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import Tool, properties_of
+from proxy.guardrails.executed_calls import is_observing
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.repetition import is_observing
-from proxy.guardrails.rescue.unnamed import properties_of
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -143,7 +144,7 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
 
 def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
     """List the words beside the name of a parameter, as in "the finance folder"."""
-    names = {name for tool in offer.tools for name in properties_of(tool)}
+    names = {name for tool in offer.tools for name in properties_of(tool.parameters)}
     names = {name for name in names if name.isalpha() and len(name) >= _SHORTEST}
     words = [match["value"] for match in _AFTER.finditer(request) if match["name"] in names]
     words += [match["value"] for match in _BEFORE.finditer(request) if match["name"] in names]
@@ -244,8 +245,7 @@ def _distinguishing(value: JsonValue, schema: JsonValue) -> Iterator[str]:
     known = schema if isinstance(schema, dict) else {}
     match value:
         case dict():
-            properties = known.get("properties")
-            members = properties if isinstance(properties, dict) else {}
+            members = properties_of(known)
             for name, member in value.items():
                 yield from _distinguishing(member, members.get(name))
         case list():

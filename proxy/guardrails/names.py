@@ -1,4 +1,7 @@
-"""Which offered tool a written name means, when it can only mean one."""
+"""Finds the offered tool that a written name means, if it can only mean one.
+
+`find_name` compares names word by word, without the prefixes, numbers and markup that models add.
+"""
 
 import re
 from collections.abc import Collection, Sequence

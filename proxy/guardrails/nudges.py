@@ -1,6 +1,8 @@
-"""Every sentence that asks a model again: short, in the second person, naming the defect.
+"""The words for a model whose reply was rejected, or whose work goes in circles.
 
-A nudge never repeats the whole bad output and never changes an earlier message: it is appended.
+`review`, `retry`'s callers and the preparation of a request decide that something is said; the
+functions here only make the messages: short, in the second person, naming the defect. A nudge never
+repeats the whole bad output and never changes an earlier message: it is appended.
 """
 
 import re

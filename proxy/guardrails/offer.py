@@ -1,4 +1,8 @@
-"""What a reply is judged against: the tools it may call and how freely it may answer in prose."""
+"""The terms of one request: the tools that a reply may call, and whether prose is an answer.
+
+`OfferedTools` is made once per request; every part of the guardrails judges a reply against it.
+`TextPolicy` decides the worth of prose, `Mode` how much the guardrails may change.
+"""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -159,6 +163,13 @@ class OfferedTools(msgspec.Struct, frozen=True):
         later = self.workflow.terminal_tools
         kept = (tool for tool in permitted if tool.name not in later)
         return tuple(tool for tool in kept if not self.is_respond(tool.name))
+
+    def is_free(self, name: str) -> bool:
+        """Return whether no rule of order or of loops can object to a call of this tool."""
+        is_looping = self.loop is not None and self.loop.name == name
+        has_prerequisites = any(one.tool == name for one in self.workflow.prerequisites)
+        is_early = name in self.workflow.terminal_tools and bool(self.missing_steps)
+        return not (is_looping or has_prerequisites or is_early)
 
     def may_call(self, name: str) -> bool:
         """Return whether the client allows this tool; the synthetic one is no call."""

@@ -31,6 +31,7 @@ from proxy.guardrails.announcements.recognition import (
     is_question,
     shows_last,
 )
+from proxy.guardrails.executed_calls import has_run
 from proxy.guardrails.grounding import Progress, judge_progress
 from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
 from proxy.guardrails.offer import OfferedTools, TextPolicy
@@ -41,7 +42,7 @@ from proxy.guardrails.reasoning import (
     Spoken,
     split_unopened,
 )
-from proxy.guardrails.repetition import has_run, list_shown_calls
+from proxy.guardrails.repetition import list_shown_calls
 from proxy.guardrails.rescue import findings, swallowed, unnamed
 from proxy.guardrails.rescue.copies import EarlierTexts
 from proxy.guardrails.rescue.findings import Finding, Prose

@@ -1,23 +1,18 @@
-"""Replies that repeat what has already happened: an executed call, or the result of a tool.
+"""Replies that repeat what has already happened: the result of a tool, or an executed call.
 
 After the first tool result small models often write the same call again as text, copy the result in
 place of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a call
 in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed
-or invented a result in 12. Passed on, such a call sends a mail twice.
-
-Only text that the model wrote in the form of a call or of a result is judged here. A call that the
-backend recognized itself may be a poll and stays under the rule for loops (`transcript.find_loop`).
-
-A repeated call is passed on in two cases. Its result said that something is still going on, or it
-observes something (`read_file`, `run_tests`) and a new call that may have changed it came after it.
+or invented a result in 12. Only text that the model wrote in the form of a call or of a result is
+judged here; `executed_calls` decides whether a call has run.
 """
 
 import re
-from collections.abc import Iterator
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.executed_calls import has_run
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.marks import (
@@ -28,9 +23,6 @@ from proxy.guardrails.rescue.marks import (
 )
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
-from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
-from proxy.guardrails.schemas.arguments import ValidArguments, check
-from proxy.guardrails.transcript import LONGEST_STATUS, CompletedCall, is_pending
 
 _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
@@ -43,9 +35,6 @@ _WRAPPERS = frozenset(
         *("tool_output", "tool_result", "tool_response", "tool", "name", "role", "status", "rows"),
         *("items", "success"),
     )
-)
-_FAILED = re.compile(
-    r"\"(?:ok|success|succeeded)\"\s*:\s*false|\"status\"\s*:\s*\"(?:fail|error|reject)"
 )
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _SHORTEST_COPY = 8  # characters of a result that is not copied to its end
@@ -62,105 +51,8 @@ _WANTS_JSON = re.compile(
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
-_PASSES = re.compile(
-    r"\b(?:timed? ?-?out|temporar\w*|unavailable|overloaded|busy|rate.?limit\w*|too many requests"
-    r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
-    re.IGNORECASE,
-)
-_LONGEST_ERROR = 2_000
 _SAME_LINES = 3
 _SENTENCE = 30  # characters
-_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_READS = frozenset(
-    (
-        *("get", "list", "read", "search", "find", "fetch", "show", "view", "look", "lookup"),
-        *("query", "check", "describe", "count", "status", "stat", "cat", "ls", "grep", "glob"),
-        *("inspect", "browse", "retrieve"),
-    )
-)
-_OBSERVES = _READS | frozenset(
-    (
-        *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
-        *("tests", "build", "lint"),
-    )
-)
-
-
-def is_observing(name: str) -> bool:
-    """Return whether a tool of this name reads or runs something, so a second look makes sense.
-
-    The verb begins the name (`read_file`) or ends it (`weather_get`).
-    """
-    return _has_verb(name, _OBSERVES)
-
-
-def _has_verb(name: str, verbs: frozenset[str]) -> bool:
-    parts = [part.casefold() for part in _PART.findall(name)]
-    return bool(parts) and not verbs.isdisjoint((parts[0], parts[-1]))
-
-
-def _has_failed(call: CompletedCall) -> bool:
-    return call.has_failed or _FAILED.search(call.result[:LONGEST_STATUS]) is not None
-
-
-def _request_in(offer: OfferedTools) -> str:
-    return offer.spoken[-1] if offer.spoken else ""
-
-
-def _are_alike(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls of a tool have the same effect; a second look has to be exact."""
-    tool = find_tool(name, offer.tools)
-    schema = None if tool is None else tool.parameters
-    return are_alike(one, other, schema, _request_in(offer), is_exact=is_observing(name))
-
-
-def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether a call succeeded since the user's last message and must not run again."""
-    done = [call for call in offer.executed if not _has_failed(call)]
-    is_looking, request = is_observing(name), _request_in(offer)
-    same = [
-        n
-        for n, call in enumerate(done)
-        if call.name == name and _are_alike(name, call.arguments, arguments, offer)
-    ]
-    names = [tool.name for tool in offer.tools]
-    if not same or len(same) < count_wanted(name, arguments, request, names):
-        return False
-    if not is_looking:
-        return True
-    last = done[same[-1]]
-    changes = (
-        call
-        for n, call in enumerate(done)
-        if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
-    )
-    is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
-    # a look at what there is mends a call that failed because of its arguments
-    is_moving |= _has_failed(offer.executed[-1]) and len(same) == 1
-    return not (is_moving or awaits_change(request, last.result) or any(changes))
-
-
-def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> CompletedCall | None:
-    """Return the same call with its result if it failed and would fail again, None otherwise.
-
-    It may succeed if the failure is one that passes, such as a timeout, if it runs something, or if
-    a call that may have changed something came after it. Qwen2.5-Coder 0.5B and 1.5B repeated
-    `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
-    """
-    for call in reversed(offer.executed):
-        if call.name == name and _are_alike(name, call.arguments, arguments, offer):
-            return call if fails_again(call) else None
-        if not _has_failed(call) and not _has_verb(call.name, _READS):
-            return None
-    return None
-
-
-def fails_again(call: CompletedCall) -> bool:
-    """Return whether a call failed, and another try with the same arguments makes no sense."""
-    runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
-    if not _has_failed(call) or runs_something:
-        return False
-    return not (is_pending(call.result) or _PASSES.search(call.result[:_LONGEST_ERROR]))
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
@@ -231,21 +123,20 @@ def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -
     key = _FIRST_KEY.match(content)
     if key is None:
         return len(text) < _LONGEST and _IS_OTHER.match(content) is None
-    known = _WRAPPERS.union(*map(_keys_of, _results(offer)))
+    results = [one if isinstance(one, list) else [one] for one in _results(offer)]
+    known = {*_WRAPPERS, *(name for rows in results for row in rows for name in _members(row))}
     is_whole = key[2] is not None
     return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
-
-
-def _keys_of(result: JsonValue) -> set[str]:
-    objects = result if isinstance(result, list) else [result]
-    return {name for one in objects if isinstance(one, dict) for name in one}
 
 
 def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    return [call for call in _calls_within(text) if find_tool(call.name, offer.tools) is not None]
+    starts = envelope_starts(text)[:_MOST_BLOCKS]
+    values = [value for at in starts for value in read_values(text[at:], is_whole=False)[:1]]
+    calls = [call for value in values for call in calls_in(value, is_marked=False)]
+    return [call for call in calls if find_tool(call.name, offer.tools) is not None]
 
 
 def repeats_line(text: str) -> bool:
@@ -289,24 +180,6 @@ def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...
     return () if is_named or wants_json(offer) else foreign
 
 
-def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls of a tool with an effect differ only in how they are written."""
-    is_known = find_tool(name, offer.tools) is not None
-    if not is_known or one == other or is_observing(name):
-        return False
-    return _are_alike(name, one, other, offer)
-
-
-def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
-    """Return whether a call, read as its tool's schema says, has run and must not run again."""
-    tool = find_tool(call.name, offer.tools)
-    if tool is None:
-        return False
-    checked = check(tool, call.arguments)
-    arguments = checked.value if isinstance(checked, ValidArguments) else call.arguments
-    return is_executed(tool.name, arguments, offer)
-
-
 def _read_all(text: str) -> list[JsonValue]:
     """Read a text that consists of JSON objects and lists, or of one code fence with them."""
     content = text.strip()
@@ -315,12 +188,6 @@ def _read_all(text: str) -> list[JsonValue]:
     if content.startswith("```") and (fenced := _FENCED.match(content)):
         content = fenced[1].strip()
     return read_values(content)
-
-
-def _calls_within(text: str) -> Iterator[WrittenCall]:
-    for start in envelope_starts(text)[:_MOST_BLOCKS]:
-        for value in read_values(text[start:], is_whole=False)[:1]:
-            yield from calls_in(value, is_marked=False)
 
 
 def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
@@ -335,27 +202,28 @@ def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool
 
     Made up like it are objects with the same members, and lists of such.
     """
-    if value == result:
+    if value == result or _has_same_members(value, result):
         return True
     if isinstance(result, list):
         items = value if isinstance(value, list) else [value]
         if items and all(any(_has_same_members(item, one) for one in result) for item in items):
             return True
-    if isinstance(result, dict) and (value in result.values() or _has_same_members(value, result)):
+    if value in _members(result).values():
         return True
     if not depth:
         return False
-    members = (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    )
-    return any(_is_like(_parse(one), result, depth - 1) for one in members if _may_wrap(one))
+    inner = [*_members(value).values(), *(value if isinstance(value, list) else ())]
+    parts = [_parse(one) for one in inner if _may_wrap(one)]
+    return any(_is_like(one, result, depth - 1) for one in parts)
 
 
 def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
-    if not (isinstance(value, dict) and isinstance(result, dict)):
-        return value == result
-    names, known = value.keys(), result.keys()
-    return bool(names and known) and (names <= known or known <= names)
+    names, known = _members(value).keys(), _members(result).keys()
+    return value == result or bool(names and known and (names <= known or known <= names))
+
+
+def _members(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _may_wrap(value: JsonValue) -> bool:
@@ -372,15 +240,7 @@ def _parse(value: JsonValue) -> JsonValue:
 
 def _results(offer: OfferedTools) -> list[JsonValue]:
     """Read the results that a reply may copy; a long one would be read again with every piece."""
-    results: list[JsonValue] = []
-    for call in offer.executed:
-        if len(call.result) > _LONGEST:
-            continue
-        try:
-            results.append(json.parse(call.result))
-        except ValueError:
-            continue
-    return results
+    return [_parse(call.result) for call in offer.executed if len(call.result) <= _LONGEST]
 
 
 def wants_json(offer: OfferedTools) -> bool:

@@ -1,11 +1,11 @@
-"""The ladder of attempts: what to ask next, given what was asked and what went wrong.
+"""The ladder of attempts: `next_attempt` decides how a model is asked after a rejected reply.
 
 Repair comes first and costs nothing. Then the model is told what was wrong. Finally the backend is
 constrained so that only a valid call can come out. Prose where an answer is allowed is questioned
-once and then accepted. The same goes for an announcement, a call that may not be meant, and what
-looks like one in an unknown syntax; there is never a second question. An answer in the wrong form
-is asked for again in the form that the client wants, and the backend is constrained to it at once,
-because the choice to answer was made.
+once and then accepted. The same goes for an announcement, a call that may not be meant, and text
+that looks like a call in an unknown syntax; there is never a second question. An answer in the
+wrong form is requested again in the form that the client wants, and the backend is constrained to
+it at once, because the choice to answer was made.
 """
 
 from collections.abc import Collection, Sequence

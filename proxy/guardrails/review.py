@@ -1,7 +1,10 @@
-"""The verdict on one finished reply: names, arguments, order, and whether prose will do.
+"""The verdict on one finished reply.
 
-Order: name -> arguments -> steps and loops -> verdict. Pure; a misbehaving model never causes an
-exception here.
+`review` judges each call in this order: its name, its arguments against the schema, loops and
+steps. Of the calls that were read from text it drops those that have run already, and objects to
+values that occur nowhere. A reply without calls is judged as an answer: is it a repetition, a call
+that is not read, an announcement, or prose where a call is required? The first defect decides the
+verdict and, with `nudges`, the words for the model. A misbehaving model never causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,12 +15,19 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.endings import CALLS, LENGTH, STOP, is_cut
-from proxy.conversation.json import JsonSchema
+from proxy.conversation.json import JsonObject, JsonSchema
 from proxy.conversation.messages import Messages
 from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcements.recognition import announces, instructs, instructs_user
+from proxy.guardrails.executed_calls import (
+    fails_again,
+    find_failed_call,
+    has_run,
+    is_executed,
+    is_variant,
+)
 from proxy.guardrails.grounding import (
     Progress,
     find_invented_values,
@@ -25,19 +35,13 @@ from proxy.guardrails.grounding import (
     judge_progress,
 )
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.order import object_to
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.repetition import (
     copies_result,
-    fails_again,
-    find_failed_call,
     find_foreign_calls,
-    has_run,
     is_broken_call,
     is_echo,
-    is_executed,
     is_json,
-    is_variant,
     list_shown_calls,
     repeats_line,
     words_in_json,
@@ -49,7 +53,8 @@ from proxy.guardrails.schemas import arguments
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
 from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
-from proxy.guardrails.transcript import parse_arguments
+from proxy.guardrails.steps import steps_before
+from proxy.guardrails.transcript import CompletedCall, parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about, looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
@@ -62,7 +67,10 @@ _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}
 
 
 class _JudgedCall(msgspec.Struct, frozen=True):
-    """A call, None if no history may contain it; without a `defect` the client may run it."""
+    """A call, None if no history may contain it; without a `defect` the client may run it.
+
+    `arguments` are those of a call of an offered tool. `is_text` if it was read from text.
+    """
 
     call: ToolCall | None
     facts: tuple[Fact, ...] = ()
@@ -70,6 +78,7 @@ class _JudgedCall(msgspec.Struct, frozen=True):
     problem: str | None = None
     objection: str = ""
     tool: str = ""
+    arguments: JsonObject | None = None
     is_text: bool = False
 
 
@@ -105,10 +114,11 @@ def review(
         call_id = written.id if written.id and written.id not in ids else new_id()
         ids.add(call_id)
         is_complete = _is_complete(reply, offer)
-        judged.append(_judge_call(written, call_id, offer, insistence, may_close=is_complete))
+        one = _judge_call(written, call_id, offer, insistence, may_close=is_complete)
+        judged.append(replace(one, is_text=_is_text(written)))
     kept = judged
-    if any(map(_is_text, wanted)):
-        kept, dropped = _without_repetition(judged, wanted, offer)
+    if any(one.is_text for one in judged):
+        kept, dropped = _without_repetition(judged, offer)
         facts += dropped
         if not kept and not reply.is_botched:
             return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
@@ -121,46 +131,39 @@ def review(
 
 
 def _without_repetition(
-    judged: Sequence[_JudgedCall], written: Sequence[WrittenCall], offer: OfferedTools
+    judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
     """Drop calls in text that have run since the user spoke, would fail again, or are repeated."""
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
-    is_of_engine = [not _is_text(source) for source in written]
-    of_engine = [one.call for one, is_one in zip(judged, is_of_engine, strict=True) if is_one]
-    for one, is_one in zip(judged, is_of_engine, strict=True):
-        if is_one or one.call is None or one.defect not in (None, Defect.LOOP):
-            kept.append(replace(one, is_text=not is_one))
-        elif _is_useless(one.call, offer):
+    of_engine = [one for one in judged if not one.is_text]
+    for one in judged:
+        if not one.is_text or one.call is None or one.defect not in (None, Defect.LOOP):
+            kept.append(one)
+        elif _find_failed(one, offer) or is_executed(one.call.name, one.arguments, offer):
             facts.append(Dropped("executed_call"))
-        elif any(
-            _is_repetition(one.call, other, offer, may_be_equal=other not in of_engine)
-            for other in (*of_engine, *(before.call for before in kept))
-        ):
+        elif any(_is_repetition(one, other, offer) for other in (*of_engine, *kept)):
             facts.append(Dropped("repeated_call"))
         else:
-            kept.append(replace(one, is_text=True))
+            kept.append(one)
     return kept, tuple(facts)
 
 
-def _is_useless(call: ToolCall, offer: OfferedTools) -> bool:
-    arguments = parse_arguments(call.arguments)
-    has_failed = find_failed_call(call.name, arguments, offer) is not None
-    return has_failed or is_executed(call.name, arguments, offer)
+def _find_failed(judged: _JudgedCall, offer: OfferedTools) -> CompletedCall | None:
+    call = judged.call
+    return None if call is None else find_failed_call(call.name, judged.arguments, offer)
 
 
-def _is_repetition(
-    call: ToolCall, other: ToolCall | None, offer: OfferedTools, *, may_be_equal: bool
-) -> bool:
+def _is_repetition(one: _JudgedCall, other: _JudgedCall, offer: OfferedTools) -> bool:
     """Return whether a call in text only repeats another of the same reply.
 
     An engine may leave the text of a call that it has recognized. Two equal calls in text may be
     meant.
     """
-    if other is None or other.name != call.name:
+    if one.call is None or other.call is None or other.call.name != one.call.name:
         return False
-    one, more = parse_arguments(call.arguments), parse_arguments(other.arguments)
-    return is_variant(call.name, one, more, offer) or (not may_be_equal and one == more)
+    is_copy = not other.is_text and one.arguments == other.arguments
+    return is_copy or is_variant(one.call.name, one.arguments, other.arguments, offer)
 
 
 def _without_inventions(
@@ -182,24 +185,21 @@ def _without_inventions(
 
 
 def _invented_values(judged: _JudgedCall, offer: OfferedTools) -> tuple[str, ...]:
-    call = judged.call
-    if call is None or judged.defect is not None or not judged.is_text:
+    call, arguments = judged.call, judged.arguments
+    if call is None or arguments is None or judged.defect is not None or not judged.is_text:
         return ()
-    tool, arguments = offer.tool_named(call.name), parse_arguments(call.arguments)
-    if tool is None or arguments is None:
-        return ()
-    return find_invented_values(tool, arguments, offer)
+    tool = offer.tool_named(call.name)
+    return () if tool is None else find_invented_values(tool, arguments, offer)
 
 
 def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedTools) -> Rejected:
     answer = Accepted(_words_beside_calls(reply), (), _finish_reason(reply, ()), reply.facts)
-    call = judged.call
-    name = "" if call is None else call.name
-    failed = None
-    if call is not None:
-        failed = find_failed_call(name, parse_arguments(call.arguments), offer)
-    nudge = () if failed is None else nudges.report_failed_call(failed)
-    nudge = nudge or nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
+    failed = _find_failed(judged, offer)
+    if failed is None:
+        nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
+    else:
+        nudge = nudges.report_failed_call(failed)
+    name = "" if judged.call is None else judged.call.name
     return Rejected(Defect.EXECUTED, nudge, answer, reply.facts, name)
 
 
@@ -314,23 +314,36 @@ def _judge_call(
         objection = f"{tool.name}: {checked.problem}"
         defect = Defect.BROKEN_ARGUMENTS
         return _JudgedCall(None, renamed, defect, checked.problem, objection, tool.name)
-    facts = (*renamed, *checked.facts)
+    facts, value = (*renamed, *checked.facts), checked.value
     if isinstance(checked, arguments.InvalidArguments):
         problem = nudges.describe_invalid_arguments(checked.violations, offer)
-        call = ToolCall(call_id, tool.name, json.dump_text(checked.value))
+        call = ToolCall(call_id, tool.name, json.dump_text(value))
         objection = f"{tool.name}: {'; '.join(map(str, checked.violations))}"
         defect = Defect.INVALID_ARGUMENTS
-        return _JudgedCall(call, facts, defect, problem, objection, tool.name)
+        return _JudgedCall(call, facts, defect, problem, objection, tool.name, value)
     call = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(one, Repaired | Coerced) for one in checked.facts):
         return _object_to_repair(call, checked.facts, offer)
-    leak = find_leak(checked.value) if isinstance(values, str) and not insistence else None
+    leak = find_leak(value) if isinstance(values, str) and not insistence else None
     if leak is not None and offer.repairs:
         problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
         defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: markup in {leak}"
-        return _JudgedCall(call, facts, defect, problem, objection, tool.name)
-    found = object_to(call.name, checked.value, offer, insistence=insistence)
-    return _JudgedCall(call, facts, *found, tool.name) if found else _JudgedCall(call, facts)
+        return _JudgedCall(call, facts, defect, problem, objection, tool.name, value)
+    return _object_to_order(_JudgedCall(call, facts, arguments=value), value, offer, insistence)
+
+
+def _object_to_order(
+    judged: _JudgedCall, values: JsonObject, offer: OfferedTools, insistence: int
+) -> _JudgedCall:
+    """Add a defect to a valid call that a loop or the order of steps forbids now."""
+    name, loop = "" if judged.call is None else judged.call.name, offer.loop
+    if loop is not None and (loop.name, loop.arguments) == (name, values):
+        problem = nudges.describe_loop(name, loop.times)
+        return replace(judged, defect=Defect.LOOP, problem=problem, objection=name)
+    if steps := steps_before(name, values, offer.workflow, offer.completed):
+        problem = nudges.describe_missing_steps(name, steps, insistence)
+        return replace(judged, defect=Defect.STEP_MISSING, problem=problem, objection=name)
+    return judged
 
 
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:

@@ -1,13 +1,14 @@
 """Required steps, prerequisites and terminal tools: which call may be made when.
 
-Everything is derived from the transcript: a step is completed by a call whose result is no error.
+A workflow has the rules, and the transcript decides: a step is completed by a call whose result is
+no error. `review` objects to a call that comes too early.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from proxy.conversation.json import JsonObject
-from proxy.conversation.workflows import Prerequisite, Workflow
+from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.guardrails.transcript import CompletedCall
 
 
@@ -39,14 +40,16 @@ def drop_infeasible(
     return left, tuple(dict.fromkeys(name for name in awaited if name not in there))
 
 
-def unmet_prerequisites(
+def steps_before(
     name: str, arguments: JsonObject, workflow: Workflow, completed: Sequence[CompletedCall]
-) -> tuple[Prerequisite, ...]:
-    return tuple(
-        needed
-        for needed in workflow.prerequisites
-        if needed.tool == name and not _is_met(needed, arguments, completed)
-    )
+) -> tuple[str, ...]:
+    """Return the tools to call first: unmet prerequisites, or all steps before a terminal tool."""
+    if workflow is NO_RULES:
+        return ()
+    needed = [one for one in workflow.prerequisites if one.tool == name]
+    unmet = tuple(one.needs for one in needed if not _is_met(one, arguments, completed))
+    is_terminal = name in workflow.terminal_tools
+    return unmet or (missing_steps(workflow, completed) if is_terminal else ())
 
 
 def _is_met(

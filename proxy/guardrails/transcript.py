@@ -1,9 +1,10 @@
-"""What a conversation says about the tools that were run in it: the guardrails' only memory.
+"""The tools that were run in a conversation: the guardrails' only memory.
 
-Clients send the whole history with every request, so nothing needs to be kept between requests. A
-model loops if it makes the same call with the same result over and over. Repetition on purpose is
-no loop: the user spoke in between, the result was different, or it says that something is still
-going on. Nor are many rounds, as long as they find something new.
+Clients send the whole history with every request, so nothing is stored between requests.
+`list_completed_calls` reads the calls and their results, and `find_loop` decides whether a model
+loops: it made the same call with the same result over and over. Repetition on purpose is no loop:
+the user spoke in between, the result was different, or it says that something is still going on.
+Nor are many rounds, as long as they find something new (`is_stuck`).
 """
 
 import re
@@ -16,7 +17,7 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.failures import has_failed, reports_failure
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, Messages
 from proxy.conversation.reminders import without_reminders
 from proxy.conversation.tools import ToolCall
 
@@ -68,12 +69,17 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
     return tuple(completed)
 
 
+def since_user(messages: Sequence[Message]) -> Messages:
+    """Return the messages after the user's last one."""
+    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
+    return tuple(reversed(since))
+
+
 def rounds_since_user(messages: Sequence[Message]) -> Rounds:
     made = idle = 0
     seen: set[tuple[str, str, str]] = set()
     waiting: dict[str, ToolCall] = {}
-    since = [*takewhile(lambda message: message.role != "user", reversed(messages))]
-    for message in reversed(since):
+    for message in since_user(messages):
         if message.calls:
             made, idle = made + 1, idle + 1
             waiting = {call.id: call for call in message.calls}

@@ -1,4 +1,7 @@
-"""The judgement of one reply, as data; a misbehaving model never causes an exception."""
+"""The judgment of one reply as data: `Accepted`, or `Rejected` with its `Defect`.
+
+`review` makes a verdict; a misbehaving model never causes an exception.
+"""
 
 from enum import Enum
 from typing import TypeAlias

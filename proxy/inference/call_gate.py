@@ -27,10 +27,8 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import Tool
 from proxy.guardrails.names import has_markup
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.order import is_free
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
-from proxy.guardrails.schemas.members import Members
 from proxy.inference.sent_answer import SentAnswer, SentArguments
 
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
@@ -58,7 +56,7 @@ _QUOTE = '"'
 class ArgumentsGate:
     """Reads the arguments of one call and releases what the client may see of them."""
 
-    def __init__(self, members: Members) -> None:
+    def __init__(self, members: arguments.Members) -> None:
         self.shown = SentArguments()
         self._members = members
         self._cursor = Cursor()
@@ -265,7 +263,7 @@ class CallGate:
             return settled or []
         self._index, self._id, self._tool = started.index, started.id or "", tool
         self._written.clear()
-        self._release = ArgumentsGate(Members(tool.parameters))
+        self._release = ArgumentsGate(arguments.Members(tool.parameters))
         return settled or []
 
     def _begin(self, shown: SentArguments) -> ToolCallStarted:
@@ -276,7 +274,7 @@ class CallGate:
         """Return the tool of a call whose name may be shown before its arguments are known."""
         offer = self._offer
         tool = offer.tool_named(name)
-        if tool is None or has_markup(name) or not is_free(tool.name, offer):
+        if tool is None or has_markup(name) or not offer.is_free(tool.name):
             return None
         is_surplus = not offer.parallel and self._release is not None
         return None if is_surplus or not offer.may_call(tool.name) else tool

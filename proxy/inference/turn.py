@@ -71,8 +71,7 @@ from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.marks import holds_rest
 from proxy.guardrails.retry import FIRST, Attempt, Failure, is_an_answer, next_attempt
 from proxy.guardrails.review import NewId
-from proxy.guardrails.schemas.members import bind_members
-from proxy.guardrails.schemas.schema import call_schema
+from proxy.guardrails.schemas.rewriting import bind_members, call_schema
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference import reply_reader, text_gate
 from proxy.inference.call_gate import CallGate

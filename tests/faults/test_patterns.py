@@ -15,8 +15,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool
 from proxy.facts import Unchecked
-from proxy.guardrails.schemas.arguments import check, check_answer
-from proxy.guardrails.schemas.members import Members
+from proxy.guardrails.schemas.arguments import Members, check, check_answer
 
 NESTED = "^((a{1,50}){1,50}){1,40}xK$"
 MEMORY = 700 * 2**20  # of all addresses, of which an idle process takes 200 MiB

@@ -22,11 +22,12 @@ from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
 from proxy.guardrails import contents
-from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, pair_calls
+from proxy.guardrails.history_repair.pairing import pair_calls
 from proxy.guardrails.model_quirks import GENERIC, Replay, SystemRole, Template
 from proxy.guardrails.reasoning import split_thoughts
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of
 
+SYSTEM_NOTE = "System note:"
 CONTINUE = contents.plain_message("user", "Continue.")
 
 # Quotes within JSON strings are escaped, so these occur only in the structure of a message.
@@ -74,7 +75,8 @@ def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
     if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
         return call
     written = function.get("arguments")
-    arguments = _heal_text(written if isinstance(written, str) else _dump_arguments(written))
+    dumped = "" if written is None else json.dump_text(written)
+    arguments = _heal_text(written if isinstance(written, str) else dumped)
     if arguments == written and "type" in call:
         return call
     facts.append(Healed("arguments" if arguments != written else "type"))
@@ -96,10 +98,6 @@ def _heal_text(written: str) -> str:
     if isinstance(value, str) and value.lstrip().startswith(("{", '"{', '"\\"{')):
         return _heal_text(value)
     return "{}" if value is None else written
-
-
-def _dump_arguments(value: JsonValue) -> str:
-    return "" if value is None else json.dump_text(value)
 
 
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token

@@ -1,4 +1,9 @@
-"""The notes that repairs write into a history: short, factual, and the same every time."""
+"""Pairs the calls of a history with their results.
+
+`pair_calls` gives each result the id of its call, moves late results to their call, and writes a
+note for a call without a result and for a result without a call. The notes are short, factual, and
+the same every time.
+"""
 
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +18,6 @@ from proxy.guardrails.contents import members_of, replace_members, say_as_user, 
 
 # It begins like a failure, so that nobody takes the call for a completed step.
 UNANSWERED = "Error: no result. This call was never answered."
-SYSTEM_NOTE = "System note:"
 
 
 def introduce_orphan(name: str) -> str:
@@ -136,8 +140,7 @@ def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
             named = {**json.split_object(written[place]), "id": json.dump(call.id)}
             written[place] = json.join_object(named)
     members["tool_calls"] = json.join_array(written)
-    pairs = zip(message.calls, calls, strict=True)
-    typed = tuple(replace(given, id=call.id) for given, call in pairs)
+    typed = tuple(map(lambda given, call: replace(given, id=call.id), message.calls, calls))
     return replace(message, source=json.join_object(members), calls=typed)
 
 

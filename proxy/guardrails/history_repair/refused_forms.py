@@ -1,11 +1,12 @@
 """Rewrites conversations in the form that an engine or its chat template accepts.
 
-Each function answers a refusal that some engine gave for valid OpenAI messages. Untouched messages
-keep their bytes, and a message is rewritten the same way every time, so a prompt only grows.
+Each function answers a refusal that some engine gave for valid OpenAI messages;
+`backends/capabilities` decides which of them an engine needs. Untouched messages keep their bytes,
+and a message is rewritten the same way every time, so a prompt only grows.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 
 from msgspec.structs import replace
@@ -26,6 +27,11 @@ _PICTURE_BELOW = "The image is in the next message."
 _PICTURE_ABOVE = "Image from the result of the tool call {}:"
 
 
+def _each(rewrite: Callable[[Message], Message]) -> Callable[[Messages], Messages]:
+    """Rewrite every message of a conversation."""
+    return lambda messages: tuple(map(rewrite, messages))
+
+
 def acknowledge_results(messages: Messages) -> Messages:
     """Put an assistant message between a tool result and a user message.
 
@@ -40,23 +46,16 @@ def acknowledge_results(messages: Messages) -> Messages:
     return tuple(sent)
 
 
-def shorten_ids(messages: Messages) -> Messages:
+@_each
+def shorten_ids(message: Message) -> Message:
     """Replace call ids that are not nine letters and digits, as Mistral's templates demand."""
-    return tuple(map(_shorten_ids, messages))
-
-
-def _shorten_ids(message: Message) -> Message:
     members = contents.members_of(message)
     changed = dict(members)
     calls = json.parse(members.get("tool_calls", b"null"))
     if isinstance(calls, list):
-        changed["tool_calls"] = json.dump(
-            [
-                {**call, "id": _short_id(f"{call.get('id', '')}")}
-                for call in calls
-                if isinstance(call, dict)
-            ]
-        )
+        named = [call for call in calls if isinstance(call, dict)]
+        short = [{**call, "id": _short_id(f"{call.get('id', '')}")} for call in named]
+        changed["tool_calls"] = json.dump([*short])
     if message.tool_call_id is not None and "tool_call_id" in members:
         changed["tool_call_id"] = json.dump(_short_id(message.tool_call_id))
     if changed == members:
@@ -72,30 +71,27 @@ def _short_id(call_id: str) -> str:
     return "".join(_ID_DIGITS[number // 36**place % 36] for place in range(9))
 
 
-def think_instead(messages: Messages) -> Messages:
+@_each
+def think_instead(message: Message) -> Message:
     """Move text beside thinking and calls into the thinking.
 
     The template of gpt-oss renders both in its analysis channel, and refuses both at once.
     """
-    return tuple(_think_instead(one) if one.calls else one for one in messages)
-
-
-def _think_instead(message: Message) -> Message:
+    if not (message.calls and message.text.strip()):
+        return message
     members = contents.members_of(message)
-    thoughts = {name: members.get(name, b"") for name in contents.THOUGHT_MEMBERS}
-    names = [name for name, value in thoughts.items() if contents.string_of(value)]
-    if not names or not message.text.strip():
+    names = [one for one in contents.THOUGHT_MEMBERS if contents.string_of(members.get(one, b""))]
+    if not names:
         return message
     joined = contents.join_contents([members[names[0]], json.dump(message.text)])
     return contents.replace_members(message, {**members, names[0]: joined, "content": b'""'})
 
 
-def add_thoughts(messages: Messages) -> Messages:
+@_each
+def add_thoughts(message: Message) -> Message:
     """Add `reasoning_content` to assistant messages with calls that lack it."""
-    return tuple(_add_thoughts(one) if one.calls else one for one in messages)
-
-
-def _add_thoughts(message: Message) -> Message:
+    if not message.calls:
+        return message
     members = contents.members_of(message)
     known = (contents.string_of(members.get(name, b"")) for name in contents.THOUGHT_MEMBERS)
     thoughts = json.dump(next(filter(None, known), _BLANK))
@@ -104,14 +100,11 @@ def _add_thoughts(message: Message) -> Message:
     return contents.replace_members(message, {**members, "reasoning_content": thoughts})
 
 
-def fill_empty_answers(messages: Messages) -> Messages:
+@_each
+def fill_empty_answers(message: Message) -> Message:
     """Give assistant messages a text that have neither text nor calls, such as cut-off thoughts."""
-    return tuple(
-        contents.replace_content(one, _NO_ANSWER)
-        if one.role == "assistant" and not (one.calls or one.text.strip())
-        else one
-        for one in messages
-    )
+    is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
+    return contents.replace_content(message, _NO_ANSWER) if is_empty else message
 
 
 def find_new_picture(messages: Messages) -> str | None:
@@ -119,7 +112,7 @@ def find_new_picture(messages: Messages) -> str | None:
 
     Nothing can replace it. A picture before that, or in a tool result, can be left out.
     """
-    start = max((at + 1 for at, one in enumerate(messages) if one.role == "assistant"), default=0)
+    start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):
         if message.role == "user":
             for number, _ in _pictures(message):
@@ -129,11 +122,15 @@ def find_new_picture(messages: Messages) -> str | None:
 
 def hide_pictures(messages: Messages) -> Messages:
     """Replace pictures by a note, but for those that the user has just sent."""
-    start = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    start = _last_answer(messages)
     return tuple(
         _hide_pictures(one) if position < start or one.role != "user" else one
         for position, one in enumerate(messages)
     )
+
+
+def _last_answer(messages: Messages) -> int:
+    return max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
 
 
 def _hide_pictures(message: Message) -> Message:
@@ -155,7 +152,7 @@ def move_pictures(messages: Messages) -> Messages:
     moved: list[bytes] = []
     for message in messages:
         if message.role not in roles.RESULTS and moved:
-            sent.append(_picture_message(moved))
+            sent.append(contents.make_message("user", json.join_array(moved)))
             moved = []
         if message.role in roles.RESULTS and (pictures := [part for _, part in _pictures(message)]):
             note = json.dump(_PICTURE_ABOVE.format(message.tool_call_id or ""))
@@ -163,12 +160,9 @@ def move_pictures(messages: Messages) -> Messages:
         is_moved = message.role in roles.RESULTS and _PARTS.search(message.source) is not None
         text = message.text or _PICTURE_BELOW
         sent.append(contents.replace_content(message, text) if is_moved else message)
-    return (*sent, _picture_message(moved)) if moved else tuple(sent)
-
-
-def _picture_message(parts: list[bytes]) -> Message:
-    members = {"role": b'"user"', "content": json.join_array(parts)}
-    return Message("user", contents.text_of(members["content"]), json.join_object(members))
+    if moved:
+        sent.append(contents.make_message("user", json.join_array(moved)))
+    return tuple(sent)
 
 
 def _pictures(message: Message) -> Iterator[tuple[int, bytes]]:

@@ -1,18 +1,21 @@
-"""One call's arguments against the caller's schema: read, checked, and coerced if needed.
+"""Arguments and answers against the caller's schema: read, checked, and coerced if needed.
 
-Nothing here raises for what a model wrote, and a schema that cannot be compiled checks nothing.
+`check` judges the arguments of one call. `Members` judges one member at a time while the model
+writes them. `check_reply` judges a reply that has to be JSON. Nothing here raises for what a model
+wrote, and a schema that cannot be compiled checks nothing.
 """
 
 import re
 from typing import TypeAlias
 
 import msgspec
+from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec.structs import replace
 
 from proxy.bounds import MEMBERS
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import Tool
+from proxy.conversation.tools import Tool, properties_of
 from proxy.facts import Coerced, Dropped, Fact, Repaired, Unchecked
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -33,11 +36,19 @@ from proxy.guardrails.schemas.schema import (
 )
 from proxy.guardrails.schemas.violations import TOO_LARGE, Violation, describe_violations
 
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comment", "deprecated"])
+# Keywords of a whole schema that judge its members one by one, or only require them.
+_ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
+_ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
+_STRING = _ANNOTATIONS | {"type", "anyOf"}
 _MAY_BE_FLOAT = re.compile(r"\d[.eE]")
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Arguments fit for a client; `text` is the model's own if nothing had to be changed."""
+    """Arguments fit for a client; `text` is the model's own if nothing had to be changed.
+
+    Before they are checked, `text` is empty if they have to be written anew.
+    """
 
     text: str
     value: JsonObject
@@ -61,14 +72,6 @@ class InvalidArguments(msgspec.Struct, frozen=True):
 CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
 
 
-class _ParsedObject(msgspec.Struct, frozen=True):
-    """An object as it was written; `text` is empty if it has to be rewritten."""
-
-    value: JsonObject
-    text: str = ""
-    facts: tuple[Fact, ...] = ()
-
-
 def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> CheckedArguments:
     """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
 
@@ -80,7 +83,7 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         return read
     named = unescape_names(tool.parameters, read.value)
     if named is not read.value:
-        read = _ParsedObject(named, facts=(*read.facts, Coerced(tool.name, "")))
+        read = ValidArguments("", named, (*read.facts, Coerced(tool.name, "")))
     try:
         schema = compile_schema(tool.parameters)
         try:
@@ -88,23 +91,23 @@ def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> Checked
         except TooLongToMatch:
             return _check_object(tool, schema.without_patterns(), read)
     except UnusableSchema as error:
-        return _valid(read, (*read.facts, Unchecked(tool.name, str(error))))
+        return _write(replace(read, facts=(*read.facts, Unchecked(tool.name, str(error)))))
 
 
-def _check_object(tool: Tool, schema: Schema, read: _ParsedObject) -> CheckedArguments:
+def _check_object(tool: Tool, schema: Schema, read: ValidArguments) -> CheckedArguments:
     if schema.problem:
         read = replace(read, facts=(*read.facts, Unchecked(tool.name, schema.problem)))
     inner = unwrap_arguments(tool.parameters, read.value)
     if inner is not None:
-        meant = _ParsedObject(inner, facts=(*read.facts, Coerced(tool.name, "")))
+        meant = ValidArguments("", inner, (*read.facts, Coerced(tool.name, "")))
         checked = _judge(tool.name, schema, meant)
         if isinstance(checked, ValidArguments):
             return checked
     return _judge(tool.name, schema, read)
 
 
-def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
-    if schema.is_valid(read.value, _most_bytes(read.text)):
+def _judge(tool: str, schema: Schema, read: ValidArguments) -> CheckedArguments:
+    if schema.is_valid(read.value, read.text):
         return _accept(tool, schema, read)
     try:
         coercion = coerce(schema, read.value)
@@ -116,57 +119,50 @@ def _judge(tool: str, schema: Schema, read: _ParsedObject) -> CheckedArguments:
     value = coercion.value if isinstance(coercion.value, dict) else read.value
     if coercion.errors:
         return InvalidArguments(value, describe_violations(coercion.errors), facts)
-    return _accept(tool, schema, _ParsedObject(value, facts=facts))
+    return _accept(tool, schema, ValidArguments("", value, facts))
 
 
-def _accept(tool: str, schema: Schema, read: _ParsedObject) -> ValidArguments:
+def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
     """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
     if read.text and not _MAY_BE_FLOAT.search(read.text):
-        return _valid(read, read.facts)
+        return read
     value, places = write_integers(schema, read.value)
     if not (places and isinstance(value, dict)):
-        return _valid(read, read.facts)
+        return _write(read)
     facts = (*read.facts, *(Coerced(tool, pointer(path)) for path in places))
-    return _valid(_ParsedObject(value), facts)
-
-
-def _most_bytes(text: str) -> int | None:
-    """Return an upper bound of the size of a text in UTF-8, at no cost; None if there is none."""
-    if not text:
-        return None
-    return len(text) if text.isascii() else 4 * len(text)
+    return _write(ValidArguments("", value, facts))
 
 
 def object_text(written: JsonValue) -> str | None:
     """Return the JSON text of a call's arguments, unchecked; None if they are no object."""
     read = _read("", written, may_close=False)
-    return None if isinstance(read, BrokenArguments) else _valid(read, ()).text
+    return None if isinstance(read, BrokenArguments) else _write(read).text
 
 
-def _valid(read: _ParsedObject, facts: tuple[Fact, ...]) -> ValidArguments:
-    return ValidArguments(read.text or json.dump_text(read.value), read.value, facts)
+def _write(read: ValidArguments) -> ValidArguments:
+    return read if read.text else replace(read, text=json.dump_text(read.value))
 
 
-def _read(tool: str, written: JsonValue, *, may_close: bool) -> _ParsedObject | BrokenArguments:
+def _read(tool: str, written: JsonValue, *, may_close: bool) -> ValidArguments | BrokenArguments:
     match written:
         case str():
             return _read_text(tool, written, may_close=may_close)
         case None:
-            return _ParsedObject({})
+            return ValidArguments("", {})
         case dict():
             try:
                 copy_value(written)
             except (ValueError, RecursionError) as error:
                 return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-            return _ParsedObject(written)
+            return ValidArguments("", written)
         case _:
             kind = "an array" if isinstance(written, list) else "a single value"
             return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
 
 
-def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | BrokenArguments:
+def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | BrokenArguments:
     if not text.strip():
-        return _ParsedObject({})
+        return ValidArguments("", {})
     if text.count('":') > MEMBERS:
         return BrokenArguments(f"The arguments have more than {MEMBERS:,} members")
     done: Fact = Coerced(tool, "")
@@ -179,9 +175,9 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> _ParsedObject | Brok
         value, done = result.value, Repaired(tool)
     else:
         if isinstance(value, dict):
-            return _ParsedObject(value, text)
+            return ValidArguments(text, value)
         if value is None:  # nothing was said, so nothing had to be done
-            return _ParsedObject({})
+            return ValidArguments("", {})
     read = _read(tool, value, may_close=may_close)
     return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
 
@@ -251,3 +247,67 @@ def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
     if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
         return text, ()
     return rest.removesuffix(_FENCE).strip(), (Dropped("code_fence"),)
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A member's final value; `is_changed` if it had to be coerced."""
+
+    value: JsonValue
+    is_changed: bool = False
+
+
+class Members:
+    """The members that a tool declares, judged while the model writes them.
+
+    A member is judged exactly as the whole will be, so what was shown of a call stays right. If
+    that is not certain, the member waits for the verdict on the whole. A schema that judges members
+    in combination declares none.
+    """
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        is_known = isinstance(schema, dict) and schema.keys() <= _ROOT
+        self._properties = properties_of(schema) if is_known else {}
+
+    def declares(self, name: str) -> bool:
+        return name in self._properties
+
+    def takes_any_string(self, name: str) -> bool:
+        """Whether every string is valid for a parameter, and so the first half of one."""
+        return _takes_any_string(self._properties[name])
+
+    def settle(self, name: str, value: JsonValue) -> Settled | None:
+        """Check the whole value of a parameter, coerced if needed; None if it is not certain."""
+        try:
+            schema = compile_schema(self._schema)
+            part = schema.part(("properties", name))
+            if part is not None and part.is_valid(value):
+                settled, places = write_integers(part, value)
+                return Settled(settled, is_changed=bool(places))
+            return _coerce(schema, name, value)
+        except (TooLargeToExplain, UnusableSchema, ValueError):
+            return None
+
+
+def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
+    """Coerce a member within its object, where only others may be missing."""
+    coercion = coerce(schema, {name: value})
+    whole, errors = coercion.value, coercion.errors
+    is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
+    if is_wrong or not isinstance(whole, dict) or name not in whole:
+        return None
+    settled, places = write_integers(schema, whole)
+    assert isinstance(settled, dict)  # noqa: S101 - a copy of the arguments
+    return Settled(settled[name], is_changed=bool(coercion.paths or places))
+
+
+def _takes_any_string(schema: JsonValue) -> bool:
+    if not isinstance(schema, dict):
+        return schema is True
+    kinds, branches = schema.get("type", "string"), schema.get("anyOf", [True])
+    return (
+        schema.keys() <= _STRING
+        and "string" in (kinds if isinstance(kinds, list) else [kinds])
+        and isinstance(branches, list)
+        and any(map(_takes_any_string, branches))
+    )

@@ -1,8 +1,8 @@
-"""Lossless coercion: wrong types that can mean only one thing, guided by a schema.
+"""Converts values of the wrong type that can mean only one thing, guided by a schema.
 
-The validator's own errors say where to look. So a valid value is never touched, and references and
-combinations of schemas need no code here. It invents nothing, truncates nothing, and undoes what
-did not help.
+`coerce` changes a copy of a value at the places that the errors of the validator name, in a few
+rounds, and undoes the changes that did not help. So a valid value is never touched, and references
+and combinations of schemas need no code here. It invents nothing and truncates nothing.
 """
 
 import re
@@ -19,8 +19,10 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.tools import properties_of
 from proxy.guardrails.rescue.values.reader import read_whole
 from proxy.guardrails.rescue.values.scalars import Value
+from proxy.guardrails.schemas.rewriting import KNOWN_TYPES
 from proxy.guardrails.schemas.schema import (
     Path,
     Schema,
@@ -38,7 +40,6 @@ _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
 
@@ -139,7 +140,7 @@ def _to_text(value: JsonValue) -> str | None:
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(isinstance(part, dict) for part in parts):
         return None
-    is_schema = isinstance(value, dict) and value.get("type") in _TYPES
+    is_schema = isinstance(value, dict) and value.get("type") in KNOWN_TYPES
     return None if is_schema or value == {} else json.dump_text(value)
 
 
@@ -172,7 +173,7 @@ _Kept: TypeAlias = Literal["if_good_type", "if_good_inside", "if_not_required", 
 
 
 @dataclass(frozen=True, slots=True)
-class _Coercion:
+class _Change:
     """A new value for a place; `paths` are the places that differ. Removed if `is_drop`."""
 
     place: Path
@@ -211,12 +212,12 @@ def write_integers(schema: Schema, value: JsonValue) -> tuple[JsonValue, Sequenc
     places = sorted(schema.integers(value), key=str)
     if not places:
         return value, ()
-    piece = _Piece(copy_value(value))
+    draft = _Draft(copy_value(value))
     for place in places:
-        number = piece.at(place)
+        number = draft.at(place)
         assert isinstance(number, float)  # noqa: S101 - the places are those of floats
-        piece.make(_Coercion(place, int(number), "if_good_type", (place,)))
-    return piece.value, places
+        draft.make(_Change(place, int(number), "if_good_type", (place,)))
+    return draft.value, places
 
 
 def _holds_whole_float(value: JsonValue) -> bool:
@@ -235,8 +236,8 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 
     A schema without required members would accept the wrapper; one that allows any member means it.
     """
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    if not isinstance(parameters, dict) or not isinstance(properties, dict):
+    properties = properties_of(parameters)
+    if not isinstance(parameters, dict) or "properties" not in parameters:
         return None
     is_open = parameters.get("additionalProperties", False) is not False
     is_open = is_open or "patternProperties" in parameters
@@ -254,8 +255,7 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     """
     if not any("\\_" in name for name in arguments):
         return arguments
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    known = properties if isinstance(properties, dict) else {}
+    known = properties_of(parameters)
     plain = {name: name.replace("\\_", "_") for name in arguments if name not in known}
     meant = {old: new for old, new in plain.items() if new in known and new not in arguments}
     is_clear = meant and len({*meant.values()}) == len(meant)
@@ -272,17 +272,19 @@ def unescape_values(arguments: JsonObject) -> JsonObject:
     return dict(zip(arguments, values, strict=True))
 
 
-class _Piece:
+class _Draft:
+    """A copy of a value, and the changes that were made to it, each with the previous value."""
+
     def __init__(self, value: JsonValue) -> None:
         self._box: list[JsonValue] = [value]
-        self._changes: list[tuple[_Coercion, JsonValue]] = []
+        self._changes: list[tuple[_Change, JsonValue]] = []
 
     @property
     def value(self) -> JsonValue:
         return self._box[0]
 
     @property
-    def changes(self) -> list[_Coercion]:
+    def changes(self) -> list[_Change]:
         return [change for change, _ in self._changes]
 
     def at(self, place: Path) -> JsonValue:
@@ -294,7 +296,7 @@ class _Piece:
                 value = value[int(key)] if isinstance(value, list) else None
         return value
 
-    def make(self, change: _Coercion) -> None:
+    def make(self, change: _Change) -> None:
         self._changes.append((change, self.at(change.place)))
         self._put(change.place, change.value, is_drop=change.is_drop)
 
@@ -344,19 +346,19 @@ class _Coercer:
     budget: ListingBudget = field(default_factory=ListingBudget)
 
     def coerce(self, value: JsonValue) -> Coercion:
-        piece = _Piece(copy_value(value))
-        errors = list(self.schema.errors(piece.value, self.budget))
+        draft = _Draft(copy_value(value))
+        errors = list(self.schema.errors(draft.value, self.budget))
         for _ in range(_ROUNDS):
-            if not self._improve(piece, errors):
+            if not self._improve(draft, errors):
                 break
-            errors = list(self.schema.errors(piece.value, self.budget))
-        if errors and piece.take_back(errors):
-            errors = list(self.schema.errors(piece.value, self.budget))
-        paths = dict.fromkeys(path for change in piece.changes for path in change.paths)
-        cost = sum(change.cost for change in piece.changes)
-        return Coercion(piece.value, tuple(paths), tuple(errors), cost)
+            errors = list(self.schema.errors(draft.value, self.budget))
+        if errors and draft.take_back(errors):
+            errors = list(self.schema.errors(draft.value, self.budget))
+        paths = dict.fromkeys(path for change in draft.changes for path in change.paths)
+        cost = sum(change.cost for change in draft.changes)
+        return Coercion(draft.value, tuple(paths), tuple(errors), cost)
 
-    def _improve(self, piece: _Piece, errors: Sequence[ValidationError]) -> bool:
+    def _improve(self, draft: _Draft, errors: Sequence[ValidationError]) -> bool:
         """Change every place at most once; return whether anything was changed."""
         touched: set[Path] = set()
         tries: Counter[Path] = Counter()
@@ -364,14 +366,12 @@ class _Coercer:
             place = _place(error)
             tries[place] += 1
             if tries[place] <= _MOST_TRIES and touched.isdisjoint(_prefixes(place)):
-                for change in self._changes(error, place, piece.at(place)):
-                    piece.make(change)
+                for change in self._changes(error, place, draft.at(place)):
+                    draft.make(change)
                     touched.add(change.place)
         return bool(touched)
 
-    def _changes(
-        self, error: ValidationError, place: Path, value: JsonValue
-    ) -> Iterator[_Coercion]:
+    def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
         """Propose changes that could fix one error; several only to drop several members."""
         if (value is None or _says_none(error, value)) and _is_member(error, place):
             yield _drop(place, "if_not_required")
@@ -385,7 +385,7 @@ class _Coercer:
         ):
             yield change
 
-    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
+    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
         match error.kind:
             case Kind.Type(types=types):
                 new = to_type(value, types)
@@ -400,7 +400,7 @@ class _Coercer:
 
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
-    ) -> _Coercion | None:
+    ) -> _Change | None:
         """Coerce toward the branch that costs least, the first among equals."""
         fits = [
             fit
@@ -412,7 +412,7 @@ class _Coercer:
         best = min(fits, key=lambda fit: fit.cost)
         place = _place(error)
         paths = tuple((*place, *path) for path in best.paths)
-        return _Coercion(place, best.value, "if_good_inside", paths, best.cost)
+        return _Change(place, best.value, "if_good_inside", paths, best.cost)
 
     def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
@@ -428,7 +428,7 @@ class _Coercer:
             return None
 
 
-def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
+def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
     """Unwrap an object with one key: `item`, as tags write it, or its own name."""
     match value, place:
         case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
@@ -441,7 +441,7 @@ def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Coercion 
     return _replace(place, copy_value(inner), "if_good_inside")
 
 
-def _write_out(error: ValidationError, place: Path, value: JsonValue) -> _Coercion | None:
+def _write_out(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
     text = _to_text(value) if "string" in _due_types(error) else None
     change = _replace(place, text, "if_good_inside")
     return None if change is None else replace(change, cost=_COST_OF_TEXT)
@@ -451,12 +451,12 @@ def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
-def _replace(place: Path, value: JsonValue, kept: _Kept = "if_good_type") -> _Coercion | None:
-    return None if value is None else _Coercion(place, value, kept, (place,))
+def _replace(place: Path, value: JsonValue, kept: _Kept = "if_good_type") -> _Change | None:
+    return None if value is None else _Change(place, value, kept, (place,))
 
 
-def _drop(place: Path, kept: _Kept) -> _Coercion:
-    return _Coercion(place, None, kept, (place,), cost=1, is_drop=True)
+def _drop(place: Path, kept: _Kept) -> _Change:
+    return _Change(place, None, kept, (place,), cost=1, is_drop=True)
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:

@@ -1,12 +1,13 @@
 """A schema as a graph: which schemas check a value, and which check what is inside it.
 
-It knows JSON schema's keywords and no values. References stay within the document; none is fetched.
+`References` finds the target of a reference within the document; none is fetched. `Graph` gives
+each schema that the root leads to a `SchemaNode`, linked to those that check the same value, its
+members and its items. It counts the checks that a value costs and judges no value.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urljoin
 
@@ -18,6 +19,9 @@ ROOT = "urn:temper:schema"
 _DEFAULT = "json-schema:///"  # the validator's own name for a document without one
 _META = ("https://json-schema.org/", "http://json-schema.org/")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
+_REFERENCES = ("$ref", "$dynamicRef")
+_WITHIN = ("additionalProperties", "items", "patternProperties", "prefixItems", "properties")
+_BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties", "properties"])
 
 
 class UnknownTarget(LookupError):
@@ -57,6 +61,28 @@ class References:
         named = self._dynamic.get(reference.partition("#")[2], [])
         return [*named] or [self.target(source, reference)]
 
+    def schemas_on(
+        self, schema: JsonValue, path: Iterable[str | int]
+    ) -> Iterator[tuple[JsonObject, int]]:
+        """Yield the schemas on an evaluation path, each with the depth of what it checks.
+
+        Raises UnknownTarget for a path that is none.
+        """
+        depth = 0
+        steps = iter(path)
+        for keyword in steps:
+            if not isinstance(schema, dict):
+                return
+            yield schema, depth
+            depth += keyword in _WITHIN
+            inner = schema.get(str(keyword))
+            if isinstance(inner, str):  # a reference, or the end of the path
+                schema = self.target(schema, inner) if keyword in _REFERENCES else None
+            elif isinstance(inner, list) or keyword in _BY_NAME:
+                schema = follow(inner, [str(step) for step in islice(steps, 1)])
+            else:
+                schema = inner
+
     def _look_for_names(self, document: JsonValue) -> None:
         """Note everything with a name of its own, and where references start."""
         rest = [(document, "")]
@@ -95,7 +121,6 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
     return value
 
 
-JsonScalar: TypeAlias = str | int | float | bool | None
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
 # What the following nodes check: the value itself, its keys, or what is inside it, either
@@ -105,7 +130,6 @@ Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other me
 _MOST_NODES = 20_000  # 0.2 s
 _ENOUGH = 10**9  # counting stops here
 _BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
-_MANY_DEFAULTS = 20  # to compare each part of a value with
 _LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
@@ -117,11 +141,8 @@ _LINKS: dict[str, Link] = {
     **dict.fromkeys(("contains", "unevaluatedItems"), "each item"),
     "items": "other item",
 }
-_BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties"])
 _UNIONS = frozenset(["anyOf", "oneOf"])
 _UNEVALUATED = frozenset(["unevaluatedProperties", "unevaluatedItems"])
-# How descriptions that were made from Python's docstrings say that a default is null.
-_NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum", "const"])
 
 
@@ -135,7 +156,7 @@ class SchemaNode:
 
     Those in `labelled` check one member or item. Branches are examined this many times, and the
     schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
-    member with `name_patterns`. An array can only have been meant to consist of `item_options`.
+    member with `name_patterns`.
     `types` are those that the schema names.
     """
 
@@ -145,8 +166,6 @@ class SchemaNode:
     labelled: dict[Label, int] = field(default_factory=dict)
     patterns: list[str] = field(default_factory=list)
     name_patterns: list[str] = field(default_factory=list)
-    defaults: tuple[JsonValue, ...] = ()  # one, or none
-    item_options: tuple[JsonValue, ...] = ()
     types: tuple[JsonValue, ...] = ()
     links: dict[Link, list[int]] = field(default_factory=dict)
 
@@ -164,31 +183,6 @@ class SchemaNode:
         return chain(self.labelled.values(), *self.links.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Special:
-    """All defaults of a schema, and whether arrays have options that were meant for their items."""
-
-    scalars: frozenset[JsonScalar] = frozenset()
-    containers: tuple[JsonValue, ...] = ()
-    has_item_options: bool = False
-
-    @classmethod
-    def of(cls, nodes: Iterable[SchemaNode]) -> "_Special | None":
-        defaults = [default for node in nodes for default in node.defaults]
-        scalars = frozenset(one for one in defaults if not isinstance(one, dict | list))
-        containers = tuple(one for one in defaults if isinstance(one, dict | list))
-        has_options = any(node.item_options for node in nodes)
-        return cls(scalars, containers, has_options) if defaults or has_options else None
-
-    def may_be(self, value: JsonValue) -> bool:
-        """Return whether a value is one of them; a guess if there are many arrays and objects."""
-        if isinstance(value, list) and self.has_item_options:
-            return True
-        if not isinstance(value, dict | list):
-            return value in self.scalars
-        return len(self.containers) > _MANY_DEFAULTS or value in self.containers
-
-
 class Graph:
     """The nodes of a document that its root leads to; raises TooManySchemas.
 
@@ -202,9 +196,8 @@ class Graph:
         self.is_whole = True
         self.nodes: list[SchemaNode] = []
         self._numbers: dict[int, int] = {}
-        self._references = References(document)
+        self.references = References(document)
         self._follow(document)
-        self._special = _Special.of(self.nodes)
         self.ranks = _ranks([node.at("value") for node in self.nodes])
         followers = [list(node.followers()) for node in self.nodes]
         ranks = _ranks(followers)
@@ -219,24 +212,6 @@ class Graph:
     def number_of(self, schema: JsonValue) -> int:
         """Return the number of the node of a schema; raises LookupError if nothing leads to it."""
         return self._numbers[_key(schema)]
-
-    def may_be_special(self, value: JsonValue) -> bool:
-        """Return whether something within a value may be a default or an array of options.
-
-        It is much faster than finding out where, and most wrong values have nothing of that kind.
-        """
-        if self._special is None:
-            return False
-        rest = [value]
-        while rest:
-            item = rest.pop()
-            if self._special.may_be(item):
-                return True
-            if isinstance(item, dict):
-                rest += item.values()
-            elif isinstance(item, list):
-                rest += item
-        return False
 
     def patterns_from(self, number: int) -> set[str]:
         """Return all patterns of a node and of all nodes that it leads to."""
@@ -270,7 +245,6 @@ class Graph:
                     node.links["value"] = [number_of(target) for target in targets]
                 for keyword, value in schema.items():
                     _describe(node, keyword, value, number_of)
-                _describe_value(node, schema)
             if len(self.nodes) > _MOST_NODES:
                 raise TooManySchemas(f"it consists of more than {_MOST_NODES} schemas")
 
@@ -278,9 +252,9 @@ class Graph:
         targets: list[JsonValue] = []
         try:
             if isinstance(fixed := schema.get("$ref"), str):
-                targets.append(self._references.target(schema, fixed))
+                targets.append(self.references.target(schema, fixed))
             if isinstance(dynamic := schema.get("$dynamicRef"), str):
-                targets += self._references.dynamic_targets(schema, dynamic)
+                targets += self.references.dynamic_targets(schema, dynamic)
         except UnknownTarget:
             self.is_whole = False
         return targets
@@ -316,30 +290,14 @@ def _describe(
             node.labelled[label] = number_of(schema)
     elif keyword == "pattern" and isinstance(value, str):
         node.patterns.append(value)
-    elif keyword == "default":
-        node.defaults = (value,)
+    elif keyword == "type":
+        node.types = tuple(value) if isinstance(value, list) else (value,)
     elif (link := _LINKS.get(keyword)) is not None:
         node.links.setdefault(link, []).extend(map(number_of, _schemas(keyword, value)))
         node.is_union |= keyword in _UNIONS
         node.looks = _LOOKS if keyword in _UNEVALUATED else node.looks
         if keyword == "patternProperties" and isinstance(value, dict):
             node.name_patterns.extend(value)
-
-
-def _describe_value(node: SchemaNode, schema: JsonObject) -> None:
-    node.item_options = _item_options(schema)
-    types, described = schema.get("type", []), schema.get("description")
-    node.types = tuple(types) if isinstance(types, list) else (types,)
-    if isinstance(described, str) and _NO_DEFAULT.search(described):
-        node.defaults = node.defaults or (None,)
-
-
-def _item_options(schema: JsonObject) -> tuple[JsonValue, ...]:
-    """Return the options of an array that cannot be any of them: its items were meant."""
-    options = schema.get("enum")
-    if schema.get("type") != "array" or not isinstance(options, list):
-        return ()
-    return () if any(isinstance(option, list) for option in options) else tuple(options)
 
 
 def _schemas(keyword: str, value: JsonValue) -> Iterable[JsonValue]:

@@ -1,9 +1,11 @@
-"""The cost of a regular expression, estimated from its text before an engine compiles it.
+"""Regular expressions of a schema: their cost, which are compiled, and how values are matched.
 
-The estimate is linear in the text and compiles nothing. It reads a pattern as a sequence of atoms,
-groups and repeats: `(a{1,50}){1,40}` has 40 copies of 50 copies of one atom, because an engine
-without backtracking writes a counted repeat out. The text alone therefore says how much memory the
-program takes and how many of its states are active for each character of a value.
+`estimate` reads the text of a pattern and compiles nothing; it is linear in the text. A pattern is
+a sequence of atoms, groups and repeats: `(a{1,50}){1,40}` has 40 copies of 50 copies of one atom,
+because an engine without backtracking writes a counted repeat out. The text alone therefore gives
+the memory of the program and the states that are active for each character of a value.
+`choose_patterns` selects the patterns that fit into the budget of a schema. `PatternCost.plan`
+limits how often a pattern may backtrack: the longer the text, the fewer tries.
 """
 
 # An estimate may be too high but must not be too low. So a construct that other engines read
@@ -12,7 +14,27 @@ program takes and how many of its states are active for each character of a valu
 # in case the scanner is wrong (`size_limit` in `schema.py`).
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeAlias
+
+from jsonschema_rs import Draft202012Validator, FancyRegexOptions
+
+from proxy import bounds
+from proxy.conversation import json
+from proxy.conversation.json import JsonValue
+
+# The validator compiles the limit of tries into a schema, so there are only a few limits.
+TRIES = (10_000, 1_000, 100, 10)
+STEPS_A_UNIT = 30  # compiling a unit of a pattern takes as long as visiting so many states
+_STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # as these steps take longer
+
+# How a value is matched: a pattern may backtrack so often (never if it would take too long), and
+# all patterns take so many steps.
+Matching: TypeAlias = tuple[int, int]
+FREE: Matching = TRIES[0], 0
+IMPOSSIBLE: Matching = 0, 0
 
 # Sizes are multiples of 32 bytes, the size of one literal; measured with regex-automata 0.4 by
 # searching for the smallest `size_limit` that compiles 10 and 20 copies.
@@ -39,6 +61,13 @@ _CHARACTERS_A_UNIT = 4
 _ENOUGH = 10**9
 _DIGITS = 9  # of the count of a repeat; one with more is beyond every bound
 
+_TOO_LONG = f"it has more than {bounds.PATTERN_CHARACTERS:,} characters"
+_TOO_LARGE = "it is too large when its repeats are written out"
+_TOO_LARGE_TOGETHER = "the patterns of the schema are too large together"
+_NO_PATTERN = "it is not a regular expression that can be compiled"
+_SHOWN = 40  # characters of a pattern
+_REMEMBERED = 1_024
+
 _TOKEN = re.compile(
     r"""
       \(\?(?P<bare>[a-zA-Z-]+)\)
@@ -64,25 +93,60 @@ class UnreadablePattern(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PatternCost:
-    """What a pattern costs: `size` is memory in units, `states` are visited for each character.
+    """The cost of one pattern, or the sum for several.
 
-    One that `backtracks` is tried from several positions, each time with all its states.
+    `size` is memory in units of 32 bytes. A match visits `steps` states for each character, and
+    `steps_a_try` for each character and each try of the patterns that backtrack.
     """
 
-    size: int
-    states: int
-    backtracks: bool = False
+    size: int = 0
+    steps: int = 0
+    steps_a_try: int = 0
 
     @property
     def memory_limit(self) -> int:
         """The memory for the compiled program in bytes, with room for a rough estimate."""
-        return 2 * BYTES_A_UNIT * self.size
+        return 2 * BYTES_A_UNIT * max(self.size, _ENGINE)
+
+    def plan(self) -> Matching:
+        """Return how to match when the whole text of a value has this cost."""
+        if self.steps > bounds.PATTERN_STEPS:
+            return IMPOSSIBLE
+        for tries in TRIES:
+            further = tries * self.steps_a_try
+            if further <= _STEPS_TO_BACKTRACK:
+                return tries, self.steps + further
+        return IMPOSSIBLE
+
+    def __add__(self, other: "PatternCost") -> "PatternCost":
+        return PatternCost(
+            self.size + other.size,
+            self.steps + other.steps,
+            self.steps_a_try + other.steps_a_try,
+        )
+
+    def __mul__(self, times: int) -> "PatternCost":
+        """Return the cost of matching with the same patterns so many times."""
+        return PatternCost(self.size, self.steps * times, self.steps_a_try * times)
+
+    @classmethod
+    def largest(cls, costs: Iterable["PatternCost"]) -> "PatternCost":
+        """Return the largest size and the largest numbers of steps."""
+        listed = [cls(), *costs]
+        return cls(
+            max(cost.size for cost in listed),
+            max(cost.steps for cost in listed),
+            max(cost.steps_a_try for cost in listed),
+        )
+
+
+NO_COST = PatternCost()
 
 
 def estimate(pattern: str) -> PatternCost:
     """Estimate the cost of a pattern; raises UnreadablePattern."""
     cost = _Scan().read(pattern)
-    return _Scan(backtracks=True).read(pattern) if cost.backtracks else cost
+    return _Scan(backtracks=True).read(pattern) if cost.steps_a_try else cost
 
 
 @dataclass(slots=True)
@@ -132,7 +196,8 @@ class _Scan:
             size += self.engines * _FURTHER_ENGINE
         else:
             size += self.classes * (len(pattern) + self.length) // _CHARACTERS_A_UNIT
-        return PatternCost(min(size + _ENGINE, _ENOUGH), max(whole.states, 1), self.backtracks)
+        size, states = min(size + _ENGINE, _ENOUGH), max(whole.states, 1)
+        return PatternCost(size, 0, states) if self.backtracks else PatternCost(size, states)
 
     def _take(self, token: re.Match[str]) -> None:
         match token.lastgroup:
@@ -214,3 +279,86 @@ def _size_of(character: str) -> int:
 
 def _size_in_set(character: str) -> int:
     return _RANGE if character.isascii() else _WIDE
+
+
+def patterns_in(document: JsonValue) -> Iterator[str]:
+    """Yield all patterns of a schema, repeated ones repeatedly.
+
+    Everything that may be a pattern counts, also in examples: a reference can lead there.
+    """
+    rest = [document]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            if isinstance(pattern := value.get("pattern"), str):
+                yield pattern
+            if isinstance(by_pattern := value.get("patternProperties"), dict):
+                yield from by_pattern
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """The costs of the patterns that are compiled, and for each of the others the reason."""
+
+    costs: Mapping[str, PatternCost] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> str:
+        """Which patterns are not checked, and why; empty if all are."""
+        if not self.refused:
+            return ""
+        pattern, reason = next(iter(self.refused.items()))
+        shown = pattern if len(pattern) <= _SHOWN else pattern[: _SHOWN - 3] + "..."
+        others = f", nor are others ({len(self.refused) - 1:,})" if len(self.refused) > 1 else ""
+        return f"the pattern {json.dump_text(shown)} is not checked{others}: {reason}"
+
+    def total(self, used: Iterable[str]) -> PatternCost:
+        """Return the cost of some of the patterns together; those that are refused are free."""
+        return sum((self.costs[one] for one in used if one in self.costs), NO_COST)
+
+
+NO_PATTERNS = Patterns()
+
+
+def choose_patterns(schema: JsonValue) -> Patterns:
+    """Choose the patterns to compile: as many as fit into the budget of a schema."""
+    costs: dict[str, PatternCost] = {}
+    refused: dict[str, str] = {}
+    left = bounds.PATTERNS_SIZE
+    for pattern in dict.fromkeys(patterns_in(schema)):
+        if left <= 0:
+            refused[pattern] = _TOO_LARGE_TOGETHER
+            continue
+        cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
+        if isinstance(cost, str):
+            refused[pattern] = cost
+            left -= len(pattern) if cost is not _TOO_LONG else 1  # estimating it is work, too
+        elif cost.size > left:
+            refused[pattern] = _TOO_LARGE_TOGETHER
+            left = 0
+        else:
+            costs[pattern] = cost
+            left -= cost.size
+    return Patterns(costs, refused)
+
+
+@lru_cache(_REMEMBERED)
+def _measure(pattern: str) -> PatternCost | str:
+    """Return the cost of a pattern, or why it is not compiled."""
+    try:
+        cost = estimate(pattern)
+    except UnreadablePattern as error:
+        return str(error)
+    if cost.size > bounds.PATTERN_SIZE:
+        return _TOO_LARGE
+    options = FancyRegexOptions(size_limit=cost.memory_limit)
+    try:
+        # alone, as otherwise one pattern that cannot be compiled makes the schema unusable
+        Draft202012Validator({"pattern": pattern}, pattern_options=options)
+    except ValueError:
+        return _NO_PATTERN
+    return cost

@@ -1,11 +1,13 @@
-"""The caller's JSON schemas: compiled to check arguments, and combined to constrain a reply.
+"""The caller's JSON schemas, compiled to check values: draft 2020-12.
 
-Draft 2020-12; formats are not asserted and nothing is ever fetched. It knows no coercion.
+`compile_schema` compiles a schema once and caches it. `Schema` checks values and lists what is
+wrong. Both refuse what would take too long, which `workload` estimates. Formats are not asserted,
+and no reference is fetched.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
-from functools import partial
 from typing import NoReturn
 
 from jsonschema_rs import (
@@ -13,23 +15,28 @@ from jsonschema_rs import (
     FancyRegexOptions,
     Registry,
     ValidationError,
-    ValidationErrorKind,
 )
+from jsonschema_rs import ValidationErrorKind as Kind
 
 from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.graph import ROOT, TooManySchemas
-from proxy.guardrails.schemas.keywords import DATA, change_schemas
-from proxy.guardrails.schemas.pattern_choice import PatternChoice, choose_patterns, memory_limit
-from proxy.guardrails.schemas.pattern_removal import IrremovablePattern, remove_patterns
-from proxy.guardrails.schemas.pattern_work import STEPS_A_UNIT, TRIES
-from proxy.guardrails.schemas.patterns import PatternCost
+from proxy.guardrails.schemas.graph import ROOT, TooManySchemas, UnknownTarget
+from proxy.guardrails.schemas.patterns import (
+    NO_PATTERNS,
+    STEPS_A_UNIT,
+    TRIES,
+    PatternCost,
+    Patterns,
+    choose_patterns,
+)
+from proxy.guardrails.schemas.rewriting import (
+    IrremovablePattern,
+    remove_patterns,
+    without_unknown_types,
+)
 from proxy.guardrails.schemas.workload import (
-    NO_EXCEPTIONS,
-    Exceptions,
     ListingBudget,
     Workload,
 )
@@ -39,18 +46,13 @@ _PROBLEM_LIMIT = 200
 _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
-_KNOWN_TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "unevaluatedProperties"])
-_LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
-_LONGEST = 200  # a grammar repeats its rule this often
-_ANY_OBJECT: JsonObject = {"type": "object"}
-_LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
-
 _PATTERN = b'"pattern'  # or patternProperties
 # Part of the keyword, and of "Default" and "default" in a description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
+# How descriptions that were made from Python's docstrings say that a default is null.
+_NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
 _BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
-_GAVE_UP = (ValidationErrorKind.BacktrackLimitExceeded, ValidationErrorKind.RegexEngineFailure)
+_GAVE_UP = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
@@ -75,28 +77,29 @@ class Schema:
         self._workload = workload
         source = workload.source
         self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
-        self._validators = {TRIES[0]: self._compile(TRIES[0])}
         self._without_patterns: Schema | None = None
+        self._validators: dict[int, Draft202012Validator] = {}
+        self._validator_for(TRIES[0])  # raises ValueError for a schema that is none
 
     @property
     def pattern_size(self) -> int:
         """The memory for all its patterns, in units of 32 bytes, for each number of tries."""
-        size = self._workload.pattern_size()
-        return size * len(TRIES) if self._workload.patterns.can_backtrack else size
+        cost = self._workload.pattern_cost()
+        return cost.size * len(TRIES) if cost.steps_a_try else cost.size
 
-    def is_valid(self, value: JsonValue, size: int | None = None) -> bool:
-        """Return whether a value satisfies the schema; raises UnusableSchema for too much work.
+    def is_valid(self, value: JsonValue, written: str = "") -> bool:
+        """Return whether a value, `written` so, satisfies the schema.
 
-        That is TooLongToMatch if only its patterns are too much work for the value, which was
-        written in at most `size` bytes, if that is known.
+        Raises UnusableSchema for too much work; that is TooLongToMatch if only its patterns are too
+        much work for the value.
         """
         workload = self._workload
         if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
-        validator = self._validator_for(workload.plan_matching(value, size)[0])
+        validator = self._validator_for(workload.plan_matching(value, written)[0])
         if validator.is_valid(value):
             return True
-        if not workload.patterns.costs and self._exceptions(value) is NO_EXCEPTIONS:
+        if not (workload.patterns.costs or self._has_exceptions):
             return False
         try:
             if any(self.errors(value)):
@@ -127,9 +130,9 @@ class Schema:
             return
         if not self._workload.is_listable(value, budget):
             raise TooLargeToExplain
-        exceptions = self._exceptions(value)
+        exceptions = _Exceptions(self._schema, value, self._workload)
         for error in validator.iter_errors(value):
-            if not (_gave_up(error) or _is_exception(error, exceptions)):
+            if not (_gave_up(error) or (self._has_exceptions and exceptions.include(error))):
                 yield error
 
     def integers(self, value: JsonValue) -> Set[Path]:
@@ -150,7 +153,7 @@ class Schema:
         """
         try:
             workload = self._workload.part(path)
-            steps = workload.pattern_size() * STEPS_A_UNIT
+            steps = workload.pattern_cost().size * STEPS_A_UNIT
             if budget is not None and not budget.covers_steps(steps):
                 return None
             return Schema({"$ref": f"{ROOT}#{pointer(path)}"}, self._registry, workload)
@@ -165,48 +168,100 @@ class Schema:
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
             try:
-                rest = _compile_root(remove_patterns(schema, self._workload.patterns.costs), {})
+                rest = _compile_root(
+                    remove_patterns(schema, self._workload.patterns.costs), NO_PATTERNS
+                )
             except ValueError as error:
                 raise UnusableSchema(f"{_TOO_LONG_TO_MATCH}, and {error}") from error
             rest.problem = _TOO_LONG_TO_MATCH
             self._without_patterns = rest
         return self._without_patterns
 
-    def _exceptions(self, value: JsonValue) -> Exceptions:
-        return self._workload.exceptions(value) if self._has_exceptions else NO_EXCEPTIONS
-
     def _validator_for(self, tries: int) -> Draft202012Validator:
         """Return the validator whose patterns may backtrack so many times."""
-        validator = self._validators.get(tries)
-        if validator is None:
-            if not tries:
-                raise TooLongToMatch(_TOO_LONG_TO_MATCH)
-            validator = self._validators[tries] = self._compile(tries)
-        return validator
-
-    def _compile(self, tries: int) -> Draft202012Validator:
-        """Compile the schema so that a pattern may backtrack so many times."""
-        limit = memory_limit(self._workload.patterns.costs)
-        return Draft202012Validator(
-            self._schema,
-            validate_formats=False,
-            retriever=_refuse,
-            registry=self._registry,
-            pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
-        )
+        if not tries:
+            raise TooLongToMatch(_TOO_LONG_TO_MATCH)
+        if tries not in self._validators:
+            limit = PatternCost.largest(self._workload.patterns.costs.values()).memory_limit
+            self._validators[tries] = Draft202012Validator(
+                self._schema,
+                validate_formats=False,
+                retriever=_refuse,
+                registry=self._registry,
+                pattern_options=FancyRegexOptions(backtrack_limit=tries, size_limit=limit),
+            )
+        return self._validators[tries]
 
 
 def _gave_up(error: ValidationError) -> bool:
     return isinstance(error.kind, _GAVE_UP)
 
 
-def _is_exception(error: ValidationError, exceptions: Exceptions) -> bool:
-    if exceptions is NO_EXCEPTIONS:
+class _Exceptions:
+    """The errors of a value that are none, by the schemas on the way to each of them.
+
+    A place that holds its declared default is valid, but not the whole: empty arguments are not the
+    default of those that are required. With `{"type": "array", "enum": ["a", "b"]}` no value at all
+    would be valid, so these are the options of the items.
+    """
+
+    def __init__(self, schema: JsonSchema, value: JsonValue, workload: Workload) -> None:
+        graph = workload.graph()
+        self._schema = schema
+        self._value = value
+        self._references = graph.references
+        self._is_whole = workload.start is graph.document
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def include(self, error: ValidationError) -> bool:
+        kind = error.kind
+        branches = kind.context if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid) else ()
+        if any(all(map(self.include, branch)) for branch in branches):
+            return True
+        values = [*_values_on(self._value, error.instance_path)]
+        schema: JsonObject = {}
+        with suppress(UnknownTarget):
+            for schema, depth in self._references.schemas_on(self._schema, error.evaluation_path):
+                if (depth or not self._is_whole) and self._is_default(values[depth], schema):
+                    return True
+        return isinstance(kind, Kind.Enum) and _are_options(values[-1], schema)
+
+    def _is_default(self, value: JsonValue, schema: JsonObject) -> bool:
+        key = id(value), id(schema)
+        if key not in self._known:
+            self._known[key] = _is_default(value, schema)
+        return self._known[key]
+
+
+def _values_on(value: JsonValue, path: Iterable[str | int]) -> Iterator[JsonValue]:
+    yield value
+    for step in path:
+        if isinstance(value, dict):
+            value = value[str(step)]
+        elif isinstance(value, list):
+            value = value[int(step)]
+        yield value
+
+
+def _is_default(value: JsonValue, schema: JsonObject) -> bool:
+    if "default" in schema:
+        return _is_same(value, schema["default"])
+    described = schema.get("description")
+    return value is None and isinstance(described, str) and bool(_NO_DEFAULT.search(described))
+
+
+def _are_options(value: JsonValue, schema: JsonObject) -> bool:
+    """Return whether a value is an array of options, although none of these is an array."""
+    options = schema.get("enum")
+    if schema.get("type") != "array" or not (isinstance(value, list) and isinstance(options, list)):
         return False
-    path = tuple(error.instance_path)
-    if isinstance(error.kind, ValidationErrorKind.Enum) and path in exceptions.options:
-        return True
-    return any(path[:length] in exceptions.defaults for length in range(len(path) + 1))
+    has_arrays = any(isinstance(option, list) for option in options)
+    return not has_arrays and all(any(_is_same(one, other) for other in options) for one in value)
+
+
+def _is_same(value: JsonValue, other: JsonValue) -> bool:
+    """Return whether two values are the same in JSON, where `true` is not 1."""
+    return value == other and repr(value) == repr(other)
 
 
 def compile_schema(schema: JsonSchema) -> Schema:
@@ -229,27 +284,27 @@ def prepare_checks(schema: JsonSchema) -> None:
 
 def _compile_document(document: bytes) -> Schema:
     schema = json.parse(document)
-    choice = choose_patterns(schema) if _PATTERN in document else PatternChoice()
-    problems = [choice.problem]
-    if choice.refused:
-        schema, document = _without_refused(schema, choice), b""
+    patterns = choose_patterns(schema) if _PATTERN in document else NO_PATTERNS
+    problems = [patterns.problem]
+    if patterns.refused:
+        schema, document = _without_refused(schema, patterns), b""
     try:
-        compiled = _compile_root(schema, choice.costs, document)
+        compiled = _compile_root(schema, patterns, document)
     except ValueError as error:
-        usable = _without_unknown_types(schema)
+        usable = without_unknown_types(schema)
         if usable == schema:
             raise
-        compiled = _compile_root(usable, choice.costs)
+        compiled = _compile_root(usable, patterns)
         problems.append(str(error).partition("\n")[0])
     compiled.problem = "; ".join(filter(None, problems))[:_PROBLEM_LIMIT]
     return compiled
 
 
-def _without_refused(schema: JsonValue, choice: PatternChoice) -> JsonValue:
+def _without_refused(schema: JsonValue, patterns: Patterns) -> JsonValue:
     try:
-        return remove_patterns(schema, choice.refused)
+        return remove_patterns(schema, patterns.refused)
     except IrremovablePattern as error:
-        raise UnusableSchema(f"{error}, and {choice.problem}") from error
+        raise UnusableSchema(f"{error}, and {patterns.problem}") from error
 
 
 _compile_cached = DocumentCache(
@@ -259,31 +314,7 @@ _compile_cached = DocumentCache(
 )
 
 
-def _without_unknown_types(schema: JsonValue) -> JsonValue:
-    """Remove the keyword `type` if it names an unknown type, such as `float`."""
-    match schema:
-        case dict():
-            return {
-                keyword: value if keyword in DATA else _without_unknown_types(value)
-                for keyword, value in schema.items()
-                if not (keyword == "type" and _names_unknown_type(value))
-            }
-        case list():
-            return [_without_unknown_types(one) for one in schema]
-        case _:
-            return schema
-
-
-def _names_unknown_type(value: JsonValue) -> bool:
-    """Return whether this names no type; a dictionary is the schema of a property named `type`."""
-    names = value if isinstance(value, list) else [value]
-    is_known = all(isinstance(name, str) and name in _KNOWN_TYPES for name in names)
-    return not (is_known or isinstance(value, dict | bool))
-
-
-def _compile_root(
-    schema: JsonValue, patterns: Mapping[str, PatternCost], document: bytes = b""
-) -> Schema:
+def _compile_root(schema: JsonValue, patterns: Patterns, document: bytes = b"") -> Schema:
     """Compile a schema; `document` is how it was written, if that is known."""
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
@@ -304,117 +335,8 @@ def list_allowed_values(error: ValidationError) -> list[JsonValue]:
 def forbids_members(error: ValidationError) -> bool:
     """Return whether an object has members although its schema allows none."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
-    return isinstance(error.kind, ValidationErrorKind.FalseSchema) and is_keyword
+    return isinstance(error.kind, Kind.FalseSchema) and is_keyword
 
 
 def pointer(path: Path) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
-
-
-def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
-    """Return a tool with a schema that llama-server can compile; most stay as they are.
-
-    It refuses the whole request for boolean sub-schemas, unknown types and remote references; a
-    backend that refused more gets a simpler one. The reply is checked against the original, which
-    the tool keeps as `parameters`.
-    """
-    source = (_simplify_source_further if is_further else _simplify_source)(tool.source)
-    return tool if source is None else Tool(tool.name, tool.parameters, source)
-
-
-def _change_parameters(source: bytes, change: Callable[[JsonObject], JsonObject]) -> bytes | None:
-    document = json.parse(source)
-    function = document.get("function") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(function, dict):
-        return None
-    schema = function.get("parameters")
-    simple = change(schema) if isinstance(schema, dict) else _ANY_OBJECT
-    if schema is None or simple == schema:
-        return None
-    return json.dump({**document, "function": {**function, "parameters": simple}})
-
-
-def simplify_for_grammar(schema: JsonObject) -> JsonObject:
-    """Remove from a schema what grammars fail at: patterns and long lengths (llama.cpp#25895)."""
-    return _simplify_object(_move_object(schema, "#"))
-
-
-def _simplify_object(schema: JsonObject) -> JsonObject:
-    return {
-        keyword: change_schemas(keyword, value, _simplify)
-        for keyword, value in schema.items()
-        if keyword != "pattern"
-        and not (keyword in _LENGTHS and isinstance(value, int) and value > _LONGEST)
-    }
-
-
-def _simplify(schema: JsonValue) -> JsonValue:
-    match schema:
-        case dict():
-            return _simplify_object(schema)
-        case str():  # {"city": "string"}
-            return {"type": schema} if schema in _KNOWN_TYPES else {}
-        case _:
-            return schema
-
-
-def call_schema(tools: Sequence[Tool]) -> JsonObject:
-    """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
-
-    Every tool's own schema moves to `$defs/tool_<number>`, its local references with it. What
-    llama-server refuses to compile is accepted here: the reply is checked against the original.
-    """
-    definitions: JsonObject = {}
-    calls: list[JsonObject] = []
-    for number, tool in enumerate(tools):
-        place, whole = f"#/$defs/tool_{number}", tool.parameters
-        own = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
-        for keyword in _LEFT_OUT_AT_THE_ROOT:
-            own.pop(keyword, None)
-        definitions[f"tool_{number}"] = _move_object(own, place)
-        calls.append(
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": place}},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-        )
-    choice: JsonObject = calls[0] if len(calls) == 1 else {"anyOf": [*calls]}
-    return {**choice, "$defs": definitions}
-
-
-def _move_object(schema: JsonObject, place: str) -> JsonObject:
-    """Make the local references of a schema start at `place`, only where they are keywords."""
-    return {
-        keyword: _move_keyword(keyword, value, place)
-        for keyword, value in schema.items()
-        if not (keyword == "type" and _names_unknown_type(value))
-        and not (keyword == "$ref" and not str(value).startswith("#"))
-    }
-
-
-def _move_keyword(keyword: str, value: JsonValue, place: str) -> JsonValue:
-    if keyword == "$ref" and isinstance(value, str):
-        return place + value[1:] if value == "#" or value.startswith("#/") else value
-    if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
-        return value
-    return change_schemas(keyword, value, partial(_move, place=place))
-
-
-def _move(schema: JsonValue, place: str) -> JsonValue:
-    match schema:
-        case dict():
-            return _move_object(schema, place)
-        case bool():
-            return {} if schema else {"not": {}}
-        case _:
-            return schema
-
-
-_simplify_source: DocumentCache[bytes | None] = DocumentCache(
-    partial(_change_parameters, change=partial(_move_object, place="#"))
-)
-_simplify_source_further: DocumentCache[bytes | None] = DocumentCache(
-    partial(_change_parameters, change=simplify_for_grammar)
-)

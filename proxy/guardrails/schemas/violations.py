@@ -1,4 +1,8 @@
-"""What is wrong with arguments or an answer, in words for a model: one phrase per defect."""
+"""What is wrong with arguments or an answer, in words for a model: one phrase per defect.
+
+`describe_violations` translates the errors of the validator. A `Violation` says where, what was
+expected, and what was there.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

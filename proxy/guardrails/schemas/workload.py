@@ -1,6 +1,8 @@
-"""Estimates how much work a schema is for the validator, by following the schema.
+"""Estimates how much work a schema and a value are for the validator, before it does the work.
 
-It knows JSON schema's keywords and no validator, and judges no value.
+`Workload` decides whether a value may be checked (`is_bearable`), whether its errors may be listed
+(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once; only
+if that is not enough a walk along the value counts the work at each place of it.
 """
 
 # Branches multiply. A definition that refers to another one twice, which refers to a third one
@@ -11,27 +13,28 @@ It knows JSON schema's keywords and no validator, and judges no value.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.graph import Graph, Kind, Label, TooManySchemas, follow
-from proxy.guardrails.schemas.pattern_removal import patterns_in
-from proxy.guardrails.schemas.pattern_work import (
+from proxy.guardrails.schemas.patterns import (
     FREE,
     IMPOSSIBLE,
+    NO_COST,
     NO_PATTERNS,
-    NO_WORK,
+    TRIES,
     Matching,
+    PatternCost,
     Patterns,
-    PatternWork,
+    patterns_in,
 )
-from proxy.guardrails.schemas.patterns import PatternCost
 
 Path: TypeAlias = tuple[Label, ...]
 Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
@@ -45,6 +48,7 @@ _SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more tha
 _COPIES_AN_ERROR = 10
 _ENOUGH = 10**9  # nothing is counted beyond
 _LARGEST_EXACT = 2**53  # a float beyond it may differ from the number that was written
+_MANY_TRIES = TRIES[1]  # with so many, there is no need to find out which text is matched
 _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
 
 
@@ -53,8 +57,7 @@ class _Checks:
     """What checks the values at some place: nodes, how often, and inside how many unions.
 
     `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
-    are the work for a character of text and for one of a member's name, `values` the defaults and
-    the options of items, if that is known.
+    are the costs for a character of text and for one of a member's name, if that is known.
     """
 
     counts: Counts
@@ -63,22 +66,8 @@ class _Checks:
     errors: int
     labels: frozenset[Label]
     names: "_Checks | None" = None
-    patterns: tuple[PatternWork, PatternWork] | None = None
-    values: tuple[list[JsonValue], list[JsonValue]] | None = None
+    patterns: tuple[PatternCost, PatternCost] | None = None
     inner: dict[tuple[Kind, Label | None], "_Checks"] = field(default_factory=dict)
-
-
-class Exceptions(NamedTuple):
-    """Places in a value: a declared default, and an array of options that were meant for its items.
-
-    With `{"type": "array", "enum": ["a", "b"]}` no value at all would be valid.
-    """
-
-    defaults: Set[Path]
-    options: Set[Path]
-
-
-NO_EXCEPTIONS = Exceptions(frozenset(), frozenset())
 
 
 @dataclass(slots=True)
@@ -102,30 +91,26 @@ class Workload:
     """What a schema, or the part of it at `start`, demands of a validator.
 
     The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
-    `source`.
+    `source`. Its `patterns` cost `most` for a byte of a value's text.
     """
 
     graph: Callable[[], Graph]
     source: bytes
     start: JsonValue
-    is_suspicious: bool
     patterns: Patterns = NO_PATTERNS
+    most: PatternCost = NO_COST
+    is_suspicious: bool = False
 
     @classmethod
-    def of(
-        cls, schema: JsonValue, source: bytes, costs: Mapping[str, PatternCost] | None = None
-    ) -> "Workload":
+    def of(cls, schema: JsonValue, source: bytes, patterns: Patterns = NO_PATTERNS) -> "Workload":
         """Examine a schema that was written as `source`; raises ValueError if it is unusable.
 
-        Its patterns have these `costs`; one without a cost counts as none.
         Only one that may be more than it looks is followed before something has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
-        patterns = Patterns(costs or {})
         if not any(mark in source for mark in _SUSPICIOUS):
-            if costs:
-                patterns = Patterns.of(costs, patterns.work_of(patterns_in(schema)))
-            return cls(make_graph, source, schema, is_suspicious=False, patterns=patterns)
+            most = patterns.total(patterns_in(schema)) if patterns.costs else NO_COST
+            return cls(make_graph, source, schema, patterns, most)
         graph = make_graph()
         start = graph.number_of(schema)
         if graph.lengths[start] > _LONGEST_CHAIN:
@@ -133,9 +118,8 @@ class Workload:
         if not graph.is_whole:
             raise ValueError("a reference leads nowhere, or elsewhere")
         checks = graph.checks[start]
-        if costs:
-            patterns = Patterns.of(costs, PatternWork.largest(costs.values()) * checks)
-        return cls(make_graph, source, schema, checks > _UNSUSPICIOUS, patterns)
+        most = PatternCost.largest(patterns.costs.values()) * checks
+        return cls(make_graph, source, schema, patterns, most, checks > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
         """Return the workload of a sub-schema; raises LookupError if there is none.
@@ -146,162 +130,113 @@ class Workload:
         start = follow(graph.document, [str(step) for step in path])
         graph.number_of(start)
         part = replace(self, start=start)
-        if part.pattern_size() > _LARGEST_PART:
+        if part.pattern_cost().size > _LARGEST_PART:
             raise ValueError("its patterns are too large to be compiled again")
         return part
 
-    def pattern_size(self) -> int:
-        """Return the size of its patterns; for a small schema that of all, also in a part."""
-        size = self.patterns.size
-        if size <= _LARGEST_PART:
-            return size
+    def pattern_cost(self) -> PatternCost:
+        """Return the cost of its patterns; for a small schema that of all, also in a part."""
+        cost = self.patterns.total(self.patterns.costs)
+        if cost.size <= _LARGEST_PART:
+            return cost
         graph = self.graph()
-        return self.patterns.size_of(graph.patterns_from(graph.number_of(self.start)))
+        return self.patterns.total(graph.patterns_from(graph.number_of(self.start)))
 
-    def plan_matching(self, value: JsonValue, size: int | None = None) -> Matching:
-        """Return how to match a value with the patterns.
-
-        Its text has at most `size` bytes, names and quotation marks included, if that is known.
-        """
+    def plan_matching(self, value: JsonValue, written: str = "") -> Matching:
+        """Return how to match a value, `written` so, with the patterns."""
         if not self.patterns.costs:
             return FREE
-        matching = self.patterns.plan(_most_text(value) if size is None else size)
-        if matching is not None:
+        size = _most_bytes(written) if written else _most_text(value)
+        matching = (self.most * size).plan()
+        if matching[0] >= _MANY_TRIES:
             return matching
         try:
-            return _Walk(self.graph(), 0, self.patterns).matches(value, self.start).plan()
+            return self._sum_up_patterns(value).plan()
         except TooManySchemas:
             return IMPOSSIBLE
 
-    def exceptions(self, value: JsonValue) -> Exceptions:
-        """Return the places within a value that are valid whatever the validator says.
-
-        The whole is none of them: empty arguments are not the default of those that are required.
-        """
-        try:
-            graph = self.graph()
-        except TooManySchemas:
-            return NO_EXCEPTIONS
-        if not graph.may_be_special(value):
-            return NO_EXCEPTIONS
-        defaults, options = _Walk(graph, 0).exceptions(value, self.start)
-        if self.start is graph.document:
-            defaults -= {()}
-        return Exceptions(defaults, options) if defaults or options else NO_EXCEPTIONS
+    def _sum_up_patterns(self, value: JsonValue) -> PatternCost:
+        """Return the cost of matching all text and all names in a value with their patterns."""
+        cost = NO_COST
+        walk = _Walk(self.graph(), self.start)
+        for item, checks, *_ in walk.places(value):
+            text, names = checks.patterns or walk.add_patterns(checks, self.patterns)
+            if isinstance(item, str):
+                cost += text * _length(item)
+            elif isinstance(item, dict) and names != NO_COST:
+                cost += names * sum(map(_length, item))
+            if cost.steps > bounds.PATTERN_STEPS:
+                break
+        return cost
 
     def integers(self, value: JsonValue) -> Set[Path]:
         """Return the places of numbers such as `5.0` whose schemas expect an integer."""
-        try:
-            return _Walk(self.graph(), 0).integers(value, self.start)
-        except TooManySchemas:
-            return frozenset()
+        places: set[Path] = set()
+        path: list[Label] = []
+        with suppress(TooManySchemas):
+            walk = _Walk(self.graph(), self.start)
+            for item, checks, depth, label in walk.places(value):
+                path[max(depth - 1, 0) :] = [label] if depth else []
+                if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
+                    types = walk.types(checks)
+                    if "integer" in types and "number" not in types:
+                        places.add(tuple(path))
+        return places
 
     def is_bearable(self, value: JsonValue) -> bool:
         """Return whether a value can be checked in little time, whatever it is."""
-        return not self.is_suspicious or _Walk(self.graph(), bounds.CHECKS).counts(
-            value, self.start
-        )
-
-    def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
-        """Return whether the budget covers a list of the errors of a value, and charge it."""
-        budget = budget or ListingBudget()
-        if budget.left <= 0:
-            return False
-        try:
-            walk = _Walk(self.graph(), budget.left)
-        except TooManySchemas:
-            budget.left = 0
-            return False
-        is_covered = walk.lists(value, self.start)
-        budget.left = walk.left if is_covered else 0
-        return is_covered
-
-
-class _Walk:
-    def __init__(self, graph: Graph, left: int, patterns: Patterns = NO_PATTERNS) -> None:
-        self._graph = graph
-        self.left = left
-        self._patterns = patterns
-        self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
-
-    def counts(self, value: JsonValue, start: JsonValue) -> bool:
-        """Return whether the budget covers all checks of a value and its content."""
-        for item, checks, *_ in self._places(value, start):
-            self.left -= checks.total
+        if not self.is_suspicious:
+            return True
+        walk = _Walk(self.graph(), self.start, bounds.CHECKS)
+        for item, checks, *_ in walk.places(value):
+            walk.left -= checks.total
             if checks.names is not None:
-                self.left -= checks.names.total * _size(item)
-            if self.left < 0:
+                walk.left -= checks.names.total * _size(item)
+            if walk.left < 0:
                 return False
         return True
 
-    def matches(self, value: JsonValue, start: JsonValue) -> PatternWork:
-        """Return the work of matching all text and all names in a value with their patterns."""
-        work = NO_WORK
-        for item, checks, *_ in self._places(value, start):
-            text, names = checks.patterns or self._add_patterns(checks)
-            if isinstance(item, str):
-                work += text * _length(item)
-            elif isinstance(item, dict) and names != NO_WORK:
-                work += names * sum(map(_length, item))
-            if work.steps > bounds.PATTERN_STEPS:
-                break
-        return work
+    def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
+        """Return whether the budget covers a list of the errors of a value, and charge it.
 
-    def exceptions(self, value: JsonValue, start: JsonValue) -> Exceptions:
-        defaults_at: set[Path] = set()
-        options_at: set[Path] = set()
-        path: list[Label] = []
-        for item, checks, depth, label in self._places(value, start):
-            path[max(depth - 1, 0) :] = [label] if depth else []
-            defaults, options = checks.values or self._values(checks)
-            if _is_one_of(item, defaults):
-                defaults_at.add(tuple(path))
-            if options and isinstance(item, list) and all(_is_one_of(one, options) for one in item):
-                options_at.add(tuple(path))
-        return Exceptions(defaults_at, options_at)
-
-    def integers(self, value: JsonValue, start: JsonValue) -> Set[Path]:
-        found: set[Path] = set()
-        path: list[Label] = []
-        for item, checks, depth, label in self._places(value, start):
-            path[max(depth - 1, 0) :] = [label] if depth else []
-            if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
-                nodes = [self._graph.nodes[number] for number in checks.counts]
-                types = {*chain.from_iterable(node.types for node in nodes)}
-                if "integer" in types and "number" not in types:
-                    found.add(tuple(path))
-        return found
-
-    def _values(self, checks: _Checks) -> tuple[list[JsonValue], list[JsonValue]]:
-        """Return the defaults of what checks a place, and the options of an array's items."""
-        nodes = [self._graph.nodes[number] for number in checks.counts]
-        checks.values = (
-            [*chain.from_iterable(node.defaults for node in nodes)],
-            [*chain.from_iterable(node.item_options for node in nodes)],
-        )
-        return checks.values
-
-    def lists(self, value: JsonValue, start: JsonValue) -> bool:
-        """Return whether the budget covers a copy of each place for each error at and around it."""
+        That is a copy of each place for each error at and around it.
+        """
+        budget = budget or ListingBudget()
+        left, budget.left = budget.left, 0
+        if left <= 0:
+            return False
+        try:
+            walk = _Walk(self.graph(), self.start, left)
+        except TooManySchemas:
+            return False
         copies = [0]  # of what is at each level around a place
-        for item, checks, depth, _ in self._places(value, start):
+        for item, checks, depth, _ in walk.places(value):
             errors = checks.errors
             if checks.names is not None:
                 errors += checks.names.errors * _size(item)
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
-            self.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
+            walk.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
             # each part will cost at least as much as it takes to copy what is around it
             parts = len(item) if isinstance(item, dict | list) else 0
-            if self.left < parts * (1 + copies[-1]):
+            if walk.left < parts * (1 + copies[-1]):
                 return False
+        budget.left = walk.left
         return True
 
-    def _places(
-        self, value: JsonValue, start: JsonValue
-    ) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
+
+class _Walk:
+    """A walk along a value: it counts what checks each place, within a budget."""
+
+    def __init__(self, graph: Graph, start: JsonValue, left: int = 0) -> None:
+        self._graph = graph
+        self._start = start
+        self.left = left
+        self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
+
+    def places(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
         """Yield lazily each place within a value, what checks it, its depth and its label."""
-        top = self._checks({self._graph.number_of(start): 1}, 0)
+        top = self._checks({self._graph.number_of(self._start): 1}, 0)
         yield value, top, 0, 0
         rest = [(top, _parts(value))]
         while rest:
@@ -363,17 +298,22 @@ class _Walk:
             self._checks(names, unions) if names else None,
         )
 
-    def _add_patterns(self, checks: _Checks) -> tuple[PatternWork, PatternWork]:
-        """Return the work of patterns for a character of text, and of a member's name."""
-        text = names = NO_WORK
+    def add_patterns(self, checks: _Checks, patterns: Patterns) -> tuple[PatternCost, PatternCost]:
+        """Return the cost of patterns for a character of text, and of a member's name."""
+        text = names = NO_COST
         for number, times in checks.counts.items():
             node = self._graph.nodes[number]
-            text += self._patterns.work_of(node.patterns) * times
-            names += self._patterns.work_of(node.name_patterns) * times
+            text += patterns.total(node.patterns) * times
+            names += patterns.total(node.name_patterns) * times
         if checks.names is not None:
-            names += self._add_patterns(checks.names)[0]
+            names += self.add_patterns(checks.names, patterns)[0]
         checks.patterns = text, names
         return checks.patterns
+
+    def types(self, checks: _Checks) -> Set[JsonValue]:
+        """Return the types that the schemas of a place name."""
+        nodes = [self._graph.nodes[number] for number in checks.counts]
+        return {*chain.from_iterable(node.types for node in nodes)}
 
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
@@ -385,24 +325,20 @@ def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
             yield "item", number, one
 
 
-def _is_same(value: JsonValue, default: JsonValue) -> bool:
-    """Return whether two values are the same in JSON, where `true` is not 1."""
-    return value == default and repr(value) == repr(default)
-
-
-def _is_one_of(value: JsonValue, options: Iterable[JsonValue]) -> bool:
-    return any(_is_same(value, option) for option in options)
+def _most_bytes(text: str) -> int:
+    """Return an upper bound of the size of a text in UTF-8, without a copy of it."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def _most_text(value: JsonValue) -> int:
     """Return an upper bound of the bytes of text in a value, names and quotation marks included."""
     if isinstance(value, str):
-        return (len(value) if value.isascii() else 4 * len(value)) + 2
+        return _most_bytes(value) + 2
     if isinstance(value, dict):  # not copied, as a member may be a whole file
         size = sum(map(len, value)) if all(map(str.isascii, value)) else len(json.dump([*value]))
         for member in value.values():
             if isinstance(member, str):
-                size += (len(member) if member.isascii() else 4 * len(member)) + 4
+                size += _most_bytes(member) + 4
             elif isinstance(member, dict | list):
                 size += len(json.dump(member))
         return size

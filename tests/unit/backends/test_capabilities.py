@@ -20,7 +20,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendRefused
 from proxy.guardrails.contents import plain_message
-from proxy.guardrails.schemas.schema import call_schema
+from proxy.guardrails.schemas.rewriting import call_schema
 from tests.fakes.questions import question
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}

@@ -45,7 +45,7 @@ from proxy.errors import (
     TemperError,
     UnknownModel,
 )
-from proxy.guardrails.schemas.schema import call_schema
+from proxy.guardrails.schemas.rewriting import call_schema
 from tests.fakes.backend import every
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow

@@ -1,9 +1,10 @@
 from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool
-from proxy.conversation.workflows import Workflow
+from proxy.conversation.workflows import Prerequisite, Workflow
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.rescue.registry import order_syntaxes
+from proxy.guardrails.transcript import CompletedCall, Loop
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OWN = make_tool("respond", {})
@@ -50,3 +51,12 @@ def test_an_answer_is_welcome_unless_a_call_is_demanded_or_a_step_is_missing() -
     assert OFFER.may_answer
     assert not replace(OFFER, text_policy=TextPolicy.REQUIRE).may_answer
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
+
+
+def test_a_call_is_free_if_no_rule_can_object_to_it_whatever_its_arguments() -> None:
+    rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
+    offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
+    names = ("read", "edit", "done", "look", "go")
+    assert [name for name in names if offer.is_free(name)] == ["read", "go"]
+    read = CompletedCall("read", {}, "", has_failed=False)
+    assert replace(offer, completed=(read,)).is_free("done")

@@ -5,15 +5,17 @@ from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.executed_calls import (
+    find_failed_call,
+    has_run,
+    is_executed,
+    is_observing,
+)
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.repetition import (
     calls_of,
-    find_failed_call,
-    has_run,
     is_echo,
-    is_executed,
     is_json,
-    is_observing,
     list_shown_calls,
     may_become_echo,
     repeats_line,

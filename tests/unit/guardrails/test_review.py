@@ -2,13 +2,14 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
+from proxy.conversation.workflows import Workflow
 from proxy.facts import Coerced, Dropped, Refused, Renamed
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import review
-from proxy.guardrails.transcript import CompletedCall
+from proxy.guardrails.transcript import CompletedCall, Loop
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
 
@@ -255,3 +256,28 @@ def test_where_nothing_is_repaired_a_call_counts_as_it_was_written(
     assert verdict.defect is defect
     right = WrittenCall("get_weather", '{ "city":"Paris"}', "a")
     assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments
+
+
+def test_only_the_call_of_a_loop_is_objected_to() -> None:
+    offer = replace(RESPOND, loop=Loop("get_weather", {"city": "Paris"}, 3))
+    call = WrittenCall("get_weather", {"city": "Paris"}, "a")
+    verdict = rejected(ReadReply(calls=(call,)), offer)
+    assert verdict.defect is Defect.LOOP
+    assert "last 3 calls of get_weather" in verdict.nudge[-1].text
+    assert accepted(ReadReply(calls=(replace(call, arguments={"city": "Oslo"}),)), offer).calls
+    assert accepted(ReadReply(calls=(TIME,)), offer).calls
+
+
+def test_objections_to_a_call_that_comes_too_early_become_firmer() -> None:
+    rules = Workflow(("get_weather",), (), ("get_time",))
+    offer = replace(RESPOND, workflow=rules)
+    verdicts = [
+        review(ReadReply(calls=(TIME,)), offer, CountedIds(), insistence=n) for n in range(4)
+    ]
+    assert {one.defect for one in verdicts if isinstance(one, Rejected)} == {Defect.STEP_MISSING}
+    problems = [one.nudge[-1].text for one in verdicts if isinstance(one, Rejected)]
+    assert len({*problems}) == 3
+    assert problems[2] == problems[3]
+    assert "Stop" in problems[2]
+    done = CompletedCall("get_weather", {}, "", has_failed=False)
+    assert accepted(ReadReply(calls=(TIME,)), replace(offer, completed=(done,))).calls

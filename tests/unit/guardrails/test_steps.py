@@ -1,8 +1,8 @@
 import pytest
 
 from proxy.conversation.json import JsonObject
-from proxy.conversation.workflows import Prerequisite, Workflow
-from proxy.guardrails.steps import drop_infeasible, missing_steps, unmet_prerequisites
+from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
+from proxy.guardrails.steps import drop_infeasible, missing_steps, steps_before
 from proxy.guardrails.transcript import CompletedCall
 
 RULES = Workflow(
@@ -35,18 +35,24 @@ def test_steps_are_missing_until_they_succeeded() -> None:
 def test_a_prerequisite_may_demand_the_same_argument(
     completed: list[CompletedCall], is_met: bool
 ) -> None:
-    unmet = unmet_prerequisites("edit", {"path": "a"}, RULES, completed)
-    assert (unmet == ()) is is_met
+    steps = steps_before("edit", {"path": "a"}, RULES, completed)
+    assert steps == (() if is_met else ("read",))
 
 
 def test_an_argument_that_is_not_given_agrees_with_nothing() -> None:
-    assert unmet_prerequisites("edit", {}, RULES, [made("read", {})])
+    assert steps_before("edit", {}, RULES, [made("read", {})]) == ("read",)
 
 
 def test_a_prerequisite_may_demand_the_call_alone() -> None:
-    assert unmet_prerequisites("push", {}, RULES, [made("read")])
-    assert not unmet_prerequisites("push", {}, RULES, [made("test")])
-    assert not unmet_prerequisites("read", {}, RULES, [])
+    assert steps_before("push", {}, RULES, [made("read")]) == ("test",)
+    assert steps_before("push", {}, RULES, [made("test")]) == ()
+    assert steps_before("read", {}, RULES, []) == ()
+
+
+def test_a_tool_that_ends_the_work_comes_after_all_steps() -> None:
+    assert steps_before("done", {}, RULES, [made("test")]) == ("read",)
+    assert steps_before("done", {}, RULES, [made("test"), made("read")]) == ()
+    assert steps_before("done", {}, NO_RULES, []) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.guardrails.schemas.members import Members
+from proxy.guardrails.schemas.arguments import Members
 from proxy.inference.call_gate import ArgumentsGate
 from proxy.inference.sent_answer import SentAnswer
 from tests.fakes.playbook import WEATHER_SCHEMA

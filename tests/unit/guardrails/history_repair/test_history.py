@@ -8,6 +8,7 @@ from proxy.conversation.messages import Message, assistant_message, user_message
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.history import (
+    SYSTEM_NOTE,
     fit_roles,
     heal_members,
     heal_messages,
@@ -15,7 +16,7 @@ from proxy.guardrails.history_repair.history import (
     neutralise,
     replay_thoughts,
 )
-from proxy.guardrails.history_repair.pairing import SYSTEM_NOTE, UNANSWERED, introduce_orphan
+from proxy.guardrails.history_repair.pairing import UNANSWERED, introduce_orphan
 from proxy.guardrails.model_quirks import Template
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, result, said, unpaired, written

@@ -204,15 +204,25 @@ def test_there_is_an_end_to_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "may_be"),
-    [({"a": [{"b": "none"}]}, True), ([1, [[]]], True), ({"a": {"b": "c"}}, False), (None, False)],
+    ("path", "depths"),
+    [
+        (["properties", "a", "$ref", "items", "type"], [0, 1, 1, 2]),
+        (["anyOf", 0, "prefixItems", 1, "enum"], [0, 0, 1]),
+        (["required"], [0]),
+        (["type"], [0]),
+    ],
 )
-def test_what_may_be_a_default_is_seen_without_a_walk(*, value: JsonValue, may_be: bool) -> None:
-    members: JsonObject = {"a": {"default": "none"}, "b": {"default": []}}
-    assert Graph({"properties": members}).may_be_special(value) == may_be
-    many: JsonObject = {str(number): {"default": [number]} for number in range(30)}
-    assert Graph({"properties": many}).may_be_special([])
-    options: JsonObject = {"type": "array", "enum": ["a"]}
-    assert Graph(options).may_be_special(["x"])
-    assert not Graph(options).may_be_special("a")
-    assert not Graph({}).may_be_special(value)
+def test_the_schemas_on_a_path_are_known_with_their_depth(
+    path: list[str | int], depths: list[int]
+) -> None:
+    schema: JsonObject = {
+        "properties": {"a": {"$ref": "#/$defs/list"}},
+        "$defs": {"list": {"items": {"type": "string"}}},
+        "anyOf": [{"prefixItems": [{}, {"enum": [1]}]}],
+        "required": ["a"],
+        "type": "object",
+    }
+    listed = [*References(schema).schemas_on(schema, path)]
+    assert [depth for _, depth in listed] == depths
+    with pytest.raises(UnknownTarget):
+        [*References(schema).schemas_on(schema, ["properties", "b", "type"])]

@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator, FancyRegexOptions
 
 from proxy import bounds
-from proxy.guardrails.schemas.patterns import UnreadablePattern, estimate
+from proxy.conversation.json import JsonValue
+from proxy.guardrails.schemas.patterns import (
+    FREE,
+    IMPOSSIBLE,
+    NO_COST,
+    TRIES,
+    PatternCost,
+    Patterns,
+    UnreadablePattern,
+    choose_patterns,
+    estimate,
+)
 from tests.fakes.arrivals import is_linear
 
 # fmt: off
@@ -94,7 +105,7 @@ def test_what_an_engine_would_write_out_is_too_large(pattern: str) -> None:
     ],
 )
 def test_what_backtracks_is_known(*, pattern: str, backtracks: bool) -> None:
-    assert estimate(pattern).backtracks == backtracks
+    assert (estimate(pattern).steps_a_try > 0) == backtracks
 
 
 @pytest.mark.parametrize(
@@ -122,15 +133,15 @@ def test_what_others_may_read_differently_is_not_estimated(pattern: str) -> None
 
 
 def test_a_text_in_braces_is_no_repeat() -> None:
-    assert estimate("a{}").states == 3
-    assert estimate("a{x}").states == 4
+    assert estimate("a{}").steps == 3
+    assert estimate("a{x}").steps == 4
 
 
 def test_states_are_those_of_all_copies() -> None:
-    assert estimate("a").states == 1
-    assert estimate("a{10}").states == 20
-    assert estimate("(?:ab){10}").states == 40
-    assert estimate("").states == 1
+    assert estimate("a").steps == 1
+    assert estimate("a{10}").steps == 20
+    assert estimate("(?:ab){10}").steps == 40
+    assert estimate("").steps == 1
 
 
 @pytest.mark.parametrize("piece", ["(", "a|", "[a", "a{1,9}", r"\d", "(?:a)*", "{", "(?=a)", "\\"])
@@ -140,3 +151,80 @@ def test_an_estimate_is_linear(piece: str) -> None:
             estimate(text)
 
     assert is_linear(measure, lambda count: piece * count, 5_000)
+
+
+LARGE = "^((a{1,50}){1,50}){1,40}xK$"
+
+
+def with_patterns(*patterns: str) -> JsonValue:
+    return {"allOf": [{"pattern": pattern} for pattern in patterns]}
+
+
+def test_a_pattern_is_compiled_unless_it_is_too_large_or_none() -> None:
+    choice = choose_patterns(with_patterns("^a+$", LARGE, "(", r"a\p{Nothing}"))
+    assert [*choice.costs] == ["^a+$"]
+    assert choice.refused.keys() == {LARGE, "(", r"a\p{Nothing}"}
+    assert choose_patterns(with_patterns("^a+$")).problem == ""
+
+
+def test_the_problem_names_a_pattern_and_the_reason() -> None:
+    problem = choose_patterns(with_patterns("^a+$", LARGE)).problem
+    assert problem == f'the pattern "{LARGE}" is not checked: ' + (
+        "it is too large when its repeats are written out"
+    )
+    others = choose_patterns(with_patterns(LARGE, "(" * 60, "[")).problem
+    assert "is not checked, nor are others (2): " in others
+    assert len(choose_patterns(with_patterns("(" * 60)).problem) < 140
+
+
+@pytest.mark.parametrize("length", [bounds.PATTERN_CHARACTERS, 100_000])
+def test_a_long_pattern_is_not_even_estimated(length: int) -> None:
+    choice = choose_patterns(with_patterns("a" * (length + 1)))
+    assert "4,096 characters" in choice.problem
+    assert not choice.costs
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"^a{number}$" for number in range(2_000)],  # many small ones
+        [f"[a-z]{{1,{5_000 - number}}}" for number in range(50)],
+        [f"x{number}" + r"\p{L}" * 20 for number in range(50)],
+        [f"(?=a)(?!b)c{number}" for number in range(2_000)],
+        [f"((({number}" + "a" * 4_000 for number in range(100)],  # all of them unreadable
+    ],
+)
+def test_the_patterns_of_a_schema_have_one_budget(patterns: list[str]) -> None:
+    choice = choose_patterns(with_patterns(*patterns))
+    assert len(choice.costs) + len(choice.refused) == len(patterns)
+    assert "the patterns of the schema are too large together" in choice.refused.values()
+    assert sum(cost.size for cost in choice.costs.values()) <= bounds.PATTERNS_SIZE
+
+
+def test_a_pattern_that_occurs_often_counts_once() -> None:
+    choice = choose_patterns(with_patterns(*["^[0-9a-f]{8}$"] * 10_000))
+    assert not choice.refused
+
+
+def test_the_memory_limit_is_that_of_the_largest() -> None:
+    costs = choose_patterns(with_patterns("a", "[a-z]{1,900}")).costs
+    assert PatternCost.largest(costs.values()).memory_limit == costs["[a-z]{1,900}"].memory_limit
+    assert NO_COST.memory_limit > 0
+
+
+LINEAR, OTHER = PatternCost(10, 7), PatternCost(10, 0, 3)
+
+
+def test_the_cost_is_that_of_all_patterns_or_of_the_largest() -> None:
+    costs = {"a": LINEAR, "b": OTHER, "c": PatternCost(5, 1)}
+    assert Patterns(costs).total(["a", "b", "b", "c", "unknown"]) == PatternCost(35, 8, 6)
+    assert PatternCost.largest(costs.values()) == PatternCost(10, 7, 3)
+    assert PatternCost.largest([]) == NO_COST
+    assert PatternCost(1, 2, 3) * 4 == PatternCost(1, 8, 12)
+
+
+def test_the_more_text_the_fewer_tries() -> None:
+    tries = [(PatternCost(1, 1, 10) * size).plan()[0] for size in (1, 100, 1_000, 10_000, 100_000)]
+    assert tries == [TRIES[0], TRIES[1], TRIES[2], TRIES[3], 0]
+    assert (PatternCost(1, 10) * bounds.PATTERN_STEPS).plan() == IMPOSSIBLE
+    assert NO_COST.plan() == FREE

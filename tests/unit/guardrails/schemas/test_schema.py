@@ -6,18 +6,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from proxy import bounds
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import Tool
 from proxy.guardrails.schemas.schema import (
     TooLargeToExplain,
     TooLongToMatch,
     UnusableSchema,
-    call_schema,
     compile_schema,
     pointer,
     prepare_checks,
-    simplify,
 )
 from proxy.guardrails.schemas.workload import ListingBudget
 from tests.fakes.arrivals import is_linear
@@ -39,11 +35,6 @@ SCHEMAS: list[JsonObject] = [
     {"properties": {"a": {"$ref": "#"}}, "maxProperties": 1, "type": "object"},
     {"oneOf": [{"type": "number"}, {"type": "integer"}, {"type": "null"}]},
 ]
-
-
-def tool(name: str, parameters: JsonValue) -> Tool:
-    assert isinstance(parameters, dict | bool)
-    return Tool(name, parameters, b"{}")
 
 
 @settings(deadline=None)
@@ -364,6 +355,13 @@ def test_a_declared_default_is_valid(*, name: str, value: JsonValue, is_valid: b
     assert part.is_valid(value) == is_valid
 
 
+def test_a_default_is_valid_in_a_branch_as_well() -> None:
+    branch: JsonObject = {"properties": {"a": {"type": "string", "default": None}}}
+    schema = compile_schema({"anyOf": [branch, {"required": ["b"]}]})
+    assert schema.is_valid({"a": None})
+    assert not schema.is_valid({"a": 1})
+
+
 def test_a_default_of_all_arguments_is_not_what_a_call_may_leave_out() -> None:
     schema = compile_schema(DEFAULTS)
     assert not schema.is_valid({})
@@ -473,162 +471,6 @@ def test_a_part_keeps_the_references_of_the_whole() -> None:
 def test_a_pointer_escapes_what_has_a_meaning() -> None:
     assert pointer(()) == ""
     assert pointer(("a/b", 0, "~")) == "/a~1b/0/~0"
-
-
-def arguments_schema(parameters: JsonValue) -> JsonValue:
-    schema = call_schema([tool("t", parameters)])
-    definitions = schema["$defs"]
-    assert isinstance(definitions, dict)
-    return definitions["tool_0"]
-
-
-def test_one_tool_gives_a_plain_object() -> None:
-    assert call_schema([tool("get_time", {"type": "object"})]) == {
-        "type": "object",
-        "properties": {"name": {"const": "get_time"}, "arguments": {"$ref": "#/$defs/tool_0"}},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-        "$defs": {"tool_0": {"type": "object"}},
-    }
-
-
-def test_several_tools_give_a_choice_that_admits_only_their_calls() -> None:
-    schema = call_schema([tool("a", SCHEMAS[0]), tool("b", SCHEMAS[3]), tool("c", True)])
-    Draft202012Validator.check_schema(schema)
-    judge = Draft202012Validator(schema)
-    assert judge.is_valid({"name": "a", "arguments": {"a": 1}})
-    assert judge.is_valid({"name": "b", "arguments": {"a": "a"}})
-    assert judge.is_valid({"name": "c", "arguments": {"x": []}})
-    assert not judge.is_valid({"name": "a", "arguments": {"a": "a"}})
-    assert not judge.is_valid({"name": "b", "arguments": {"a": "b"}})
-    assert not judge.is_valid({"name": "d", "arguments": {}})
-    assert not judge.is_valid({"name": "c", "arguments": {}, "more": 1})
-    assert not judge.is_valid({"name": "c"})
-
-
-@settings(deadline=None)
-@given(st.sampled_from(SCHEMAS[:2] + SCHEMAS[3:5]), VALUES)
-def test_a_call_is_valid_exactly_if_its_arguments_are(schema: JsonObject, value: JsonValue) -> None:
-    calls = call_schema([tool("other", True), tool("t", schema)])
-    call: JsonValue = {"name": "t", "arguments": value}
-    assert Draft202012Validator(calls).is_valid(call) == Draft202012Validator(schema).is_valid(
-        value
-    )
-
-
-def test_references_move_only_where_they_are_keywords() -> None:
-    plain: JsonObject = {"$ref": "#/$defs/x"}
-    moved: JsonObject = {"$ref": "#/$defs/tool_0/$defs/x"}
-    whole: JsonObject = {
-        "properties": {"$ref": plain, "self": {"$ref": "#"}, "named": {"$ref": "#anchor"}},
-        "allOf": [plain],
-        "items": [plain],
-        "not": plain,
-        "additionalProperties": plain,
-        "const": plain,
-        "enum": [plain],
-        "default": plain,
-        "examples": [plain],
-        "dependencies": {"a": ["b"]},
-        "$defs": {"x": {"type": ["string", "null"]}},
-    }
-    before = json.dump(whole)
-    properties: JsonObject = {
-        "$ref": moved,
-        "self": {"$ref": "#/$defs/tool_0"},
-        "named": {"$ref": "#anchor"},
-    }
-    assert arguments_schema(whole) == {
-        **whole,
-        "properties": properties,
-        "allOf": [moved],
-        "items": [moved],
-        "not": moved,
-        "additionalProperties": moved,
-    }
-    assert json.dump(whole) == before
-
-
-@pytest.mark.parametrize(
-    ("refused", "simplified"),
-    [
-        ({"properties": {"a": True, "b": False}}, {"properties": {"a": {}, "b": {"not": {}}}}),
-        ({"items": True, "not": False}, {"items": {}, "not": {"not": {}}}),
-        ({"additionalProperties": True}, {"additionalProperties": True}),
-        ({"type": "any", "title": "x"}, {"title": "x"}),
-        ({"type": ["string", "any"]}, {}),
-        ({"$ref": "http://example.com/x", "title": "x"}, {"title": "x"}),
-        ({"$id": "http://example.com/x", "$schema": "y", "type": "object"}, {"type": "object"}),
-        (False, {"type": "object"}),
-    ],
-)
-def test_what_llama_server_refuses_is_let_through(
-    refused: JsonValue, simplified: JsonValue
-) -> None:
-    assert arguments_schema(refused) == simplified
-
-
-def offered(parameters: JsonValue) -> Tool:
-    function: JsonObject = {"name": "f", "parameters": parameters}
-    schema = parameters if isinstance(parameters, dict | bool) else {}
-    return Tool("f", schema, json.dump({"type": "function", "function": function}))
-
-
-@pytest.mark.parametrize(
-    "parameters", [None, {"type": "object"}, {"type": "object", "properties": {"a": {"$ref": "#"}}}]
-)
-def test_a_schema_that_llama_server_takes_travels_as_it_is(parameters: JsonValue) -> None:
-    given = offered(parameters)
-    assert simplify(given) is given
-
-
-def test_a_schema_that_llama_server_refuses_travels_simplified_and_is_checked_as_it_was() -> None:
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},
-    }
-    sent = simplify(offered(parameters))
-    assert sent.parameters == parameters
-    document = json.parse(sent.source)
-    assert isinstance(document, dict)
-    assert isinstance(document["function"], dict)
-    assert document["function"]["parameters"] == {
-        "type": "object",
-        "properties": {"a": {}, "b": {}, "c": {}},
-    }
-
-
-def test_for_a_grammar_that_fails_patterns_and_long_lengths_are_left_out() -> None:
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "pattern": "(?!x)a", "maxLength": 20_000},
-            "maxLength": {"type": "array", "items": {"pattern": "b"}, "minItems": 2},
-            "short": {"anyOf": [{"maxLength": 20}, "string", "odd", 5]},
-        },
-    }
-    sent = simplify(offered(parameters), is_further=True)
-    assert sent.parameters == parameters
-    assert json.split_object(json.split_object(sent.source)["function"])["parameters"] == json.dump(
-        {
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "maxLength": {"type": "array", "items": {}, "minItems": 2},
-                "short": {"anyOf": [{"maxLength": 20}, {"type": "string"}, {}, 5]},
-            },
-        }
-    )
-
-
-def test_a_tool_that_takes_anything_takes_an_object() -> None:
-    assert b'"parameters":{"type":"object"}' in simplify(offered(True)).source
-
-
-@pytest.mark.parametrize("source", [b"[]", b'{"type":"function"}'])
-def test_what_is_no_tool_travels_as_it_is(source: bytes) -> None:
-    given = Tool("f", {}, source)
-    assert simplify(given) is given
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/x"}, {"type": 5}, {"enum": [1]}])

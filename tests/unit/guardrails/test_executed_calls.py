@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject
-from proxy.guardrails.same_calls import are_alike, awaits_change, count_wanted
+from proxy.guardrails.executed_calls import are_alike, awaits_change, count_wanted
 
 TEXT: JsonObject = {"type": "string"}
 SCHEMA: JsonObject = {

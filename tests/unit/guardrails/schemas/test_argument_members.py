@@ -1,8 +1,7 @@
 import pytest
 
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.tools import Tool
-from proxy.guardrails.schemas.members import Members, Settled, bind_members
+from proxy.guardrails.schemas.arguments import Members, Settled
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -100,26 +99,3 @@ def test_nothing_is_settled_by_a_schema_that_nobody_can_use() -> None:
     assert Members(broken).settle("a", "text") is None
     boolean: JsonObject = {"properties": {"a": True}}
     assert Members(boolean).settle("a", [1]) == Settled([1])
-
-
-def test_bound_members_have_to_be_there_as_they_are_bound() -> None:
-    tool = Tool("weather", SCHEMA, b"{}")
-    parameters = bind_members(tool, {"city": {"const": "Paris"}, "unit": {"const": "c"}}).parameters
-    assert isinstance(parameters, dict)
-    assert parameters["required"] == ["city", "days", "unit"]
-    assert parameters["properties"] == {
-        "city": {"const": "Paris"},
-        "days": {"type": "integer"},
-        "unit": {"const": "c"},
-        "near": {"$ref": "#/$defs/place"},
-    }
-
-
-def test_a_schema_that_says_nothing_of_members_is_bound_too() -> None:
-    bound: JsonObject = {"a": {"const": 1}}
-    parameters = bind_members(Tool("a", {"required": "x"}, b"{}"), bound).parameters
-    assert parameters == {"required": ["a"], "properties": {"a": {"const": 1}}}
-    anything = Tool("a", True, b"{}")
-    assert bind_members(anything, bound) is anything
-    weather = Tool("weather", SCHEMA, b"{}")
-    assert bind_members(weather, {}) is weather
