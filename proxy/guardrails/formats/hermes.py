@@ -1,7 +1,6 @@
 """Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
 from proxy.guardrails.rescue.marks import result_marks
-from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
 from proxy.guardrails.tool_prompts import fragments
 
 _RESULT, _END_OF_RESULT = result_marks("tool_response")
@@ -21,14 +20,4 @@ HERMES_CONVENTION = fragments.CallingConvention(
     ),
     call='<tool_call>\n{"name": %(quoted)s, "arguments": %(arguments)s}\n</tool_call>',
     result=(f'{_RESULT}\n{{"name": %(quoted)s, "content": %(content)s}}\n{_END_OF_RESULT}'),
-)
-_WRAPPERS = ("tool_call", "TOOL_CALL", "minimax:tool_call", "seed:tool_call", "functioncall")
-_OTHER_CLOSERS = ("</tool_calls>", "</function_call>")
-
-
-# JSON between tags; several objects, a list or a code fence may stand between them.
-HERMES = marked_json(
-    "hermes",
-    [f"<{tag}>" for tag in _WRAPPERS],
-    (*(f"</{tag}>" for tag in _WRAPPERS), *_OTHER_CLOSERS),
 )

@@ -7,6 +7,7 @@ swallows the mark because it is a control token, a list is still a call and a ba
 import re
 from collections.abc import Callable
 
+from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.rescue.marks import result_marks
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
@@ -40,10 +41,12 @@ MISTRAL_CONVENTION = fragments.CallingConvention(
     result=(f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s%(id)s}}{_END_OF_RESULT}'),
 )
 
-ARGUMENTS = "[ARGS]"
+ARGUMENTS = FORMATS["mistral"].part("arguments")
 _NAME = re.compile(r"[\w./:\\-]+", re.ASCII)
-_ID = "[CALL_ID]"
-_NEXT = re.compile(r"[\s,;]*(?=[\w./:\\-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
+_ID = FORMATS["mistral"].part("id")
+_NEXT = re.compile(
+    rf"[\s,;]*(?=[\w./:\\-]+(?:{re.escape(_ID)}[\w./:-]+)?{re.escape(ARGUMENTS)})", re.ASCII
+)
 _NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:\\-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
 _LOOKAHEAD = 200
 
@@ -119,4 +122,8 @@ _BRACKETS: dict[str, Callable[[Cursor, str], Reading]] = {
     "[": _read_json,
     "(": _read_python,
 }
-MISTRAL = Syntax("mistral", ("[TOOL_CALLS]",), _read)
+
+
+def mistral(row: Format) -> Syntax:
+    """Return the syntax of JSON, or of a name and its arguments, after a mark."""
+    return Syntax.of(row, _read)

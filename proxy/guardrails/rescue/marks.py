@@ -1,4 +1,4 @@
-"""The marks around calls, listed in `marks.toml`: beginnings, ends, and tokens that leak.
+"""The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
 
 A value whose end is missing or doubtful may run into the next call. It is no value then.
 """
@@ -7,10 +7,8 @@ A value whose end is missing or doubtful may run into the next call. It is no va
 
 import re
 from collections.abc import Collection
-from importlib.resources import files
 
-import msgspec
-
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
     Cursor,
@@ -19,29 +17,14 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-
-class _KnownMarks(msgspec.Struct, frozen=True):
-    """The content of `marks.toml`, which describes it."""
-
-    tags: frozenset[str]
-    special_tokens: frozenset[str]
-    stray_closers: frozenset[str]
-    control_beginnings: tuple[str, ...]
-    reasoning: dict[str, str]
-    answers: dict[str, str]
-    results: dict[str, str]
-
-
-_FILE = files("proxy.guardrails.rescue") / "marks.toml"
-_KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
-TAGS = _KNOWN.tags
-SPECIAL_TOKENS = _KNOWN.special_tokens
+TAGS = TABLE.tags
+SPECIAL_TOKENS = TABLE.special_tokens
 # The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
-RESULT_ENDS = frozenset(_KNOWN.results.values()) - _KNOWN.special_tokens
-STRAY_CLOSERS = _KNOWN.stray_closers | RESULT_ENDS
-REASONING, ANSWERS, RESULTS = _KNOWN.reasoning, _KNOWN.answers, _KNOWN.results
+RESULT_ENDS = frozenset(TABLE.results.values()) - TABLE.special_tokens
+STRAY_CLOSERS = TABLE.stray_closers | RESULT_ENDS
+REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
-CONTROL_BEGINNINGS = _KNOWN.control_beginnings
+CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
 _RESULT_ENDS = {fold_mark(begin): LooseLiterals((end,)) for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))

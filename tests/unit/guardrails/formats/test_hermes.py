@@ -1,10 +1,13 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.hermes import HERMES, HERMES_CONVENTION
+from proxy.guardrails.formats.hermes import HERMES_CONVENTION
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from tests.fakes.arrivals import read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold
+
+HERMES = find_syntax("hermes")
 
 DESCRIPTION = """# Tools
 

@@ -1,14 +1,24 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import TABLE, Format
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.marked_json import APERTUS, FAMILIES, TOOLS_TAG, marked_json
+from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
 from tests.fakes.arrivals import read_syntax
+
+APERTUS = find_syntax("apertus")
+TOOLS_TAG = find_syntax("tools_tag")
 
 SHIP = '{"name": "ship", "arguments": {"to": "x"}}'
 CALL = WrittenCall("ship", {"to": "x"})
-TWO = marked_json("two", ("<a>", "<b>"), ("</a>", "</b>"))
-OPENINGS = [(one, opening) for one in FAMILIES for opening in one.openings]
+TWO = marked_json(Format(name="two", shape="json", marks={"<a>": "</a>", "<b>": "</b>"}))
+OPENINGS = [
+    (find_syntax(row.name), opening)
+    for row in TABLE.formats
+    if row.shape == "json"
+    for opening in row.openings
+]
 
 
 @pytest.mark.parametrize(("syntax", "opening"), OPENINGS)
