@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.examples import introduces_example
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import ANSWERS, REASONING, holds_call
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
@@ -42,36 +43,34 @@ class _MarkedBlock:
     is_trimmed: bool = True
 
 
-# Inkling's messages: the prompt ends before the header of the first, or after it.
-_INKLING = ("", "<|message_model|>")
-_INKLING_END = LooseLiterals(("<|end_message|>",))
+_MESSAGES = TABLE.messages
 _BLOCKS = (
     {opening: _MarkedBlock(LooseLiterals((end,))) for opening, end in REASONING.items()}
     | {
         opening: _MarkedBlock(LooseLiterals((end,)), TextDelta, is_trimmed=False)
         for opening, end in ANSWERS.items()
     }
-    | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
+    | {mark: _MarkedBlock(LooseLiterals((end,))) for mark, end in _MESSAGES.thoughts.items()}
     | {
-        f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta, is_trimmed=False)
-        for header in _INKLING
+        mark: _MarkedBlock(LooseLiterals((end,)), TextDelta, is_trimmed=False)
+        for mark, end in _MESSAGES.texts.items()
     }
 )
 # Hunyuan's template wraps every answer so; other models do it where the prompt asks for it.
-_ANSWER_TAG = "<answer>"
-_BLOCKS[_ANSWER_TAG] = _MarkedBlock(LooseLiterals(("</answer>",)), TextDelta)
+((_ANSWER_TAG, _ANSWER_END),) = TABLE.wrapped_answers.items()
+_BLOCKS[_ANSWER_TAG] = _MarkedBlock(LooseLiterals((_ANSWER_END,)), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
-# ends within the first header; what is said to the user before a tool call is "commentary".
-_HEADER_STARTS = ("<|start|>", "<|channel|>")
-_HEADER_END = "<|message|>"
+# ends within the first header; a message to the user before a tool call is "commentary".
+_HEADER_STARTS = _MESSAGES.header_starts
+_HEADER_END = _MESSAGES.header_end
 _LONGEST_HEADER = 128
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_CHANNEL = re.compile(rf"{re.escape(_MESSAGES.channel)}\s*(\w+)")
 _RECIPIENT = "to="
-_SELF = f"to=self{_HEADER_END}"  # Muse addresses its thoughts
-_USER = f"to=user{_HEADER_END}"  # and what it says
+_SELF = f"to=self{_HEADER_END}"  # the header of Muse's reasoning
+_USER = f"to=user{_HEADER_END}"  # and of its answers
 _FINAL = "final"
-_TURN_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", "<|eot|>", "<|start|>"))
-_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
+_TURN_ENDS = Literals(_MESSAGES.turn_ends)
+_MESSAGE_ENDS = Literals((*_MESSAGES.message_ends, *_HEADER_STARTS))
 _CHANNELS = {
     "analysis": _MarkedBlock(_MESSAGE_ENDS),
     "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False),
@@ -87,11 +86,8 @@ _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{one}" for one in (_ANALYSIS, "commentary t
 _BLOCKS[_ANALYSIS] = _MarkedBlock(
     Literals((*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"))
 )
-# Kimi K3's and Inkling's after the answer, and Harmony's word before it.
-_ENDS_OF_ALL = (
-    *("<|close|>message<|sep|>", "<|content_model_end_sampling|>"),
-    f"{_ASSISTANT}{_FINAL}",
-)
+# Marks after the answer of Kimi K3 and Inkling, and Harmony's word before it.
+_ENDS_OF_ALL = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
 _MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 _FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
 # Where thoughts can begin again within an answer.

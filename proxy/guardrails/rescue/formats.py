@@ -6,6 +6,7 @@ Everything else that knows a mark has it from here. The readers of `syntaxes` ta
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -88,10 +89,40 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def variants(self) -> tuple[Element, ...]:
         return tuple(variant for one in self.elements for variant in one.variants())
 
+    @cached_property
+    def brackets(self) -> tuple[tuple[str, str], ...]:
+        """All marks that surround something, each with its end, "" if it has none."""
+        elements = (((one.call, one.end), *one.parameters.items()) for one in self.variants)
+        tags = self.parts.values() if self.shape == "pairs" else ()
+        return (
+            *self.marks.items(),
+            *self.sections.items(),
+            *chain.from_iterable(elements),
+            *((tag, end_of(tag)) for tag in chain.from_iterable(tags)),
+        )
+
     def part(self, name: str) -> str:
         """Return the only mark of a part."""
         (mark,) = self.parts[name]
         return mark
+
+
+def end_of(tag: str) -> str:
+    """Return the closing tag of `<tag>`."""
+    return f"</{tag[1:]}"
+
+
+class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The marks of replies that are a series of messages, of reasoning (`thoughts`) and of text."""
+
+    thoughts: dict[str, str]
+    texts: dict[str, str]
+    header_starts: tuple[str, ...]
+    header_end: str
+    channel: str
+    message_ends: tuple[str, ...]
+    turn_ends: tuple[str, ...]
+    reply_ends: tuple[str, ...]
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,12 +130,17 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     formats: tuple[Format, ...]
     named: tuple[Format, ...]
-    tags: frozenset[str]
-    special_tokens: frozenset[str]
-    stray_closers: frozenset[str]
+    turn_ends: frozenset[str]
+    turn_begins: frozenset[str]
+    more_closers: frozenset[str]
+    more_tags: frozenset[str]
+    ordinary_tags: frozenset[str]
     control_beginnings: tuple[str, ...]
+    leaks: tuple[str, ...]
     reasoning: dict[str, str]
     answers: dict[str, str]
+    wrapped_answers: dict[str, str]
+    messages: Messages
     results: dict[str, str]
 
 

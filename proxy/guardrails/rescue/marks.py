@@ -6,7 +6,8 @@ A value whose end is missing or doubtful may run into the next call. It is no va
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.rows import FENCE
@@ -17,11 +18,22 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-TAGS = TABLE.tags
-SPECIAL_TOKENS = TABLE.special_tokens
+_ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
+_BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
+_TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
+# The words in the tags of calls: no argument is named like them.
+TAGS = frozenset(tag for opening, _ in _BRACKETS for tag in _TAG.findall(opening))
+TAGS = (TAGS | TABLE.more_tags) - TABLE.ordinary_tags
+# Control tokens that end a turn or introduce calls, and leak into the text.
+SPECIAL_TOKENS = TABLE.turn_ends | TABLE.turn_begins
+SPECIAL_TOKENS |= {opening for row in _ROWS for opening in row.sections}
 # The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
-RESULT_ENDS = frozenset(TABLE.results.values()) - TABLE.special_tokens
-STRAY_CLOSERS = TABLE.stray_closers | RESULT_ENDS
+RESULT_ENDS = frozenset(TABLE.results.values()) - SPECIAL_TOKENS
+_ORDINARY = {f"</{tag}>" for tag in TABLE.ordinary_tags}
+_SIGNS = re.compile(r"<|\[/|\]<")  # with which marks begin, other than brackets, fences and words
+# Closing marks that models write once too often, or without the opening mark.
+STRAY_CLOSERS = frozenset(end for _, end in _BRACKETS if _SIGNS.match(end)) - _ORDINARY
+STRAY_CLOSERS = (STRAY_CLOSERS | TABLE.more_closers | RESULT_ENDS) - SPECIAL_TOKENS
 REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
 CONTROL_BEGINNINGS = TABLE.control_beginnings
@@ -30,15 +42,25 @@ _RESULT_ENDS = {fold_mark(begin): LooseLiterals((end,)) for begin, end in RESULT
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # Those that the scanner looks for beside the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
-_WORDS = "|".join(sorted(TAGS, key=len, reverse=True))
+_WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
+_TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
+_PLAIN_WORD = re.compile(r"[\w.]+")
+
+
+def _other_marks() -> Iterator[str]:
+    """Yield patterns for the marks of calls that are neither tags nor control tokens."""
+    for row in _ROWS:
+        follows = rf"\s*[{re.escape(row.next)}]" if row.next else ""
+        inner = chain(row.marks.values(), *row.parts.values())
+        for mark in (*map(str.strip, row.openings), *(one for one in inner if one[:1] == "[")):
+            is_known = re.search(_TAG_BEGINS, mark) or (_PLAIN_WORD.fullmatch(mark) and not follows)
+            if not is_known:
+                yield re.escape(mark) + follows
+    yield from (re.escape(mark) for mark in CONTROL_BEGINNINGS if not re.search(_TAG_BEGINS, mark))
+
+
 _ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
-_MARK = re.compile(
-    rf"<(?:\w+[:|])?(?:{_WORDS})\b"
-    r"|<[|｜](?!\"\|>)|<tools>\s*[\[{]"
-    r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
-    r"|toolscall tool=|to=functions\.|functools\[|function call<|Action: ?```json"
-    r"|\]<\]minimax\[>\[<|<ifm\|"
-)
+_MARK = re.compile("|".join((_TAG_BEGINS, *sorted({*_other_marks()}))))
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
 _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))")
 _ENVELOPE_START = re.compile(_ENVELOPE)
@@ -46,10 +68,20 @@ _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # What closes a call, or ends a reply.
-CLOSING = re.compile(
-    rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|<tool_call\|>|<end_function_call>|\[/TOOL_CALL"
-    r"|</s>|<eos>|<end_of_turn>|```|[\]})]"
-)
+_CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"
+_ENDS = sorted(STRAY_CLOSERS - RESULT_ENDS - THOUGHT_ENDS | TABLE.turn_ends)
+_OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
+CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
+
+
+def _value_ends() -> Iterator[str]:
+    """Return how the marks begin that end a value in tags, or a call; a shorter one is enough."""
+    ends = {end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</")}
+    ends |= {f"<{slash}{bar}" for slash in ("", "/") for bar in "|｜"}
+    return (end for end in sorted(ends) if not any(one in end for one in ends - {end}))
+
+
+VALUE_ENDS = tuple(_value_ends())
 
 
 def result_end(mark: str) -> LooseLiterals | None:

@@ -17,7 +17,7 @@ from functools import cache
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.formats import FORMATS, Format
+from proxy.guardrails.rescue.formats import FORMATS, Format, end_of
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
 from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
@@ -54,11 +54,11 @@ class Tags:
     suffix: str = ""
 
     def pair(self, part: str) -> tuple[str, str]:
-        tag = f"{self.prefix}{_WORDS[part]}{self.suffix}>"
-        return f"<{tag}", f"</{tag}"
+        tag = f"<{self.prefix}{_TAGS[part][1:-1]}{self.suffix}>"
+        return tag, end_of(tag)
 
 
-_WORDS = {part: word for part, (word,) in FORMATS["argument_pairs"].parts.items()}
+_TAGS = {part: tag for part, (tag,) in FORMATS["argument_pairs"].parts.items()}
 PAIRS_BEGIN = Tags().pair("key")[0]
 
 
@@ -274,7 +274,7 @@ def pairs(row: Format) -> Syntax:
 
     A mark that is no tag comes before each call of a row, and its tags have no prefix.
     """
-    tag = f"{_WORDS['call']}>"
+    tag = _TAGS["call"][1:]
 
     def read(cursor: Cursor, opening: str) -> Reading:
         if not opening.endswith(tag):
@@ -316,7 +316,9 @@ def suffixed_pairs(row: Format) -> Syntax:
         )
         if not wrapper:
             return found
-        return Calls(found.calls, (yield from cursor.literal(f"</{wrapper[0]}{suffix}>")))
+        return Calls(
+            found.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
+        )
 
     return Syntax.of(row, read)
 

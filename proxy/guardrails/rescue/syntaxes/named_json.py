@@ -4,7 +4,7 @@ import re
 
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.formats import Format
+from proxy.guardrails.rescue.formats import Format, end_of
 from proxy.guardrails.rescue.rows import FENCE, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
@@ -131,13 +131,13 @@ def named_tags(row: Format) -> Syntax:
         yield from cursor.whitespace()
         mark = yield from cursor.one_of(names)
         name = (yield from cursor.take_until(literals_of("<"))).strip() if mark else ""
-        has_end = bool(mark) and (yield from cursor.literal(_end_of(mark)))
+        has_end = bool(mark) and (yield from cursor.literal(end_of(mark)))
         if not has_end or not 0 < len(name) <= _LONGEST_NAME:
             raise NoCall
         yield from cursor.whitespace()
         members: JsonObject = {}
         if mark := (yield from cursor.one_of(arguments)):
-            members = yield from _read_object(cursor, name, _end_of(mark))
+            members = yield from _read_object(cursor, name, end_of(mark))
         yield from cursor.whitespace()
         is_closed = yield from cursor.literal(row.marks[opening])
         if not is_closed and not mark:
@@ -158,7 +158,3 @@ def _read_object(cursor: Cursor, name: str, end: str) -> Waiting[JsonObject]:
     if not (yield from cursor.literal(end)) or not isinstance(value, dict):
         raise NoCall(Reason.BROKEN)
     return value
-
-
-def _end_of(mark: str) -> str:
-    return f"</{mark[1:]}"
