@@ -10,6 +10,5 @@ values that occur nowhere in the conversation. `retry` names the next attempt an
 words. `close_out` decides whether a text answer may have come too early.
 
 Before a request is sent, `history_repair/` repairs its history and removes thoughts, and
-`tool_prompts/` describes tools in the prompt in one of the `formats/`. `contents` reads and joins
-message contents.
+`tool_prompts/` describes tools in the prompt. `contents` reads and joins message contents.
 """

@@ -112,6 +112,20 @@ def end_of(tag: str) -> str:
     return f"</{tag[1:]}"
 
 
+class ConventionTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The texts of a convention, a way to describe tools in a prompt."""
+
+    name: str
+    syntaxes: tuple[str, ...]
+    marks: tuple[str, ...]
+    instructions: str
+    call: str
+    result: str
+    calls: str = "%s"
+    between_tools: str = "\n"
+    between_calls: str = "\n"
+
+
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The marks of replies that are a series of messages, of reasoning (`thoughts`) and of text."""
 
@@ -130,6 +144,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     formats: tuple[Format, ...]
     named: tuple[Format, ...]
+    conventions: tuple[ConventionTexts, ...]
     turn_ends: frozenset[str]
     turn_begins: frozenset[str]
     more_closers: frozenset[str]

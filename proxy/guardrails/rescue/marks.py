@@ -93,12 +93,6 @@ def ends_thoughts(mark: str) -> bool:
     return fold_mark(mark) in _FOLDED_THOUGHT_ENDS
 
 
-def result_marks(tag: str) -> tuple[str, str]:
-    """Return the marks around results whose opening contains `tag` and nothing else."""
-    opening = next(mark for mark in RESULTS if mark.strip("<>[]") == tag)
-    return opening, RESULTS[opening]
-
-
 def holds_mark(text: str) -> bool:
     """Return whether a text contains an opening mark of a call, or a control token."""
     return _MARK.search(text) is not None

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from proxy.guardrails.formats.gemma import bare_gemma, gemma
-from proxy.guardrails.formats.mistral import mistral
-from proxy.guardrails.formats.react import react
 from proxy.guardrails.rescue.formats import TABLE, Format
 from proxy.guardrails.rescue.marks import RESULTS, result_end
 from proxy.guardrails.rescue.syntax import NoCall, Reading, Reason, Syntax
@@ -21,7 +18,10 @@ from proxy.guardrails.rescue.syntaxes import (
     pythonic,
     tagged,
 )
+from proxy.guardrails.rescue.syntaxes.gemma import bare_gemma, gemma
+from proxy.guardrails.rescue.syntaxes.mistral import mistral
 from proxy.guardrails.rescue.values.cursor import Cursor, literals_of
+from proxy.guardrails.tool_prompts.react import react
 
 
 def _quoted(row: Format) -> Syntax:

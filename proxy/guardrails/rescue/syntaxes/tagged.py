@@ -14,7 +14,7 @@ from itertools import chain
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.formats import Element, Format
+from proxy.guardrails.rescue.formats import TABLE, Element, Format
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.unnamed import UNNAMED
@@ -109,7 +109,9 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
-_HEADER_END = "<|message|>"  # Muse Glimmer takes the head of a tag for one of its headers
+_HEADER_END = (
+    TABLE.messages.header_end
+)  # Muse Glimmer takes the head of a tag for one of its headers
 
 
 def tagged(row: Format) -> Syntax:

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from proxy import bounds
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.formats.gemma import read_bare
-from proxy.guardrails.formats.mistral import ARGUMENTS, read_named
-from proxy.guardrails.rescue.formats import FORMATS, Format
+from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.rows import read_behind_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
+from proxy.guardrails.rescue.syntaxes.gemma import read_bare
+from proxy.guardrails.rescue.syntaxes.mistral import ARGUMENTS, read_named
 from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
 from proxy.guardrails.rescue.syntaxes.tagged import tagged
@@ -33,7 +33,7 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
 _HARMONY, _INVOKE, _INKLING = map(find_syntax, ("harmony", "invoke", "inkling"))
 _INKLING_CALL = FORMATS["inkling"].openings[0]
-_HEADER_END = FORMATS["harmony"].part("required")
+_HEADER_END = TABLE.messages.header_end
 _CONTENT = FORMATS["functionary_header"].part("content")
 _NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")

@@ -1,39 +1,15 @@
-"""Gemma: how Gemma 3 is asked for calls, and how Gemma 4 and FunctionGemma write them.
-
-Gemma 3 has no marks for tools. Google documents a plain prompt with JSON schemas and calls as JSON
-with `parameters`. In a code block a call can follow other text, and Gemma writes one anyway;
-`plain_json` reads it. Later models write `call:NAME{key:<|"|>text<|"|>}`.
-"""
+"""Calls as Gemma 4 and FunctionGemma write them: `call:NAME{key:<|"|>text<|"|>}`."""
 
 import re
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import FORMATS, Format
-from proxy.guardrails.rescue.rows import FENCE, read_row
+from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style
-from proxy.guardrails.tool_prompts import fragments
-
-GEMMA_CONVENTION = fragments.CallingConvention(
-    name="gemma",
-    syntaxes=("fenced_json", "bare_json", "python_reply"),
-    marks=("``",),  # of more than two in a row none is left as it is
-    between_tools=",\n",
-    instructions=(
-        "You can call these functions:\n[\n%s\n]\n\n"
-        "To call one or several of them, end your reply with a JSON code block, "
-        "one object for each call:\n"
-        f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
-        f"{FENCE}\n"
-        "You get the results in tool_output code blocks."
-    ),
-    call='{"name": %(quoted)s, "parameters": %(arguments)s}',
-    calls=f"{FENCE}json\n%s\n{FENCE}",
-    result=f'{FENCE}tool_output\n{{"name": %(quoted)s, "content": %(content)s}}\n{FENCE}',
-)
 
 _NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = FORMATS["bare_gemma"].openings[0]
