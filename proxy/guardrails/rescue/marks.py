@@ -74,9 +74,13 @@ _OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
 CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
 
 
+_NAMESPACE = re.compile(r"</\w+[:|]")
+
+
 def _value_ends() -> Iterator[str]:
     """Return how the marks begin that end a value in tags, or a call; a shorter one is enough."""
-    ends = {end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</")}
+    closers = (end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</"))
+    ends = {match[0] if (match := _NAMESPACE.match(end)) else end for end in closers}
     ends |= {f"<{slash}{bar}" for slash in ("", "/") for bar in "|｜"}
     return (end for end in sorted(ends) if not any(one in end for one in ends - {end}))
 

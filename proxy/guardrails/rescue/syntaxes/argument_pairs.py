@@ -354,8 +354,8 @@ def key_values(row: Format) -> Syntax:
             has_value = yield from cursor.literal(value_mark)
             text = yield from cursor.take_until(values)
             has_end = yield from cursor.literal(value_end)
-            key, attributes = _parse_head(head) if has_attributes else (head.strip(), _IS_STRING)
-            is_whole = key and has_value and has_end and _NO_NAME.isdisjoint(key)
+            key, attributes = _parse_head(head) if has_attributes else _plain_key(head)
+            is_whole = key and has_value and has_end
             value = _parse_typed(text.lstrip(" \t\r\n") if has_attributes else text, attributes)
             if not is_whole or arguments.setdefault(key, value) != value:
                 raise NoCall(Reason.BROKEN)
@@ -366,6 +366,11 @@ def key_values(row: Format) -> Syntax:
         return Calls((WrittenCall(name, arguments),), is_closed)
 
     return Syntax.of(row, read)
+
+
+def _plain_key(text: str) -> tuple[str, str]:
+    key = text.strip()
+    return (key if _NO_NAME.isdisjoint(key) else ""), _IS_STRING
 
 
 def _parse_head(text: str) -> tuple[str, str]:

@@ -9,7 +9,6 @@ elements: an object, or a list if a name is repeated.
 
 import re
 from dataclasses import dataclass, field
-from itertools import chain
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
@@ -122,7 +121,7 @@ def tagged(row: Format) -> Syntax:
     own: on one line they are more often mentioned than meant.
     """
     known, wrappers = {element.call: element for element in row.variants}, row.marks
-    noise = literals_of(*row.parts.get("noise", ()), *chain(*row.sections.items()), *wrappers)
+    noise = literals_of(*row.parts.get("noise", ()), *wrappers)
 
     def read(cursor: Cursor, opening: str) -> Reading:
         if opening in wrappers:

@@ -604,6 +604,11 @@ def test_anything_else_is_no_call_of_kimi_k3(text: str, reason: Reason) -> None:
     assert read_syntax(KIMI_K3, text)[0] == NoCall(reason)
 
 
+def test_attributes_may_contain_signs_of_markup() -> None:
+    text = f'<|open|>call tool="a<b"<|sep|>{argument("c<d", "string", "raw")}{KIMI_END}'
+    assert read_syntax(KIMI_K3, text)[0] == Calls((WrittenCall("a<b", {"c<d": "raw"}),))
+
+
 def test_attributes_may_be_escaped() -> None:
     text = (
         '<|open|>call tool="a&amp;b&quot;c" index="1"<|sep|><|open|>argument key="k&amp;q" '
