@@ -109,7 +109,8 @@ def _formats() -> Iterator[str]:
 
 def _format(row: Format) -> Iterator[str]:
     """Write a format with its example in a fence that the example cannot end."""
-    place = "" if row.place == "anywhere" else f", at the {row.place.replace('_', ' of a ')}"
+    place = row.place.removesuffix("_start")
+    place = "" if row.place == "anywhere" else f", only at the start of a {place}"
     yield f"### {row.name}\n\nShape `{row.shape}`{place}."
     if row.shape in ("quoted", "result"):
         yield _NO_CALLS.rstrip()

@@ -78,7 +78,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @cached_property
     def openings(self) -> tuple[str, ...]:
         """The marks with which calls begin."""
-        return (*self.marks, *(one.call for one in self.variants))
+        return (*self.marks, *(element.call for element in self.variants))
 
     @cached_property
     def ends(self) -> tuple[str, ...]:
@@ -87,12 +87,12 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def variants(self) -> tuple[Element, ...]:
-        return tuple(variant for one in self.elements for variant in one.variants())
+        return tuple(chain.from_iterable(element.variants() for element in self.elements))
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
         """All marks that surround something, each with its end, "" if it has none."""
-        elements = (((one.call, one.end), *one.parameters.items()) for one in self.variants)
+        elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),
@@ -126,6 +126,14 @@ class ConventionTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     between_calls: str = "\n"
 
 
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The names that models give to the members of a call in JSON."""
+
+    names: tuple[str, ...]
+    arguments: tuple[str, ...]
+    wrappers: tuple[str, ...]
+
+
 class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The marks of replies that are a series of messages, of reasoning (`thoughts`) and of text."""
 
@@ -152,6 +160,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ordinary_tags: frozenset[str]
     control_beginnings: tuple[str, ...]
     leaks: tuple[str, ...]
+    envelope: Envelope
     reasoning: dict[str, str]
     answers: dict[str, str]
     wrapped_answers: dict[str, str]

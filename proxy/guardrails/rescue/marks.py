@@ -47,25 +47,32 @@ _TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
 _PLAIN_WORD = re.compile(r"[\w.]+")
 
 
+def _shortest(texts: set[str]) -> list[str]:
+    """Return the texts that contain none of the others; a search needs only these."""
+    return [text for text in sorted(texts) if not any(other in text for other in texts - {text})]
+
+
 def _other_marks() -> Iterator[str]:
     """Yield patterns for the marks of calls that are neither tags nor control tokens."""
     for row in _ROWS:
         follows = rf"\s*[{re.escape(row.next)}]" if row.next else ""
         inner = chain(row.marks.values(), *row.parts.values())
-        for mark in (*map(str.strip, row.openings), *(one for one in inner if one[:1] == "[")):
+        for mark in (*map(str.strip, row.openings), *(mark for mark in inner if mark[:1] == "[")):
             is_known = re.search(_TAG_BEGINS, mark) or (_PLAIN_WORD.fullmatch(mark) and not follows)
             if not is_known:
                 yield re.escape(mark) + follows
-    yield from (re.escape(mark) for mark in CONTROL_BEGINNINGS if not re.search(_TAG_BEGINS, mark))
+    begins = (mark.strip() for mark in CONTROL_BEGINNINGS)
+    yield from (re.escape(mark) for mark in begins if not re.search(_TAG_BEGINS, mark))
 
 
-_ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
-_MARK = re.compile("|".join((_TAG_BEGINS, *sorted({*_other_marks()}))))
+_KEYS = (*TABLE.envelope.names, "tool_calls")
+_ENVELOPE = rf"\{{\s*[\"'](?:{'|'.join(_KEYS)})[\"']\s*:"
+_MARK = re.compile("|".join((_TAG_BEGINS, *_shortest({*_other_marks()}))))
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
 _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))")
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
-_ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
+_ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"']\w{0,16}(?:[\"']\s*)?)?)?\Z")
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # What closes a call, or ends a reply.
 _CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"
@@ -77,12 +84,12 @@ CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
 _NAMESPACE = re.compile(r"</\w+[:|]")
 
 
-def _value_ends() -> Iterator[str]:
-    """Return how the marks begin that end a value in tags, or a call; a shorter one is enough."""
+def _value_ends() -> list[str]:
+    """Return the beginnings of the marks that end a value in tags, or a call."""
     closers = (end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</"))
     ends = {match[0] if (match := _NAMESPACE.match(end)) else end for end in closers}
     ends |= {f"<{slash}{bar}" for slash in ("", "/") for bar in "|｜"}
-    return (end for end in sorted(ends) if not any(one in end for one in ends - {end}))
+    return _shortest(ends)
 
 
 VALUE_ENDS = tuple(_value_ends())

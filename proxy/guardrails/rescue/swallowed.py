@@ -45,7 +45,7 @@ def _families() -> Iterator[Family]:
     ends = Counter(
         end
         for row in TABLE.formats
-        for end in {end for one in row.variants for end in one.parameters.values()}
+        for end in {end for tag in row.variants for end in tag.parameters.values()}
     )
     for row in TABLE.formats:
         for before, end, after in _written(row):
@@ -55,11 +55,11 @@ def _families() -> Iterator[Family]:
 def _written(row: Format) -> Iterator[tuple[str, str, str]]:
     """Yield the text before the argument, its end, and the end of the call, once for each end."""
     known: set[str] = set()
-    for one in row.variants:
-        mark, end = next(iter(one.parameters.items()))
+    for element in row.variants:
+        mark, end = next(iter(element.parameters.items()))
         if end not in known:
-            lines = "\n" * one.has_lines
-            yield f"{_tag(one.call)}\n{_tag(mark)}{lines}", end, f"\n{one.end}"
+            lines = "\n" * element.has_lines
+            yield f"{_tag(element.call)}\n{_tag(mark)}{lines}", end, f"\n{element.end}"
         known.add(end)
     if row.shape == "pairs":
         call, key, value = map(row.part, ("call", "key", "value"))

@@ -332,7 +332,7 @@ _IS_STRING = 'type="string"'
 def key_values(row: Format) -> Syntax:
     """Return the syntax of a name, and of keys and values between control tokens.
 
-    If the marks before them end in a quote, name and key are attributes with others behind them.
+    If the marks before name and key end in a quote, more attributes may follow them.
     """
     (end,), key_mark, value_mark = row.ends, row.part("key"), row.part("value")
     value_end = row.part("end")

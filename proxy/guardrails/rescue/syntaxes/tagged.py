@@ -108,9 +108,8 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
-_HEADER_END = (
-    TABLE.messages.header_end
-)  # Muse Glimmer takes the head of a tag for one of its headers
+# Muse Glimmer takes the head of a tag for one of its headers.
+_HEADER_END = TABLE.messages.header_end
 
 
 def tagged(row: Format) -> Syntax:
