@@ -7,6 +7,7 @@ A value whose end is missing or doubtful may run into the next call. It is no va
 
 import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import chain
 
 from proxy.guardrails.rescue.formats import TABLE
@@ -38,7 +39,7 @@ REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
 CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-_RESULT_ENDS = {fold_mark(begin): LooseLiterals((end,)) for begin, end in RESULTS.items()}
+_RESULT_ENDS = {fold_mark(begin): end for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # Those that the scanner looks for beside the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
@@ -95,9 +96,16 @@ def _value_ends() -> list[str]:
 VALUE_ENDS = tuple(_value_ends())
 
 
+@cache
+def loose_literals(*texts: str) -> LooseLiterals:
+    """Return prepared marks. The table has so many that preparing all slows down a start."""
+    return LooseLiterals(texts)
+
+
 def result_end(mark: str) -> LooseLiterals | None:
-    """Return what ends the result that a mark begins, None if it is no such mark."""
-    return _RESULT_ENDS.get(fold_mark(mark)) if mark else None
+    """Return the mark that ends the result that `mark` begins, None if it begins no result."""
+    end = _RESULT_ENDS.get(fold_mark(mark)) if mark else None
+    return None if end is None else loose_literals(end)
 
 
 def ends_thoughts(mark: str) -> bool:
