@@ -1,8 +1,8 @@
 """Calls in JSON after an unmistakable mark, whichever mark a model family uses.
 
-Apertus writes a list of objects whose one key is the name. Qwen2.5-Coder writes calls between the
-marks of tool definitions, which models repeat. So an object counts there only if it has a name,
-`arguments` and nothing else: a definition has `parameters`, a description, or a type.
+Qwen2.5-Coder writes calls between the marks of tool definitions, which models repeat. So an object
+counts there only if it has a name, `arguments` and nothing else: a definition has `parameters`, a
+description, or a type.
 """
 
 import re
@@ -12,7 +12,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format
 from proxy.guardrails.rescue.rows import FENCE, pass_fence
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Syntax
-from proxy.guardrails.rescue.syntaxes.envelope import calls_in, items_of, read_all_calls
+from proxy.guardrails.rescue.syntaxes.envelope import items_of, read_all_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable
@@ -58,29 +58,6 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
     tag = yield from cursor.match(_CLOSING_TAG, _CLOSING_TAG_BEGINS, _LONGEST_TAG)
     cursor.advance(len(tag[0]) if tag else 0)
     return tag is not None
-
-
-def keyed_json(row: Format) -> Syntax:
-    """Return the syntax of objects whose one key is the tool's name, or in other envelopes."""
-    (closer,) = row.ends
-
-    def read(cursor: Cursor, opening: str) -> Reading:
-        value = yield from read_value(cursor, None, Style(row.ends))
-        calls = _read_keyed_calls(value.value) or calls_in(value.value, is_marked=True)
-        if not calls:
-            raise NoCall
-        yield from cursor.whitespace()
-        is_closed = yield from cursor.literal(closer)
-        return Calls(calls, value.is_closed and is_closed)
-
-    return Syntax.of(row, read)
-
-
-def _read_keyed_calls(value: JsonValue) -> tuple[WrittenCall, ...]:
-    items = [item for item in items_of(value) if isinstance(item, dict) and len(item) == 1]
-    if items != items_of(value):
-        return ()
-    return tuple(WrittenCall(name, item[name]) for item in items for name in item)
 
 
 def definitions(row: Format) -> Syntax:

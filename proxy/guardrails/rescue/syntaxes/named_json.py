@@ -21,7 +21,7 @@ def named_json(row: Format) -> Syntax:
 
     One of the `required` marks has to be present between name and object, unless `before_name` was
     present or the row `is_sure` that the opening is enough. An id may precede `before_name`. The
-    marks `next` introduce further calls.
+    marks `next` introduce further calls. A message to the `user` is no call.
     """
     marks = row.parts.get("next")
 
@@ -49,14 +49,14 @@ def _read(cursor: Cursor, row: Format) -> Reading:
         yield from cursor.whitespace()
     name = _NUMBER.sub("", (yield from cursor.take(_NAME)))
     has_mark = yield from _pass_marks(cursor, row)
-    if not name or not (has_mark or is_sure):
+    if name in ("", *row.parts.get("user", ())) or not (has_mark or is_sure):
         raise NoCall
     if (yield from _pass_closers(cursor, row)):
         return Calls((WrittenCall(name, {}),))
     if not (yield from cursor.is_next("{")):
         raise NoCall
     found = yield from read_arguments(cursor, name, row.ends)
-    is_closed = yield from _pass_closers(cursor, row)
+    is_closed = (yield from _pass_closers(cursor, row)) or not row.ends
     return Calls(found.calls, found.closed and is_closed)
 
 
@@ -100,24 +100,6 @@ def _read_line(cursor: Cursor) -> Reading:
     if not name or not is_line or not (yield from cursor.is_next("{")):
         raise NoCall
     return (yield from read_arguments(cursor, name))
-
-
-def message(row: Format) -> Syntax:
-    """Return the syntax of a message to a tool, which is not addressed to the user."""
-    content, user = row.part("content"), row.part("user")
-
-    def read(cursor: Cursor, opening: str) -> Reading:
-        yield from cursor.whitespace()
-        name = yield from cursor.take(_PLAIN_NAME)
-        yield from cursor.whitespace()
-        has_content = yield from cursor.literal(content)
-        yield from cursor.whitespace()
-        is_call = has_content and (yield from cursor.is_next("{"))
-        if name in ("", user) or not is_call:
-            raise NoCall
-        return (yield from read_arguments(cursor, name))
-
-    return Syntax.of(row, read)
 
 
 _LONGEST_NAME = 200

@@ -34,7 +34,7 @@ from proxy.guardrails.rescue.values.tag_values import unescape_entities
 _HARMONY, _INVOKE, _INKLING = map(find_syntax, ("harmony", "invoke", "inkling"))
 _INKLING_CALL = FORMATS["inkling"].openings[0]
 _HEADER_END = TABLE.messages.header_end
-_CONTENT = FORMATS["functionary_header"].part("content")
+_CONTENT = FORMATS["functionary_header"].part("required")
 _NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
