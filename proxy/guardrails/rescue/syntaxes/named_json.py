@@ -72,6 +72,8 @@ def _pass_marks(cursor: Cursor, row: Format) -> Waiting[bool]:
 
 
 def _pass_closers(cursor: Cursor, row: Format) -> Waiting[bool]:
+    if not row.ends:
+        return False
     yield from cursor.whitespace()
     if (yield from cursor.literal(FENCE)):
         yield from cursor.whitespace()
