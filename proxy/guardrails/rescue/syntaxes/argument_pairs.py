@@ -11,7 +11,7 @@ which only the tools can separate (`unnamed.complete`), or it follows the value 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from proxy.conversation import json
@@ -52,13 +52,14 @@ class Tags:
 
     prefix: str = ""
     suffix: str = ""
+    tags: tuple[str, ...] = tuple(mark for (mark,) in FORMATS["argument_pairs"].parts.values())
 
     def pair(self, part: str) -> tuple[str, str]:
-        tag = f"<{self.prefix}{_TAGS[part][1:-1]}{self.suffix}>"
+        tag = f"<{self.prefix}{self.tags[_PARTS.index(part)][1:-1]}{self.suffix}>"
         return tag, end_of(tag)
 
 
-_TAGS = {part: tag for part, (tag,) in FORMATS["argument_pairs"].parts.items()}
+_PARTS = tuple(FORMATS["argument_pairs"].parts)
 PAIRS_BEGIN = Tags().pair("key")[0]
 
 
@@ -95,7 +96,7 @@ class _PairsReader:
         self._key, self._key_end = tags.pair("key")
         self._value, self._value_end = tags.pair("value")
         self._type, self._type_end = tags.pair("type")
-        self._separator = Tags("", tags.suffix).pair("separator")[0]
+        self._separator = replace(tags, prefix="").pair("separator")[0]
         self._arguments: JsonObject = {}
         self._is_escaped = False
         self._tags = tags
@@ -274,16 +275,17 @@ def pairs(row: Format) -> Syntax:
 
     A mark that is no tag comes before each call of a row, and its tags have no prefix.
     """
-    tag = _TAGS["call"][1:]
+    tags = tuple(map(row.part, _PARTS))
+    tag = row.part("call")[1:]
 
     def read(cursor: Cursor, opening: str) -> Reading:
         if not opening.endswith(tag):
             return read_row(
                 cursor,
-                lambda cursor: _PairsReader(cursor, Tags(), opening).read(),
+                lambda cursor: _PairsReader(cursor, Tags(tags=tags), opening).read(),
                 lambda cursor: cursor.literal(opening),
             )
-        return _PairsReader(cursor, Tags(opening[1:].removesuffix(tag))).read()
+        return _PairsReader(cursor, Tags(opening[1:].removesuffix(tag), tags=tags)).read()
 
     return Syntax.of(row, read)
 

@@ -78,6 +78,19 @@ NEW = [
     ),
     (
         """
+        shape = "pairs"
+        marks = {"<acme>" = "</acme>"}
+        [parts]
+        call = ["<acme>"]
+        key = ["<k>"]
+        value = ["<v>"]
+        type = ["<t>"]
+        separator = ["<s>"]
+        """,
+        "<acme>get_weather<k>city</k><v>Paris</v></acme>",
+    ),
+    (
+        """
         shape = "key_values"
         marks = {"<|acme|>" = "<|/acme|>"}
         parts = {key = ["<|key|>"], value = ["<|value|>"], end = ["<|next|>"]}
