@@ -1,4 +1,4 @@
-"""Writes the reference pages of the documentation from the code: settings and headers.
+"""Writes the reference pages of the documentation from the code: settings, headers, formats.
 
 python -m tests.reference_pages docs/reference
 """
@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from proxy.cli.configuration import toml_value
 from proxy.conversation.json import JsonValue
+from proxy.guardrails.rescue.formats import TABLE, Format
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
 from proxy.settings.tool_servers import ToolServer
@@ -36,12 +37,28 @@ _HEADERS = """# Headers
 In a stream the headers leave before the outcome is known, so the same facts come as one comment
 before `[DONE]`.
 """
+_FORMATS = """# Formats of calls
+
+Temper reads these formats in the text of a reply, where an engine has not parsed them. Each example
+is a reply that calls `get_weather` with `{"city": "Paris"}`. A
+[profile](../guides/models.md) names the formats that are tried first. Formats without marks
+count only at the end of a reply.
+
+A new format of a known shape is one row of `proxy/guardrails/rescue/formats.toml`
+([how](../contributing.md#a-first-change-a-new-format)).
+"""
+_NO_CALLS = "\nIt calls nothing: what it contains is shown or dropped, never run.\n"
+_NAMED_FORMATS = """## Formats with the name of a tool
+
+Only the names of the offered tools reveal these calls.
+"""
 _NAMED = {"models": ServedModel(), "mcp": ToolServer()}
 _LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias
 
 
 def pages() -> Mapping[str, str]:
-    return {"settings.md": "\n".join(_settings()), "headers.md": "\n".join(_headers())}
+    written = {"settings.md": _settings(), "headers.md": _headers(), "formats.md": _formats()}
+    return {name: "\n".join(lines) for name, lines in written.items()}
 
 
 def write(folder: Path) -> None:
@@ -79,6 +96,25 @@ def _headers() -> Iterator[str]:
     for one in HEADERS:
         yield f"| {one.direction} | `{one.name}` | {one.meaning} |"
     yield ""
+
+
+def _formats() -> Iterator[str]:
+    yield _FORMATS
+    for row in TABLE.formats:
+        yield from _format(row)
+    yield _NAMED_FORMATS
+    for row in TABLE.named:
+        yield from _format(row)
+
+
+def _format(row: Format) -> Iterator[str]:
+    """Write a format with its example in a fence that the example cannot end."""
+    place = row.place.removesuffix("_start")
+    place = "" if row.place == "anywhere" else f", only at the start of a {place}"
+    yield f"### {row.name}\n\nShape `{row.shape}`{place}."
+    if row.shape in ("quoted", "result"):
+        yield _NO_CALLS.rstrip()
+    yield f"\n````text\n{row.example}\n````\n"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Marks in replies, finish reasons and roles: each has one table, and exists nowhere else."""
 
 import ast
+import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from proxy.conversation import endings, roles
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import ANSWERS, REASONING, RESULTS
 from proxy.profiles.files import load_profiles
 from proxy.profiles.profile import Profile
@@ -17,6 +20,19 @@ TABLES = {"conversation/endings.py", "conversation/roles.py"}
 SHARED = {"<|eot_id|>", "<|eot|>", "<|end|>", "<|im_end|>", "<|end_message|>", "<|assistant|>"}
 SHARED |= {"<end_of_turn>", "<turn|>", "<channel|>", "<|end_of_text|>", "[e~["}
 MARKS = {mark for table in (REASONING, ANSWERS, RESULTS) for pair in table.items() for mark in pair}
+ROWS = (*TABLE.formats, *TABLE.named)
+MARKS_OF_CALLS = {
+    mark.strip()
+    for row in ROWS
+    for mark in (*chain(*row.brackets), *row.closers, *chain(*row.parts.values()))
+}
+MARKS_OF_TURNS = TABLE.turn_ends | TABLE.turn_begins | TABLE.more_closers
+MARKS_OF_TURNS |= {mark for pair in TABLE.messages.thoughts.items() for mark in pair}
+MARKS_OF_TURNS |= {*TABLE.messages.texts, *TABLE.messages.header_starts, TABLE.messages.header_end}
+# `<name>` is part of a pattern for a named group, `<tool>` a placeholder in an example of JSON, and
+# the signs of JSON and Python are marks of the formats that have no others.
+WORDS = {"<name>", "<tool>"}
+SIGNS = re.compile(r"[<>\[\]|｜]")  # noqa: RUF001 - the bar of DeepSeek
 # Words that nothing but a finish reason is called.
 REASONS = {endings.FILTERED, "end_turn", "pause_turn", "model_context_window_exceeded", "abort"}
 SETS_OF_ROLES = [{*roles.SYSTEM}, {*roles.RESULTS}, {*roles.FOREIGN}, {*roles.TURNS}]
@@ -50,6 +66,18 @@ def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
         for line, text in strings(tree)
         for mark in MARKS - SHARED
         if mark in text
+    ]
+    assert found == []
+
+
+def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
+    marks = {mark for mark in MARKS_OF_CALLS | MARKS_OF_TURNS if len(mark) > 2}
+    found = [
+        (name, line, mark)
+        for name, tree in trees()
+        for line, text in strings(tree)
+        for mark in marks - WORDS
+        if SIGNS.search(mark) and mark in text
     ]
     assert found == []
 

@@ -28,11 +28,11 @@ from proxy.dialects.openai_chat.thinking import (
     thinking_fields,
 )
 from proxy.errors import BackendRefused
-from proxy.guardrails.formats.hermes import HERMES_CONVENTION
 from proxy.guardrails.history_repair import refused_forms
 from proxy.guardrails.history_repair.history import CONTINUE, fit_roles
 from proxy.guardrails.model_quirks import SystemRole, Template
 from proxy.guardrails.schemas.rewriting import call_schema, simplify, simplify_for_grammar
+from proxy.guardrails.tool_prompts.history import find_convention
 from proxy.inference.plan import ANSWER_FORM, PromptFormat
 
 logger = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def describe_tools(question: Question, lacks: Lacks) -> Question:
     has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
     if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
         return question
-    form = PromptFormat(question.tools, None, HERMES_CONVENTION, _template(lacks))
+    form = PromptFormat(question.tools, None, find_convention("hermes"), _template(lacks))
     told = form.question(question.request, question.messages, omits=question.omits)
     return replace(question, messages=told.messages, tools=(), omits=told.omits)
 

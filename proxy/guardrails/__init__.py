@@ -11,6 +11,5 @@ the next attempt and `nudges` has its words. `close_out` decides whether a text 
 too early.
 
 Before a request is sent, `history_repair/` repairs its history and removes thoughts, and
-`tool_prompts/` describes tools in the prompt in one of the `formats/`. `contents` reads and joins
-message contents.
+`tool_prompts/` describes tools in the prompt. `contents` reads and joins message contents.
 """

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse, WrittenCall
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.guardrails.formats.json_contract import json_contract
-from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import is_answer_tool, make_respond_tool, only_text
 from proxy.guardrails.steps import missing_steps
+from proxy.guardrails.tool_prompts.json_contract import json_contract
+from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
 from proxy.guardrails.transcript import CompletedCall, Loop
 
 _FINAL_FORMS = {

@@ -10,12 +10,14 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.rescue.examples import introduces_example
-from proxy.guardrails.rescue.marks import ANSWERS, REASONING, holds_call
+from proxy.guardrails.rescue.formats import TABLE
+from proxy.guardrails.rescue.marks import ANSWERS, REASONING, holds_call, loose_literals
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
     Literals,
     LooseLiterals,
     fold_mark,
+    literals_of,
     loose_pattern,
 )
 
@@ -34,50 +36,47 @@ _SplitterPlace: TypeAlias = Literal["start", "opened", "within", "between", "hea
 class _MarkedBlock:
     """A part of a reply that has marks of its own, up to one of `ends`.
 
-    The white space next to its marks is not part of it if it `is_trimmed`.
+    The white space next to its marks is not part of it if it `is_trimmed`. Ends that are
+    `is_loose` may have another case and white space within them.
     """
 
-    ends: Literals
+    ends: tuple[str, ...]
     kind: type[Spoken] = ReasoningDelta
     is_trimmed: bool = True
+    is_loose: bool = True
+
+    @property
+    def literals(self) -> Literals:
+        return loose_literals(*self.ends) if self.is_loose else literals_of(*self.ends)
 
 
-# Inkling's messages: the prompt ends before the header of the first, or after it.
-_INKLING = ("", "<|message_model|>")
-_INKLING_END = LooseLiterals(("<|end_message|>",))
-_BLOCKS = (
-    {opening: _MarkedBlock(LooseLiterals((end,))) for opening, end in REASONING.items()}
-    | {
-        opening: _MarkedBlock(LooseLiterals((end,)), TextDelta, is_trimmed=False)
-        for opening, end in ANSWERS.items()
-    }
-    | {f"{header}<|content_thinking|>": _MarkedBlock(_INKLING_END) for header in _INKLING}
-    | {
-        f"{header}<|content_text|>": _MarkedBlock(_INKLING_END, TextDelta, is_trimmed=False)
-        for header in _INKLING
-    }
-)
+_MESSAGES = TABLE.messages
+_BLOCKS = {
+    opening: _MarkedBlock((end,)) for opening, end in (REASONING | _MESSAGES.thoughts).items()
+} | {
+    opening: _MarkedBlock((end,), TextDelta, is_trimmed=False)
+    for opening, end in (ANSWERS | _MESSAGES.texts).items()
+}
 # Hunyuan's template wraps every answer so; other models do it where the prompt asks for it.
-_ANSWER_TAG = "<answer>"
-_BLOCKS[_ANSWER_TAG] = _MarkedBlock(LooseLiterals(("</answer>",)), TextDelta)
+((_ANSWER_TAG, _ANSWER_END),) = TABLE.wrapped_answers.items()
+_BLOCKS[_ANSWER_TAG] = _MarkedBlock((_ANSWER_END,), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
-# ends within the first header; what is said to the user before a tool call is "commentary".
-_HEADER_STARTS = ("<|start|>", "<|channel|>")
-_HEADER_END = "<|message|>"
+# ends within the first header; a message to the user before a tool call is "commentary".
+_HEADER_STARTS = _MESSAGES.header_starts
+_HEADER_END = _MESSAGES.header_end
 _LONGEST_HEADER = 128
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_CHANNEL = re.compile(rf"{re.escape(_MESSAGES.channel)}\s*(\w+)")
 _RECIPIENT = "to="
-_SELF = f"to=self{_HEADER_END}"  # Muse addresses its thoughts
-_USER = f"to=user{_HEADER_END}"  # and what it says
+_SELF = f"to=self{_HEADER_END}"  # the header of Muse's reasoning
+_USER = f"to=user{_HEADER_END}"  # and of its answers
 _FINAL = "final"
-_TURN_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", "<|eot|>", "<|start|>"))
-_MESSAGE_ENDS = Literals(("<|end|>", "<|return|>", "<|eom|>", *_HEADER_STARTS))
+_MESSAGE_ENDS = (*_MESSAGES.message_ends, *_HEADER_STARTS)
 _CHANNELS = {
-    "analysis": _MarkedBlock(_MESSAGE_ENDS),
-    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False),
-    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False),
-    _SELF: _MarkedBlock(_MESSAGE_ENDS),
-    _USER: _MarkedBlock(_TURN_ENDS, AddressedText, is_trimmed=False),
+    "analysis": _MarkedBlock(_MESSAGE_ENDS, is_loose=False),
+    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
+    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
+    _SELF: _MarkedBlock(_MESSAGE_ENDS, is_loose=False),
+    _USER: _MarkedBlock(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
 }
 _BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
 # Harmony whose control tokens an engine dropped: `analysisI know it.assistantfinalVienna.` No word
@@ -85,13 +84,10 @@ _BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
 _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{one}" for one in (_ANALYSIS, "commentary to="))
 _BLOCKS[_ANALYSIS] = _MarkedBlock(
-    Literals((*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"))
+    (*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"), is_loose=False
 )
-# Kimi K3's and Inkling's after the answer, and Harmony's word before it.
-_ENDS_OF_ALL = (
-    *("<|close|>message<|sep|>", "<|content_model_end_sampling|>"),
-    f"{_ASSISTANT}{_FINAL}",
-)
+# Marks after the answer of Kimi K3 and Inkling, and Harmony's word before it.
+_ENDS_OF_ALL = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
 _MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 _FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
 # Where thoughts can begin again within an answer.
@@ -288,8 +284,8 @@ class ReasoningSplitter:
 
     def _read_block(self, text: str) -> str:
         text = self._partial + text
-        place = self._block.ends.find(text, 0, is_finished=False)
-        mark = self._block.ends.at(text, place, is_finished=False)
+        place = self._block.literals.find(text, 0, is_finished=False)
+        mark = self._block.literals.at(text, place, is_finished=False)
         if self._block.is_trimmed:
             self._emit_trimmed(text[:place])
         else:

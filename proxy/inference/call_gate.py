@@ -27,6 +27,7 @@ from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolC
 from proxy.conversation.tools import Tool
 from proxy.guardrails.names import has_markup
 from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.rescue.marks import VALUE_ENDS
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.schemas import arguments
 from proxy.inference.sent_answer import SentAnswer, SentArguments
@@ -39,15 +40,11 @@ _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
 # Marks of calls in a string: an engine's parser may have missed the end of the value. The rest
 # waits for the verdict, and so does a line end before such a mark.
-_MARKS = (
-    *("</parameter", "</param>", "</arg_value", "</function", "</invoke", "</tool_"),
-    *("<|", "</|", "<\uff5c", "</\uff5c"),
-)
 _ESCAPED_MARKS = ("\\u003c", "\\u003C", "\\uff5c", "\\uFF5C")
-_MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, _MARKS + _ESCAPED_MARKS))})")
-_BEGINNINGS = sorted({mark[:end] for mark in _MARKS for end in range(1, len(mark))})
+_MARK = re.compile(rf"(?:\\n)?(?:{'|'.join(map(re.escape, VALUE_ENDS + _ESCAPED_MARKS))})")
+_BEGINNINGS = sorted({mark[:end] for mark in VALUE_ENDS for end in range(1, len(mark))})
 _MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
-_LONGEST_MARK = 2 + max(map(len, _MARKS))
+_LONGEST_MARK = 2 + max(map(len, VALUE_ENDS))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
 _MOST_LEVELS = 256  # more than the parser takes
 _QUOTE = '"'

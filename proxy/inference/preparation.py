@@ -16,8 +16,6 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.facts import Fact, FailuresNoticed, LoopNoticed, RoundsExceeded, RoundsMade
 from proxy.guardrails import nudges, transcript
 from proxy.guardrails.close_out import CloseOut
-from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
-from proxy.guardrails.formats.react import REACT_CONTRACT, ReActConvention
 from proxy.guardrails.history_repair.history import heal_messages, heal_tools, replay_thoughts
 from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.offer import Mode, OfferedTools, TextPolicy
@@ -26,6 +24,8 @@ from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import NewId
 from proxy.guardrails.tool_prompts.history import find_convention
+from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention, json_contract
+from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
 from proxy.inference.plan import Policy, PromptFormat, RequestPlan
 from proxy.inference.turn import MayRetry, Turn
 

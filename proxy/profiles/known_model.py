@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.backends.client import Abilities
-from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Quirks, Replay, SystemRole, Template
 from proxy.guardrails.reasoning import ThoughtHabit
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import REASONING
+from proxy.guardrails.tool_prompts.react import ReActConvention
 from proxy.profiles.profile import Profile
 from proxy.profiles.recognition import Evidence, Recognition, recognise
 
@@ -89,7 +90,9 @@ _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 _REFUSAL = re.compile(r"raise_exception\(\s*(?:'([^']*)|\"([^\"]*))")
 _TOOLS = re.compile(r"(?<![\w.])tools\b")
 _THOUGHTS = re.compile(
-    "|".join(("enable_thinking", "reasoning_content", r"<\|channel\|>", *map(re.escape, REASONING)))
+    "|".join(
+        map(re.escape, ("enable_thinking", "reasoning_content", TABLE.messages.channel, *REASONING))
+    )
 )
 _DEVELOPER = re.compile(r"['\"]developer['\"]")
 

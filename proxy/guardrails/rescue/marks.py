@@ -1,4 +1,4 @@
-"""The marks around calls, listed in `marks.toml`: beginnings, ends, and tokens that leak.
+"""The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
 
 A value whose end is missing or doubtful may run into the next call. It is no value then.
 """
@@ -6,11 +6,11 @@ A value whose end is missing or doubtful may run into the next call. It is no va
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
 
 import re
-from collections.abc import Collection
-from importlib.resources import files
+from collections.abc import Collection, Iterator
+from functools import cache
+from itertools import chain
 
-import msgspec
-
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.values.cursor import (
     Cursor,
@@ -19,69 +19,97 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
-
-class _KnownMarks(msgspec.Struct, frozen=True):
-    """The content of `marks.toml`, which describes it."""
-
-    tags: frozenset[str]
-    special_tokens: frozenset[str]
-    stray_closers: frozenset[str]
-    control_beginnings: tuple[str, ...]
-    reasoning: dict[str, str]
-    answers: dict[str, str]
-    results: dict[str, str]
-
-
-_FILE = files("proxy.guardrails.rescue") / "marks.toml"
-_KNOWN = msgspec.toml.decode(_FILE.read_bytes(), type=_KnownMarks)
-TAGS = _KNOWN.tags
-SPECIAL_TOKENS = _KNOWN.special_tokens
+_ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
+_BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
+_TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
+# The words in the tags of calls: no argument is named like them.
+TAGS = frozenset(tag for opening, _ in _BRACKETS for tag in _TAG.findall(opening))
+TAGS = (TAGS | TABLE.more_tags) - TABLE.ordinary_tags
+# Control tokens that end a turn or introduce calls, and leak into the text.
+SPECIAL_TOKENS = TABLE.turn_ends | TABLE.turn_begins
+SPECIAL_TOKENS |= {opening for row in _ROWS for opening in row.sections}
 # The end of a result block closes nothing after a call: the 0.5B Qwen2.5-Coder writes it there.
-RESULT_ENDS = frozenset(_KNOWN.results.values()) - _KNOWN.special_tokens
-STRAY_CLOSERS = _KNOWN.stray_closers | RESULT_ENDS
-REASONING, ANSWERS, RESULTS = _KNOWN.reasoning, _KNOWN.answers, _KNOWN.results
+RESULT_ENDS = frozenset(TABLE.results.values()) - SPECIAL_TOKENS
+_ORDINARY = {f"</{tag}>" for tag in TABLE.ordinary_tags}
+_SIGNS = re.compile(r"<|\[/|\]<")  # with which marks begin, other than brackets, fences and words
+# Closing marks that models write once too often, or without the opening mark.
+STRAY_CLOSERS = frozenset(end for _, end in _BRACKETS if _SIGNS.match(end)) - _ORDINARY
+STRAY_CLOSERS = (STRAY_CLOSERS | TABLE.more_closers | RESULT_ENDS) - SPECIAL_TOKENS
+REASONING, ANSWERS, RESULTS = TABLE.reasoning, TABLE.answers, TABLE.results
 THOUGHT_ENDS = frozenset(REASONING.values())
-CONTROL_BEGINNINGS = _KNOWN.control_beginnings
+CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
-_RESULT_ENDS = {fold_mark(begin): LooseLiterals((end,)) for begin, end in RESULTS.items()}
+_RESULT_ENDS = {fold_mark(begin): end for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # Those that the scanner looks for beside the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
-_WORDS = "|".join(sorted(TAGS, key=len, reverse=True))
-_ENVELOPE = r"\{\s*[\"'](?:name|tool|tool_name|function|function_name|action|tool_calls)[\"']\s*:"
-_MARK = re.compile(
-    rf"<(?:\w+[:|])?(?:{_WORDS})\b"
-    r"|<[|｜](?!\"\|>)|<tools>\s*[\[{]"
-    r"|\[/?TOOL_CALLS?\]|\[Calling tool:|\[ARGS\]"
-    r"|toolscall tool=|to=functions\.|functools\[|function call<|Action: ?```json"
-    r"|\]<\]minimax\[>\[<|<ifm\|"
-)
+_WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
+_TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
+_PLAIN_WORD = re.compile(r"[\w.]+")
+
+
+def _shortest(texts: set[str]) -> list[str]:
+    """Return the texts that contain none of the others; a search needs only these."""
+    return [text for text in sorted(texts) if not any(other in text for other in texts - {text})]
+
+
+def _other_marks() -> Iterator[str]:
+    """Yield patterns for the marks of calls that are neither tags nor control tokens."""
+    for row in _ROWS:
+        follows = rf"\s*[{re.escape(row.next)}]" if row.next else ""
+        inner = chain(row.marks.values(), *row.parts.values())
+        for mark in (*map(str.strip, row.openings), *(mark for mark in inner if mark[:1] == "[")):
+            is_known = re.search(_TAG_BEGINS, mark) or (_PLAIN_WORD.fullmatch(mark) and not follows)
+            if not is_known:
+                yield re.escape(mark) + follows
+    begins = (mark.strip() for mark in CONTROL_BEGINNINGS)
+    yield from (re.escape(mark) for mark in begins if not re.search(_TAG_BEGINS, mark))
+
+
+_KEYS = (*TABLE.envelope.names, "tool_calls")
+_ENVELOPE = rf"\{{\s*[\"'](?:{'|'.join(_KEYS)})[\"']\s*:"
+_MARK = re.compile("|".join((_TAG_BEGINS, *_shortest({*_other_marks()}))))
 _CALL = re.compile(rf"{_MARK.pattern}|{_ENVELOPE}")
 _JSON_BEGINS = re.compile(r"\{(?:\s*(?:[\"'}]|\Z))|\[(?:\s*(?:[\[{\"'\d\]]|\Z))")
 _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
-_ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"'](?:n|t|f|a)?\w{0,16}(?:[\"']\s*)?)?)?\Z")
+_ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"']\w{0,16}(?:[\"']\s*)?)?)?\Z")
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
 # What closes a call, or ends a reply.
-CLOSING = re.compile(
-    rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|<tool_call\|>|<end_function_call>|\[/TOOL_CALL"
-    r"|</s>|<eos>|<end_of_turn>|```|[\]})]"
-)
+_CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"
+_ENDS = sorted(STRAY_CLOSERS - RESULT_ENDS - THOUGHT_ENDS | TABLE.turn_ends)
+_OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
+CLOSING = re.compile("|".join((_CLOSING, *_OTHER_ENDS)))
+
+
+_NAMESPACE = re.compile(r"</\w+[:|]")
+
+
+def _value_ends() -> list[str]:
+    """Return the beginnings of the marks that end a value in tags, or a call."""
+    closers = (end.removesuffix(">") for _, end in _BRACKETS if end.startswith("</"))
+    ends = {match[0] if (match := _NAMESPACE.match(end)) else end for end in closers}
+    ends |= {f"<{slash}{bar}" for slash in ("", "/") for bar in "|｜"}
+    return _shortest(ends)
+
+
+VALUE_ENDS = tuple(_value_ends())
+
+
+@cache
+def loose_literals(*texts: str) -> LooseLiterals:
+    """Return prepared marks. The table has so many that preparing all slows down a start."""
+    return LooseLiterals(texts)
 
 
 def result_end(mark: str) -> LooseLiterals | None:
-    """Return what ends the result that a mark begins, None if it is no such mark."""
-    return _RESULT_ENDS.get(fold_mark(mark)) if mark else None
+    """Return the mark that ends the result that `mark` begins, None if it begins no result."""
+    end = _RESULT_ENDS.get(fold_mark(mark)) if mark else None
+    return None if end is None else loose_literals(end)
 
 
 def ends_thoughts(mark: str) -> bool:
     return fold_mark(mark) in _FOLDED_THOUGHT_ENDS
-
-
-def result_marks(tag: str) -> tuple[str, str]:
-    """Return the marks around results whose opening contains `tag` and nothing else."""
-    opening = next(mark for mark in RESULTS if mark.strip("<>[]") == tag)
-    return opening, RESULTS[opening]
 
 
 def holds_mark(text: str) -> bool:

@@ -10,8 +10,9 @@ from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
+from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.provenance import Words
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
 from proxy.guardrails.rescue.values.scalars import Unreadable
 

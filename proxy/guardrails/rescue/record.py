@@ -15,10 +15,11 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
+from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.modes import Beginning, JoinedCall
 from proxy.guardrails.rescue.neighbours import Siblings
 from proxy.guardrails.rescue.surroundings import Surroundings
-from proxy.guardrails.rescue.syntax import MOST_CALLS, Place, Reason
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Reason
 
 _SPACE = " \t\r\n"
 

@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from proxy.guardrails.rescue.formats import FORMATS
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, Reading
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 
-FENCE = "```"
+FENCE = FORMATS["fenced_json"].openings[0]
 
 
 def read_row(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from proxy.conversation.possessive import possessive
 from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import Finding, FoundCalls, LeftOut, Prose, RefusedText
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.marks import (
     SPECIAL_TOKENS,
     STRAY_CLOSERS,
@@ -31,7 +32,7 @@ from proxy.guardrails.rescue.values.cursor import Literals
 _OPENINGS = frozenset(f"<{tag}>" for tag in TAGS if tag.casefold().startswith("tool_call"))
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
 # An argument outside any call, such as DeepSeek's (cline/cline#13348): the rest is no prose.
-_LEAKS = ("<\uff5cDSML\uff5c", "<|DSML|", "<arg_key>", "<parameter=", '<parameter name="')
+_LEAKS = TABLE.leaks
 _MARKS = Literals((*_OPENINGS, *_CLOSERS, *_LEAKS))
 _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
@@ -40,11 +41,15 @@ _LEAD = 400  # characters that may introduce an example
 _MOST = 50  # marks of one reply that are examined
 _STRAY = LeftOut("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
-_TOKENS = "|".join(sorted(map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS), key=len, reverse=True))
+_BRACKETED = {
+    mark for row in TABLE.formats for mark in row.marks if (mark[0], mark[-1]) == ("[", "]")
+}
+_ALONE = map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS | _BRACKETED)
+_TOKENS = "|".join(sorted(_ALONE, key=len, reverse=True))
 _ONLY_MARKS = re.compile(
     possessive(
         rf"\s*+(?:(?:{_TOKENS}|</?(?:\w+[:|])?(?:{_TAGS})>"
-        r"|</?[|｜][^\s<>|｜]+[|｜]>|\[/?TOOL_CALLS?\])\s*+)++"
+        r"|</?[|｜][^\s<>|｜]+[|｜]>)\s*+)++"
     )
 )
 

@@ -13,7 +13,8 @@ markup, so a mark that was opened in the value, or that is followed by words, is
 # ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import has_markup
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
+from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format, end_of
 from proxy.guardrails.rescue.marks import STRAY_CLOSERS
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
@@ -38,32 +40,43 @@ class Family:
         self.opening = opening.partition(">")[0]
 
 
-_FAMILIES = (
-    Family("<function=%s>\n<parameter=%s>\n", "</parameter>", "\n</function>"),
-    Family('<invoke name="%s">\n<parameter name="%s">', "</parameter>", "\n</invoke>"),
-    Family('<function name="%s"><param name="%s">', "</param>", "</function>"),
-    *(
-        Family(
-            f'<{bar}DSML{bar}invoke name="%s">\n<{bar}DSML{bar}parameter name="%s" string="true">',
-            f"</{bar}DSML{bar}parameter>",
-            f"\n</{bar}DSML{bar}invoke>",
-            is_sure=True,
-        )
-        for bar in "｜|"
-    ),
-    Family(
-        "<tool_call>%s<arg_key>%s</arg_key><arg_value>",
-        "</arg_value>",
-        "</tool_call>",
-        is_sure=True,
-    ),
-    Family(
-        '<|open|>call tool="%s"<|sep|><|open|>argument key="%s" type="string"<|sep|>',
-        "<|close|>argument<|sep|>",
-        "<|close|>call<|sep|>",
-        is_sure=True,
-    ),
-)
+def _families() -> Iterator[Family]:
+    """Yield how each format writes a call with one argument in marks of its own."""
+    ends = Counter(
+        end
+        for row in TABLE.formats
+        for end in {end for tag in row.variants for end in tag.parameters.values()}
+    )
+    for row in TABLE.formats:
+        for before, end, after in _written(row):
+            yield Family(before, end, after, is_sure=ends[end] <= 1)
+
+
+def _written(row: Format) -> Iterator[tuple[str, str, str]]:
+    """Yield the text before the argument, its end, and the end of the call, once for each end."""
+    known: set[str] = set()
+    for element in row.variants:
+        mark, end = next(iter(element.parameters.items()))
+        if end not in known:
+            lines = "\n" * element.has_lines
+            yield f"{_tag(element.call)}\n{_tag(mark)}{lines}", end, f"\n{element.end}"
+        known.add(end)
+    if row.shape == "pairs":
+        call, key, value = map(row.part, ("call", "key", "value"))
+        yield f"{call}%s{key}%s{end_of(key)}{value}", end_of(value), end_of(call)
+    if row.shape == "key_values" and row.part("key").endswith('"'):
+        key, value = row.part("key"), row.part("value")
+        before = f'{row.openings[0]}%s"{value}{key}%s" type="string"{value}'
+        yield before, row.part("end"), row.ends[0]
+
+
+def _tag(mark: str) -> str:
+    return f'{mark}"%s">' if mark.endswith("name=") else f"{mark}%s>"
+
+
+_FAMILIES = tuple(_families())
+_CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
+_FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
 _HALF = 4  # characters of a closing mark, at least
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
@@ -127,10 +140,10 @@ def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | N
     """
     name, brace, rest = call.name.partition("{")
     for text in (
-        f"<tool_call>{call.name}</tool_call>",
-        f"<function={call.name}</function>",
-        f"{call.name}</tool_call>",
-        f"<function={name}>{brace}{rest}</function>",
+        f"{_CALL}{call.name}{_CALL_END}",
+        f"{_FUNCTION.call}{call.name}{_FUNCTION.end}",
+        f"{call.name}{_CALL_END}",
+        f"{_FUNCTION.call}{name}>{brace}{rest}{_FUNCTION.end}",
     ):
         found = reader.read(text)
         if found and len(found) == 1:

@@ -13,10 +13,11 @@ The scanner does the rest: it finds openings, keeps prose apart and enforces pro
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from proxy import bounds
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import Format, Place
 from proxy.guardrails.rescue.values.cursor import Cursor
 
 # A reply with more calls than this repeats itself. A reading may stop after one more than this:
@@ -44,10 +45,6 @@ class Reason(StrEnum):
     IN_THOUGHTS = "in_thoughts"
     NESTED = "nested"
     OUT_OF_ORDER = "out_of_order"
-
-
-# Where in a reply an opening counts.
-Place: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +98,8 @@ class Syntax:
     read: Callable[[Cursor, str], Reading]
     place: Place = "anywhere"
     is_marked: bool = True
+
+    @staticmethod
+    def of(row: Format, read: Callable[[Cursor, str], Reading]) -> "Syntax":
+        """Return the syntax of a row of the table."""
+        return Syntax(row.name, row.openings, read, row.place, row.is_marked)

@@ -1,5 +1,5 @@
 """Tools described in the prompt, for backends and chat templates that cannot render them.
 
-`history` rewrites a history in one of the conventions, which are in `guardrails/formats` and are
-composed of `fragments`.
+`history` rewrites a history in one of the conventions: those of the table `rescue/formats.toml`,
+written by `fragments`, and those with code of their own, `react` and `json_contract`.
 """

@@ -9,12 +9,12 @@ history in the same form, so that they serve as examples. Whatever it writes
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall
+from proxy.guardrails.rescue.formats import ConventionTexts
 from proxy.guardrails.transcript import parse_arguments
 
 
@@ -51,48 +51,38 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
     return separator.join(escape(tool.source.decode(), marks) for tool in tools)
 
 
-@dataclass(slots=True, eq=False)
 class CallingConvention(Convention):
-    """A convention without a form for answers: the synthetic tool, shown last, replaces it.
+    """A convention of the table, without a form for answers: the synthetic tool replaces it."""
 
-    No name, argument or result may contain one of the `marks`. The `instructions` surround the
-    tools, `calls` surrounds all calls of a message. A `call` and a `result` are made of the `name`,
-    as it is and `quoted`, the `id` as a further member if there is one, `arguments` and `content`.
-    """
-
-    name: str
-    syntaxes: tuple[str, ...]
-    marks: tuple[str, ...]
-    instructions: str
-    call: str
-    result: str
-    calls: str = "%s"
-    between_tools: str = "\n"
-    between_calls: str = "\n"
+    def __init__(self, texts: ConventionTexts) -> None:
+        self.name, self.syntaxes = texts.name, texts.syntaxes
+        self._texts = texts
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         shown = tools if respond is None else (*tools, respond)
-        told = self.instructions % write_tools(shown, self.marks, self.between_tools)
+        told = self._texts.instructions % write_tools(
+            shown, self._texts.marks, self._texts.between_tools
+        )
         if respond is None:
             return told
         return f"{told} Every reply is a call: to answer the user, call {respond.name}."
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = self.calls % self.between_calls.join(map(self._write_call, calls))
+        written = self._texts.calls % self._texts.between_calls.join(map(self._write_call, calls))
         return f"{text}\n\n{written}" if text.strip() else written
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
-        return self.result % {
+        return self._texts.result % {
             "quoted": self._quote(name),
-            "content": write_content(text, self.marks),
+            "content": write_content(text, self._texts.marks),
             "id": self._write_id("call_id", call_id),
         }
 
     def _write_call(self, call: ToolCall) -> str:
-        return self.call % {
+        return self._texts.call % {
             "name": call.name,
             "quoted": self._quote(call.name),
-            "arguments": write_arguments(call, self.marks),
+            "arguments": write_arguments(call, self._texts.marks),
             "id": self._write_id("id", call.id),
         }
 
@@ -100,7 +90,7 @@ class CallingConvention(Convention):
         return f', "{member}": {self._quote(call_id)}' if call_id else ""
 
     def _quote(self, text: str) -> str:
-        return escape(json.dump_text(text), self.marks)
+        return escape(json.dump_text(text), self._texts.marks)
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:

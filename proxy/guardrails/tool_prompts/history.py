@@ -12,14 +12,11 @@ from proxy.conversation import roles
 from proxy.conversation.messages import Message, Messages
 from proxy.conversation.tools import Tool
 from proxy.guardrails import contents
-from proxy.guardrails.formats.gemma import GEMMA_CONVENTION
-from proxy.guardrails.formats.hermes import HERMES_CONVENTION
-from proxy.guardrails.formats.json_contract import JsonContractConvention
-from proxy.guardrails.formats.mistral import MISTRAL_CONVENTION
-from proxy.guardrails.formats.react import ReActConvention
 from proxy.guardrails.model_quirks import Template
-from proxy.guardrails.rescue.marks import result_marks
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.tool_prompts.fragments import CallingConvention, Convention
+from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention
+from proxy.guardrails.tool_prompts.react import ReActConvention
 
 _LINE = "\n"
 _PARAGRAPH = "\n\n"
@@ -105,27 +102,8 @@ def _merge(messages: Sequence[Message], separator: str) -> Message:
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 
-# Llama 3.1's for custom tools; it is read like Qwen3-Coder's.
-_RESULT, _END_OF_RESULT = result_marks("function_response")
-LLAMA3_CONVENTION = CallingConvention(
-    name="llama3",
-    syntaxes=("qwen_coder", "llama3", "bare_json"),
-    marks=("<function=", "</function>", _RESULT, _END_OF_RESULT),
-    instructions=(
-        "You can call these functions:\n%s\n\n"
-        "To call one, write a line in this form, the arguments as a JSON object, "
-        "and one line more for each further call:\n"
-        '<function=NAME>{"PARAMETER": "VALUE"}</function>\n'
-        f"You get the results between {_RESULT} tags."
-    ),
-    call="<function=%(name)s>%(arguments)s</function>",
-    result=f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s}}{_END_OF_RESULT}',
-)
 CONVENTIONS: tuple[Convention, ...] = (
-    HERMES_CONVENTION,
-    MISTRAL_CONVENTION,
-    GEMMA_CONVENTION,
-    LLAMA3_CONVENTION,
+    *map(CallingConvention, TABLE.conventions),
     ReActConvention(),
     JsonContractConvention(),
 )

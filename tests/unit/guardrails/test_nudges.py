@@ -5,9 +5,9 @@ from proxy.conversation import json
 from proxy.conversation.tools import NamedTool, ToolCall
 from proxy.conversation.workflows import Workflow
 from proxy.guardrails import nudges
-from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.schemas.violations import Violation
+from proxy.guardrails.tool_prompts.json_contract import json_contract
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 
 OFFER = OfferedTools((WEATHER, CLOCK), TextPolicy.RESPOND, (), make_tool("respond", {}))

@@ -14,7 +14,6 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
-from proxy.guardrails.formats.react import REACT_CONTRACT
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import BrokenCall, Heard, ReadReply, ReplyReader, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -23,6 +22,7 @@ from proxy.guardrails.rescue.marks import REASONING, RESULTS
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import MOST_CALLS
 from proxy.guardrails.respond import make_respond_tool
+from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
 from tests.fakes.arrivals import chunkings
 from tests.fakes.playbook import CLOCK, WEATHER
 

@@ -1,26 +1,30 @@
-"""`<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
+r"""Calls as a name with alternating keys and values, each between marks.
+
+    <tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>
 
 GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
-suffix in all tags, `<tool_call:SUFFIX>`, and a wrapper, `<tool_calls:SUFFIX>`. Without the wrapper
-its calls count only at the beginning of a reply: elsewhere they might be quoted.
+suffix in all tags and a wrapper. Kimi K3 and Solar write control tokens around keys and values.
 
-Engines and models lose single tags. Without `<arg_value>` the value begins after the key's end;
-without `<arg_key>` the key is glued to the name (`run_shellcommand</arg_key>`), which only the
-tools can separate (`unnamed.complete`), or it follows the value before it.
+Engines and models lose single tags. Without the mark before its value, a value begins after the
+key's end; without the mark before it, a key is glued to the name (`run_shellcommand</arg_key>`),
+which only the tools can separate (`unnamed.complete`), or it follows the value before it.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import FORMATS, Format, end_of
 from proxy.guardrails.rescue.marks import THOUGHT_ENDS, ends_here, holds_mark
 from proxy.guardrails.rescue.rows import read_row
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
+from proxy.guardrails.rescue.values.reader import read_whole
+from proxy.guardrails.rescue.values.scalars import Value
 from proxy.guardrails.rescue.values.tag_values import (
     is_pair_text,
     is_surplus,
@@ -28,8 +32,6 @@ from proxy.guardrails.rescue.values.tag_values import (
     without_doubled_end,
 )
 
-_PREFIXES = ("", "longcat_", "ifm|")
-_SPARK = "<|tool_call|>"  # Spark's mark; its other tags are GLM's
 _NAME = re.compile(r"[^\s<>{}\[\]()\"'`\\]+")
 _KEY = r"[^<>]{1,100}"
 _ASSIGNED = r"[\w.-]{1,100}="
@@ -41,20 +43,24 @@ _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _ESCAPED = "\\_"
 _LOOKAHEAD = 240  # how far to look for what makes a mark one
-_OTHER = "call:"  # Gemma's
-PAIRS_BEGIN = "<arg_key>"
+_OTHER = FORMATS["bare_gemma"].openings
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
     """How a family spells its tags."""
 
-    prefix: str
+    prefix: str = ""
     suffix: str = ""
+    tags: tuple[str, ...] = tuple(mark for (mark,) in FORMATS["argument_pairs"].parts.values())
 
-    def pair(self, word: str) -> tuple[str, str]:
-        tag = f"{self.prefix}{word}{self.suffix}>"
-        return f"<{tag}", f"</{tag}"
+    def pair(self, part: str) -> tuple[str, str]:
+        tag = f"<{self.prefix}{self.tags[_PARTS.index(part)][1:-1]}{self.suffix}>"
+        return tag, end_of(tag)
+
+
+_PARTS = tuple(FORMATS["argument_pairs"].parts)
+PAIRS_BEGIN = Tags().pair("key")[0]
 
 
 @cache
@@ -63,7 +69,7 @@ def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
 
     Where it `is_sure` that a value ended before the key, its end is enough.
     """
-    (key, key_end), (value, _), (kind, _) = map(tags.pair, ("arg_key", "arg_value", "arg_type"))
+    (key, key_end), (value, _), (kind, _) = map(tags.pair, ("key", "value", "type"))
     end = f"(?:{re.escape(key_end)})?{_ANY_SPACE}(?:{re.escape(value)}|{re.escape(kind)})"
     end += f"|{re.escape(key_end)}" * is_sure
     return re.compile(f"{re.escape(key)}{_ANY_SPACE}(?:{_KEY}(?:{end})|{_ASSIGNED})")
@@ -72,7 +78,7 @@ def _pair_of(tags: Tags, *, is_sure: bool) -> re.Pattern[str]:
 @cache
 def _unopened_pair_of(tags: Tags) -> re.Pattern[str]:
     """Return a pattern for a pair that lacks the mark before its key."""
-    key_end, value = tags.pair("arg_key")[1], tags.pair("arg_value")[0]
+    key_end, value = tags.pair("key")[1], tags.pair("value")[0]
     return re.compile(rf"[\w.-]{{1,100}}{re.escape(key_end)}{_ANY_SPACE}{re.escape(value)}")
 
 
@@ -85,12 +91,12 @@ class _PairsReader:
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
         self._cursor = cursor
-        own, self._closer = tags.pair("tool_call")
+        own, self._closer = tags.pair("call")
         self._opening = opening or own
-        self._key, self._key_end = tags.pair("arg_key")
-        self._value, self._value_end = tags.pair("arg_value")
-        self._type, self._type_end = tags.pair("arg_type")
-        self._separator = f"<tool_sep{tags.suffix}>"
+        self._key, self._key_end = tags.pair("key")
+        self._value, self._value_end = tags.pair("value")
+        self._type, self._type_end = tags.pair("type")
+        self._separator = replace(tags, prefix="").pair("separator")[0]
         self._arguments: JsonObject = {}
         self._is_escaped = False
         self._tags = tags
@@ -264,59 +270,169 @@ class _PairsReader:
             yield
 
 
-_SUFFIX = re.compile(r"[\w.-]+")
+def pairs(row: Format) -> Syntax:
+    """Return the syntax of a name, then alternating keys and values in tags, or one JSON object.
 
+    A mark that is no tag comes before each call of a row, and its tags have no prefix.
+    """
+    tags = tuple(map(row.part, _PARTS))
+    tag = row.part("call")[1:]
 
-def _read(cursor: Cursor, opening: str) -> Reading:
-    """Read a name, then alternating keys and values in tags, or one JSON object."""
-    if opening == _SPARK:
-        return read_row(
-            cursor,
-            lambda cursor: _PairsReader(cursor, Tags(""), _SPARK).read(),
-            lambda cursor: cursor.literal(_SPARK),
-        )
-    return _PairsReader(cursor, Tags(opening[1:].removesuffix("tool_call>"))).read()
+    def read(cursor: Cursor, opening: str) -> Reading:
+        if not opening.endswith(tag):
+            return read_row(
+                cursor,
+                lambda cursor: _PairsReader(cursor, Tags(tags=tags), opening).read(),
+                lambda cursor: cursor.literal(opening),
+            )
+        return _PairsReader(cursor, Tags(opening[1:].removesuffix(tag), tags=tags)).read()
+
+    return Syntax.of(row, read)
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
     """Read the pairs of a call to `name` whose opening mark is missing."""
-    return _PairsReader(cursor, Tags("")).read_arguments(name)
+    return _PairsReader(cursor, Tags()).read_arguments(name)
 
 
-def _read_wrapped(cursor: Cursor, opening: str) -> Reading:
-    """Read calls in one wrapper; all tags have its suffix."""
-    tags = yield from _read_tags(cursor)
-    yield from cursor.whitespace()
-    if not (yield from cursor.literal(tags.pair("tool_call")[0])):
-        raise NoCall
-    found = yield from _read_calls(cursor, tags)
-    is_closed = yield from cursor.literal(tags.pair("tool_calls")[1])
-    return Calls(found.calls, is_closed)
+_SUFFIX = re.compile(r"[\w.-]+")
 
 
-def _read_unwrapped(cursor: Cursor, opening: str) -> Reading:
-    return (yield from _read_calls(cursor, (yield from _read_tags(cursor))))
+def suffixed_pairs(row: Format) -> Syntax:
+    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper."""
+    wrapper = row.parts.get("wrapper")
+
+    def read(cursor: Cursor, opening: str) -> Reading:
+        suffix = f":{(yield from cursor.take(_SUFFIX))}"
+        yield from cursor.literal(">")
+        tags = Tags("", suffix)
+        opening = tags.pair("call")[0]
+        if wrapper:
+            yield from cursor.whitespace()
+            if not (yield from cursor.literal(opening)):
+                raise NoCall
+        found = yield from read_row(
+            cursor,
+            lambda cursor: _PairsReader(cursor, tags).read(),
+            lambda cursor: cursor.literal(opening),
+        )
+        if not wrapper:
+            return found
+        return Calls(
+            found.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
+        )
+
+    return Syntax.of(row, read)
 
 
-def _read_calls(cursor: Cursor, tags: Tags) -> Reading:
-    return read_row(
-        cursor,
-        lambda cursor: _PairsReader(cursor, tags).read(),
-        lambda cursor: cursor.literal(tags.pair("tool_call")[0]),
-    )
+_PLAIN_NAME = re.compile(r"[\w./:\\-]+")
+_HEAD = re.compile(r'(?P<name>[^"]+)"(?P<attributes>(?:\s+[\w:-]+="[^"]*")*)\s*')
+_NO_NAME = frozenset("<>\n")
+_IS_STRING = 'type="string"'
 
 
-def _read_tags(cursor: Cursor) -> Waiting[Tags]:
-    """Read the suffix of the first tag; what follows decides whether it was one."""
-    suffix = yield from cursor.take(_SUFFIX)
-    yield from cursor.literal(">")
-    return Tags("", f":{suffix}")
+def key_values(row: Format) -> Syntax:
+    """Return the syntax of a name, and of keys and values between control tokens.
+
+    If the marks before name and key end in a quote, more attributes may follow them.
+    """
+    (end,), key_mark, value_mark = row.ends, row.part("key"), row.part("value")
+    value_end = row.part("end")
+    heads = literals_of(value_mark, value_end, end)
+    values = literals_of(value_end, key_mark, *row.openings, end)
+    has_attributes = key_mark.endswith('"')
+
+    def read(cursor: Cursor, opening: str) -> Reading:
+        yield from cursor.whitespace()
+        if has_attributes:
+            name, _ = _parse_head((yield from cursor.take_until(heads)))
+            yield from cursor.literal(value_mark)
+        else:
+            name = yield from cursor.take(_PLAIN_NAME)
+        yield from cursor.whitespace()
+        arguments: JsonObject = {}
+        while name and (yield from cursor.literal(key_mark)):
+            head = yield from cursor.take_until(heads)
+            has_value = yield from cursor.literal(value_mark)
+            text = yield from cursor.take_until(values)
+            has_end = yield from cursor.literal(value_end)
+            key, attributes = _parse_head(head) if has_attributes else _plain_key(head)
+            is_whole = key and has_value and has_end
+            value = _parse_typed(text.lstrip(" \t\r\n") if has_attributes else text, attributes)
+            if not is_whole or arguments.setdefault(key, value) != value:
+                raise NoCall(Reason.BROKEN)
+            yield from cursor.whitespace()
+        is_closed = bool(name) and (yield from cursor.literal(end))
+        if not is_closed and not arguments:
+            raise NoCall
+        return Calls((WrittenCall(name, arguments),), is_closed)
+
+    return Syntax.of(row, read)
 
 
-ARGUMENT_PAIRS = Syntax(
-    "argument_pairs", (*(f"<{prefix}tool_call>" for prefix in _PREFIXES), _SPARK), _read
-)
-SUFFIXED_PAIRS = Syntax("suffixed_pairs", ("<tool_calls:",), _read_wrapped)
-SUFFIXED_PAIRS_AT_START = Syntax(
-    "suffixed_pairs_at_start", ("<tool_call:",), _read_unwrapped, "reply_start"
-)
+def _plain_key(text: str) -> tuple[str, str]:
+    key = text.strip()
+    return (key if _NO_NAME.isdisjoint(key) else ""), _IS_STRING
+
+
+def _parse_head(text: str) -> tuple[str, str]:
+    """Return the name and the attributes in the rest of a tag, "" if there are none."""
+    match = _HEAD.fullmatch(text)
+    return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
+
+
+def _parse_typed(text: str, attributes: str) -> JsonValue:
+    if _IS_STRING in attributes:
+        return text
+    match read_whole(text):
+        case Value(value, is_closed=True):
+            return value
+        case _:
+            return text
+
+
+_WORD = re.compile(r'[^"\n=]+')
+
+
+def key_value_words(row: Format) -> Syntax:
+    """Return the syntax of calls as by `key_values` of which only the words are left."""
+    call, (end,) = row.part("call"), row.ends
+
+    def read(cursor: Cursor, opening: str) -> Reading:
+        calls: list[WrittenCall] = []
+        is_call = True
+        while is_call and len(calls) <= MOST_CALLS:
+            calls.append((yield from _read_words(cursor, row)))
+            is_call = yield from cursor.literal(call)
+        return Calls(tuple(calls), (yield from cursor.literal(end)))
+
+    return Syntax.of(row, read)
+
+
+def _read_words(cursor: Cursor, row: Format) -> Waiting[WrittenCall]:
+    """Read one call, whose values end at a word before another argument or the call's end."""
+    argument, value_end, end = map(row.part, ("argument", "value_end", "end"))
+    ends = literals_of(value_end + argument, value_end + end)
+    name, _ = yield from _read_word_head(cursor, row)
+    arguments: JsonObject = {}
+    while (yield from cursor.literal(argument)):
+        key, attributes = yield from _read_word_head(cursor, row)
+        text = yield from cursor.take_until(ends)
+        if not (yield from cursor.literal(value_end)) or key in arguments:
+            raise NoCall(Reason.BROKEN)
+        arguments[key] = _parse_typed(text, attributes)
+    if not (yield from cursor.literal(end)):
+        raise NoCall(Reason.BROKEN)
+    return WrittenCall(name, arguments)
+
+
+def _read_word_head(cursor: Cursor, row: Format) -> Waiting[tuple[str, str]]:
+    name = yield from cursor.take(_WORD)
+    if not name or not (yield from cursor.literal('"')):
+        raise NoCall(Reason.BROKEN)
+    attributes = ""
+    while mark := (yield from cursor.one_of(literals_of(*row.parts["attributes"]))):
+        attributes += mark + (yield from cursor.take(_WORD)) + '"'
+        if not (yield from cursor.literal('"')):
+            raise NoCall(Reason.BROKEN)
+    return name, attributes

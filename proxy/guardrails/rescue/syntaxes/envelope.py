@@ -11,17 +11,15 @@ from dataclasses import replace
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 
-ARGUMENT_KEYS = (
-    *("arguments", "parameters", "args", "input", "kwargs"),
-    *("params", "tool_input", "action_input"),
-)
-NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
-_WRAPPER_KEYS = ("function", "tool_calls", "tool_call", "function_call")
+ARGUMENT_KEYS = TABLE.envelope.arguments
+NAME_KEYS = TABLE.envelope.names
+_WRAPPER_KEYS = TABLE.envelope.wrappers
 _OTHER_KEYS = (*_WRAPPER_KEYS, "tool_call_id", "id", "type", "index")
 _MEMBERS = frozenset((*ARGUMENT_KEYS, *NAME_KEYS, *_OTHER_KEYS))
 _SCHEMA = {"type", "properties", "required", "additionalProperties", "description", "$defs"}

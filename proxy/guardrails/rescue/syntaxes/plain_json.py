@@ -3,16 +3,20 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
+from proxy.guardrails.rescue.formats import Format
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
-from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_all_calls, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import begins_list, read_python_calls
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Unreadable
 
-_CLOSERS = Literals(("</tool_call>", "</tool_calls>", "</function_call>", "<|tool_call_end|>"))
+
+def bare_json(row: Format) -> Syntax:
+    """Return the syntax of a reply that consists of calls or lists of them."""
+    return Syntax.of(row, _read_reply)
 
 
 def _read_reply(cursor: Cursor, opening: str) -> Reading:
@@ -20,7 +24,12 @@ def _read_reply(cursor: Cursor, opening: str) -> Reading:
     return read_all_calls(cursor, is_marked=False)
 
 
-def read_unopened(cursor: Cursor, opening: str) -> Reading:
+def unopened_json(row: Format) -> Syntax:
+    """Return the syntax of JSON values on lines of their own, with a closing mark after each."""
+    return Syntax.of(row, partial(read_unopened, ends=row.ends))
+
+
+def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> Reading:
     """Read several JSON values at the end of the reply, and the mark after each.
 
     The first begins with the second character of `opening`.
@@ -31,7 +40,9 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     while len(found.calls) <= MOST_CALLS and not found.is_cut:
         may_cut = cursor.may_cut and bool(found.calls)
         try:
-            found += yield from _read_one(cursor, needs_tools=may_cut and cursor.follows_results)
+            found += yield from _read_one(
+                cursor, ends, needs_tools=may_cut and cursor.follows_results
+            )
         except NoCall as refusal:
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise NoCall from refusal
@@ -42,7 +53,7 @@ def read_unopened(cursor: Cursor, opening: str) -> Reading:
     return replace(found, is_bare=True)
 
 
-def _read_one(cursor: Cursor, *, needs_tools: bool) -> Reading:
+def _read_one(cursor: Cursor, ends: tuple[str, ...], *, needs_tools: bool) -> Reading:
     """Read one complete JSON value, and a mark that may be missing."""
     try:
         found = yield from read_calls(
@@ -56,13 +67,10 @@ def _read_one(cursor: Cursor, *, needs_tools: bool) -> Reading:
         if cursor.may_cut and found.is_runaway:
             return found
         raise NoCall(Reason.NOT_CLOSED)
-    yield from cursor.one_of(_CLOSERS)
+    yield from cursor.one_of(literals_of(*ends))
     yield from cursor.whitespace()
     return found
 
-
-BARE_JSON = Syntax("bare_json", ("{", "["), _read_reply, "reply_start", is_marked=False)
-UNOPENED_JSON = Syntax("unopened_json", ("\n{", "\n[{"), read_unopened, is_marked=False)
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
 _TOOL_CODE = "tool_code"  # Gemma's word for Python
@@ -74,10 +82,9 @@ _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 
 
-def fenced_json(marked: Sequence[Syntax] = (), name: str = "fenced_json") -> Syntax:
+def fenced_json(row: Format, marked: Sequence[Syntax] = ()) -> Syntax:
     """Return the syntax of calls in consecutive code fences, which may contain `marked` ones."""
-    reader = _FenceReader(marked)
-    return Syntax(name, (FENCE,), reader.read, "line_start", is_marked=False)
+    return Syntax.of(row, _FenceReader(marked).read)
 
 
 _CODE = re.compile(r"(?:\w+\.)?(?P<name>[\w-]+)\(")

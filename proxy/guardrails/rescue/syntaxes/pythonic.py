@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import Format
 from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_behind_marks, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
@@ -96,28 +97,27 @@ def begins_list(cursor: Cursor) -> Waiting[bool]:
     return bool((yield from cursor.match(_LIST, _LIST_BEGINS, _LOOKAHEAD)))
 
 
-_CLOSERS = {
-    "<|tool_call_start|>": "<|tool_call_end|>",
-    "<|python_start|>": "<|python_end|>",
-    "<function_calls>": "</function_calls>",
-    "<tool_call>": "</tool_call>",
-    "<|python_tag|>": "",
-    "[Calling tool: ": "]",
-    "[Calling tool:": "]",
-}
+def marked_python(row: Format) -> Syntax:
+    """Return the syntax of Python calls after a mark, perhaps in a code fence."""
 
-
-def _read_marked(cursor: Cursor, opening: str) -> Reading:
-    yield from cursor.whitespace()
-    is_fenced = yield from pass_fence(cursor, _LANGUAGE)
-    closer = _CLOSERS[opening]
-    style = Style((closer,) if closer else (), is_python=True)
-    found = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
-    if found.is_cut:
-        return found
-    if is_fenced and (yield from cursor.literal(FENCE)):
+    def read(cursor: Cursor, opening: str) -> Reading:
         yield from cursor.whitespace()
-    return Calls(found.calls, (yield from cursor.literal(closer))) if closer else found
+        is_fenced = yield from pass_fence(cursor, _LANGUAGE)
+        closer = row.marks[opening]
+        style = Style((closer,) if closer else (), is_python=True)
+        found = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
+        if found.is_cut:
+            return found
+        if is_fenced and (yield from cursor.literal(FENCE)):
+            yield from cursor.whitespace()
+        return Calls(found.calls, (yield from cursor.literal(closer))) if closer else found
+
+    return Syntax.of(row, read)
+
+
+def python_list(row: Format) -> Syntax:
+    """Return the syntax of a list of Python calls, or of several lists."""
+    return Syntax.of(row, read_python_list)
 
 
 def read_python_list(cursor: Cursor, opening: str) -> Reading:
@@ -129,23 +129,13 @@ def read_python_list(cursor: Cursor, opening: str) -> Reading:
     return (yield from read_row(cursor, read_python_calls, begins_list))
 
 
-MARKED_PYTHON = Syntax("marked_python", tuple(_CLOSERS), _read_marked)
-# At the end of the reply, on lines of their own.
-PYTHON_LIST = Syntax("python_list", ("\n[",), read_python_list, is_marked=False)
-PYTHON_REPLY = Syntax("python_reply", ("[",), read_python_list, "reply_start", is_marked=False)
-
-
-_NAME_LINE = "TOOL_NAME:"
-_ARGUMENT, _END = "BEGIN_ARG:", "\nEND_ARG"
-_FENCED = f"{FENCE}tool\n"
-_OPENINGS = (_NAME_LINE, _FENCED)
 _SPACE = re.compile(r"[ \t]+")
 _TOOL_NAME = re.compile(r"[\w.:/-]+")
 _LIMIT = 100
 
 
-def _read(cursor: Cursor, opening: str) -> Reading:
-    """Read `TOOL_NAME: NAME` and a block of lines for each argument, as Continue asks for it.
+def line_blocks(row: Format) -> Syntax:
+    """Return the syntax of a label with the name and a block of lines for each argument.
 
         TOOL_NAME: NAME
         BEGIN_ARG: KEY
@@ -154,28 +144,34 @@ def _read(cursor: Cursor, opening: str) -> Reading:
 
     They are at the end of the reply; each may be in a code fence with the word `tool`.
     """
-    return read_behind_marks(cursor, opening, _OPENINGS, _read_call)
+
+    def read(cursor: Cursor, opening: str) -> Reading:
+        return read_behind_marks(
+            cursor, opening, row.openings, lambda cursor, mark: _read_blocks(cursor, mark, row)
+        )
+
+    return Syntax.of(row, read)
 
 
-def _read_call(cursor: Cursor, mark: str) -> Reading:
-    is_fenced = mark == _FENCED
-    if is_fenced:
+def _read_blocks(cursor: Cursor, mark: str, row: Format) -> Reading:
+    fence, end = row.marks[mark], row.part("end")
+    if fence:
         yield from cursor.whitespace()
-        if not (yield from cursor.literal(_NAME_LINE)):
+        if not (yield from cursor.literal(row.openings[0])):
             raise NoCall
     name = yield from _read_line(cursor)
     yield from cursor.whitespace()
     arguments: JsonObject = {}
-    while (yield from cursor.literal(_ARGUMENT)):
+    while (yield from cursor.literal(row.part("argument"))):
         key = yield from _read_line(cursor)
-        text = yield from cursor.take_until(literals_of(_END))
-        is_ended = yield from cursor.literal(_END)
+        text = yield from cursor.take_until(literals_of(end))
+        is_ended = yield from cursor.literal(end)
         if not key or not is_ended or key in arguments or len(arguments) == _LIMIT:
             raise NoCall
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
-    is_closed = not is_fenced or (yield from cursor.literal(FENCE))
-    is_meant = name and (arguments or is_fenced)  # otherwise the label is only mentioned
+    is_closed = not fence or (yield from cursor.literal(fence))
+    is_meant = name and (arguments or fence)  # otherwise the label is only mentioned
     if not is_closed or not is_meant:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))
@@ -187,6 +183,3 @@ def _read_line(cursor: Cursor) -> Waiting[str]:
     word = yield from cursor.take(_TOOL_NAME)
     yield from cursor.take(_SPACE)
     return word
-
-
-LINE_BLOCKS = Syntax("line_blocks", _OPENINGS, _read, "line_start", is_marked=False)

@@ -8,12 +8,12 @@ elements: an object, or a list if a name is repeated.
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import TABLE, Element, Format
 from proxy.guardrails.rescue.marks import TAGS, ends_here, holds_mark
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.unnamed import UNNAMED
@@ -108,77 +108,46 @@ _NOISE_LIMIT = 4
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
-_HEADER_END = "<|message|>"  # Muse Glimmer takes the head of a tag for one of its headers
+# Muse Glimmer takes the head of a tag for one of its headers.
+_HEADER_END = TABLE.messages.header_end
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
-    """The marks of one call; `free` begins a tag that is named like the argument itself.
-
-    If the mark of the call does not end in its name, `name` is the name. A `token` before every tag
-    makes nested elements unmistakable. If `known` has any names, no others are arguments. `others`
-    are further marks of arguments, with their ends; `loose` are spellings of ends without the
-    namespace, with what they stand for. If the family `has_lines`, it writes every value on lines
-    of its own, and if one line end is missing the other is still not part of the value.
-    """
-
-    call: str
-    call_end: str
-    parameters: tuple[str, ...]
-    parameter_end: str
-    free: str = ""
-    name: str = ""
-    token: str = ""
-    known: frozenset[str] = frozenset()
-    has_lines: bool = False
-    others: Mapping[str, str] = field(default_factory=dict)
-    loose: Mapping[str, str] = field(default_factory=dict)
-
-
-def tagged_syntax(
-    name: str,
-    elements: Sequence[Element],
-    wrappers: Mapping[str, str],
-    noise: Sequence[str] = (),
-    *,
-    is_empty_doubtful: bool = False,
-) -> Syntax:
+def tagged(row: Format) -> Syntax:
     """Return the syntax of calls in tags, with or without a wrapper around one or several.
 
     `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
     arguments counts only in a wrapper, as the whole reply, or if its two tags are on lines of their
     own: on one line they are more often mentioned than meant.
     """
-    known = {element.call: element for element in elements}
-    ends = tuple(dict.fromkeys(wrappers.values()))
-    around = _Surroundings((*wrappers, *known), tuple(wrappers), ends)
+    known, wrappers = {element.call: element for element in row.variants}, row.marks
+    noise = literals_of(*row.parts.get("noise", ()), *wrappers)
 
     def read(cursor: Cursor, opening: str) -> Reading:
         if opening in wrappers:
             return (yield from read_wrapped(cursor, opening))
-        call = _CallReader(cursor, known[opening], around)
+        call = _CallReader(cursor, known[opening], row)
         written = yield from call.read()
         if not written.arguments and not call.is_closed:
             raise NoCall(Reason.BROKEN)
-        is_doubtful = is_empty_doubtful and not written.arguments and not call.has_lines
+        is_doubtful = row.is_empty_doubtful and not written.arguments and not call.has_lines
         return Calls((written,), call.is_closed, is_doubtful)
 
     def read_wrapped(cursor: Cursor, opening: str) -> Reading:
         found, begins = Calls(()), literals_of(*known)
-        yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
+        yield from _pass_noise(cursor, noise)
         while len(found.calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
-            found += Calls(((yield from _CallReader(cursor, known[mark], around).read()),))
+            found += Calls(((yield from _CallReader(cursor, known[mark], row).read()),))
             if cursor.may_cut and found.is_runaway:
                 return Calls(found.calls, is_cut=True)
-            yield from _pass_noise(cursor, literals_of(*noise, *wrappers))
+            yield from _pass_noise(cursor, noise)
         if not found.calls:
             cursor.rewind()
             cursor.advance(len(opening))
             raise NoCall
-        closer = yield from cursor.one_of(literals_of(*ends))
+        closer = yield from cursor.one_of(literals_of(*row.ends))
         return Calls(found.calls, bool(closer))
 
-    return Syntax(name, around.openings, read)
+    return Syntax.of(row, read)
 
 
 def _pass_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
@@ -189,33 +158,19 @@ def _pass_noise(cursor: Cursor, noise: Literals) -> Waiting[None]:
     yield from cursor.whitespace()
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """What may surround the calls of one syntax: all openings, and the marks of wrappers."""
-
-    openings: tuple[str, ...]
-    wrappers: tuple[str, ...]
-    wrapper_ends: tuple[str, ...]
-
-
 class _CallReader:
-    def __init__(self, cursor: Cursor, element: Element, around: _Surroundings) -> None:
+    def __init__(self, cursor: Cursor, element: Element, row: Format) -> None:
         self._cursor = cursor
         self._element = element
         self._free = element.free
-        self._parameters = {
-            **dict.fromkeys(element.parameters, element.parameter_end),
-            **element.others,
-        }
+        self._parameters = element.parameters
         self._marks = literals_of(*self._parameters)
-        self._tag = element.parameters[0]
-        self._call_ends = tuple(
-            end for end, meant in element.loose.items() if meant == element.call_end
-        )
-        self._wrapper_ends = around.wrapper_ends
-        self._ends = (element.call_end, *self._call_ends, *around.wrapper_ends)
-        self._openings = around.openings
-        self._follow = literals_of(*around.wrapper_ends, *around.wrappers, element.call)
+        self._tag = next(iter(element.parameters))
+        self._call_ends = tuple(end for end, meant in element.loose.items() if meant == element.end)
+        self._wrapper_ends = row.ends
+        self._ends = (element.end, *self._call_ends, *row.ends)
+        self._openings = row.openings
+        self._follow = literals_of(*row.ends, *row.marks, element.call)
         self._arguments: JsonObject = {}
         self._lines = LineEnds(has_lines=element.has_lines)
         self._lacks_mark = False
@@ -253,7 +208,7 @@ class _CallReader:
             yield from self._cursor.literal(">")
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
-        ends = literals_of(self._element.call_end, *self._call_ends)
+        ends = literals_of(self._element.end, *self._call_ends)
         self.is_closed |= bool((yield from self._cursor.one_of(ends)))
         is_over = self.is_closed or is_object
         if self._arguments:
@@ -286,7 +241,7 @@ class _CallReader:
 
     def _read_json(self, name: str) -> Waiting[None]:
         self._cursor.start_arguments(name)
-        value = yield from read_value(self._cursor, None, Style((self._element.call_end,)))
+        value = yield from read_value(self._cursor, None, Style((self._element.end,)))
         self._cursor.end_arguments()
         yield from self._cursor.whitespace()
         if not (isinstance(value.value, dict) and value.is_closed):
@@ -299,7 +254,7 @@ class _CallReader:
         marks = (*self._parameters, *self._parameters.values())
         if self._begins_call(text) or any(mark in text for mark in marks):
             raise Unreadable
-        if not (yield from self._cursor.is_next(self._element.call_end)):
+        if not (yield from self._cursor.is_next(self._element.end)):
             raise Unreadable
         self._arguments[UNNAMED] = text.removesuffix("\n")
 
@@ -342,7 +297,7 @@ class _CallReader:
             if not (yield from self._cursor.literal(end)):
                 raise Unreadable
         elif token and end == f"{token}</{key}>":
-            value = yield from read_nested(self._cursor, token, key, self._element.call_end)
+            value = yield from read_nested(self._cursor, token, key, self._element.end)
         else:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
@@ -370,7 +325,7 @@ class _CallReader:
             space = yield from self._cursor.take(_SPACE)
             meant = self._element.loose.get(mark, mark)
             if (yield from self._fits(meant, end)):
-                self.is_closed = meant == self._element.call_end
+                self.is_closed = meant == self._element.end
                 text = "".join(pieces)
                 return text if mark == end else self._accept_unended(text)
             self._has_inner_mark |= meant == end
@@ -378,7 +333,7 @@ class _CallReader:
         raise Unreadable
 
     def _accept_unended(self, text: str) -> str:
-        is_torn = self._is_torn or self._has_inner_mark or self._element.call_end in text
+        is_torn = self._is_torn or self._has_inner_mark or self._element.end in text
         if is_torn or self._begins_call(text):
             raise Unreadable
         return text.removesuffix("\n")
@@ -395,7 +350,7 @@ class _CallReader:
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
         """Return whether what follows `mark` shows that it ended the value."""
-        call_end = self._element.call_end
+        call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
             self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))

@@ -6,33 +6,54 @@ call looks much like an illustration. So it is read only for tools that require 
 counts only if the sentence announces an act and the call is valid for its tool.
 """
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall
-from proxy.guardrails.formats.gemma import read_bare
-from proxy.guardrails.formats.mistral import ARGUMENTS, read_named
+from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.rows import read_behind_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
-from proxy.guardrails.rescue.syntaxes.marked_json import INKLING
-from proxy.guardrails.rescue.syntaxes.named_json import CONTENT, HARMONY, HEADER_END, MARK
+from proxy.guardrails.rescue.syntaxes.gemma import read_bare
+from proxy.guardrails.rescue.syntaxes.mistral import ARGUMENTS, read_named
 from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json, read_unopened
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_calls, read_python_list
-from proxy.guardrails.rescue.syntaxes.tagged import Element, tagged_syntax
-from proxy.guardrails.rescue.syntaxes.xml_tags import INVOKE
+from proxy.guardrails.rescue.syntaxes.tagged import tagged
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Unreadable, interpret
 from proxy.guardrails.rescue.values.tag_values import unescape_entities
 
-_TAG = "<tool_call>"
+_HARMONY, _INVOKE, _INKLING = map(find_syntax, ("harmony", "invoke", "inkling"))
+_INKLING_CALL = FORMATS["inkling"].openings[0]
+_HEADER_END = TABLE.messages.header_end
+_CONTENT = FORMATS["functionary_header"].part("required")
+_NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
+_PLACEHOLDER = "NAME"  # of the table
+
+
+def _mark(row: str, name: str) -> str:
+    return FORMATS[row].openings[0].replace(_PLACEHOLDER, name)
+
+
+def _row(row: str, names: Iterable[str]) -> Format:
+    """Return a row of the table with these names in its marks."""
+    template = FORMATS[row]
+    marks = {
+        mark.replace(_PLACEHOLDER, name): end.replace(_PLACEHOLDER, name)
+        for name in names
+        for mark, end in template.marks.items()
+    }
+    return replace(template, marks=marks)
 
 
 def _read_named_arguments(cursor: Cursor, opening: str) -> Reading:
@@ -45,15 +66,8 @@ def tool_arguments(names: Sequence[str]) -> tuple[Syntax, ...]:
 
     Elsewhere the text before the name shows that it is not part of a longer one.
     """
-    first = tuple(f"{name}{ARGUMENTS}" for name in names)
-    later = tuple(before + opening for opening in first for before in ("\n", " "))
-    return (
-        Syntax("tool_arguments", first, _read_named_arguments, "reply_start"),
-        Syntax("tool_arguments_in_text", later, _read_named_arguments),
-    )
-
-
-_BEFORE_HEADER = (" ", "<|start|>assistant ")
+    rows = ("tool_arguments", "tool_arguments_in_text")
+    return tuple(Syntax.of(_row(row, names), _read_named_arguments) for row in rows)
 
 
 def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
@@ -63,20 +77,16 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         name = opening.partition("=")[2]
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
-        found = yield from HARMONY.read(cursor, opening)
+        found = yield from _HARMONY.read(cursor, opening)
         if any(call.name != name for call in found.calls):
             raise NoCall
         return found
 
-    first = tuple(f"to={name}" for name in names)
-    later = tuple(before + opening for before in _BEFORE_HEADER for opening in first)
-    return (
-        Syntax("tool_recipients", later, read),
-        Syntax("tool_recipients_at_start", first, read, "reply_start"),
-    )
+    rows = ("tool_recipients", "tool_recipients_at_start")
+    return tuple(Syntax.of(_row(row, names), read) for row in rows)
 
 
-_INVOCATIONS = Literals(INVOKE.openings)
+_INVOCATIONS = Literals(_INVOKE.openings)
 _REST_OF_NAME = re.compile(r"[\w.:/-]+")  # `NAME.NAME`
 _REST_IN_PYTHON = re.compile(r"[\w.\\-]+")
 _HEAD = re.compile(r"[^\W_]+")
@@ -85,33 +95,29 @@ _HEAD = re.compile(r"[^\W_]+")
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
     """Read what Muse writes: the header of one syntax before the call of another."""
     yield from cursor.take(_REST_OF_NAME)
-    has_header = yield from cursor.literal(HEADER_END)
+    has_header = yield from cursor.literal(_HEADER_END)
     yield from cursor.whitespace()
     mark = yield from cursor.one_of(_INVOCATIONS)
     if not has_header or not mark:
         raise NoCall
-    return (yield from INVOKE.read(cursor, mark))
+    return (yield from _INVOKE.read(cursor, mark))
 
 
 def headed_tags(names: Sequence[str]) -> tuple[Syntax, ...]:
     """Return the syntaxes of `to=NAME<|message|><invoke name="NAME">`, see `tool_recipients`."""
-    first = tuple(f"to={space}{name}" for space in ("", "functions.") for name in names)
-    later = tuple(before + header for before in _BEFORE_HEADER for header in first)
-    return (
-        Syntax(INVOKE.name, later, _read_headed),
-        Syntax(INVOKE.name, first, _read_headed, "reply_start"),
-    )
+    rows = (_row(row, names) for row in ("headed_tags", "headed_tags_at_start"))
+    return tuple(Syntax.of(replace(row, name=_INVOKE.name), _read_headed) for row in rows)
 
 
 def headed_json(names: Sequence[str]) -> Syntax:
     """Return the syntax of a message with the name as its header and Inkling's call in it."""
-    openings = (f"<|message_model|>{name}{INKLING.openings[0]}" for name in names)
-    return Syntax("headed_json", tuple(openings), INKLING.read)
+    return Syntax.of(_row("headed_json", names), _INKLING.read)
 
 
 def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
     """Return the syntax of `<tool_call>NAME KEY=value</tool_call>` with declared keys."""
-    known = {f"{_TAG}{name} ": (name, keys) for name, keys in tools.items() if keys}
+    known = {_mark("tool_pairs", name): (name, keys) for name, keys in tools.items() if keys}
+    (end,) = FORMATS["tool_pairs"].ends
 
     def read(cursor: Cursor, opening: str) -> Reading:
         name, keys = known[opening]
@@ -129,31 +135,28 @@ def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
             if not is_whole:
                 raise NoCall
             yield from cursor.whitespace()
-        is_closed = yield from cursor.literal(f"</{_TAG[1:]}")
+        is_closed = yield from cursor.literal(end)
         if not arguments or not is_closed:
             raise NoCall
         return Calls((WrittenCall(name, arguments),))
 
-    return Syntax("tool_pairs", tuple(known), read)
+    return Syntax.of(_row("tool_pairs", [name for name, _ in known.values()]), read)
 
 
-_FORMS = {" {": read_unopened, " [": read_python_list, " call:": read_bare}
+_CALL = f" {FORMATS['bare_gemma'].openings[0]}"
+_FORMS = {" {": read_unopened, " [": read_python_list, _CALL: read_bare}
 
 
 def inline_calls(names: Sequence[str]) -> Syntax:
     """Return the syntax of ` {"name": "NAME"`, ` [NAME(` or ` call:NAME{` after a sentence."""
-    forms: dict[str, str] = {}
-    for name in names:
-        forms |= dict.fromkeys((f' {{"name":"{name}"', f' {{"name": "{name}"'), " {")
-        forms |= {f" [{name}(": " [", f" call:{name}{{": " call:"}
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        form = forms[opening]
+        form = next(form for form in _FORMS if opening.startswith(form))
         cursor.rewind()
         cursor.advance(len(form))
-        return _read_bare(_FORMS[form](cursor, form), may_be_open=form == " call:")
+        return _read_bare(_FORMS[form](cursor, form), may_be_open=form == _CALL)
 
-    return Syntax("inline_calls", tuple(forms), read, is_marked=False)
+    return Syntax.of(_row("inline_calls", names), read)
 
 
 def _read_code(cursor: Cursor, opening: str) -> Reading:
@@ -172,15 +175,14 @@ def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
         raise NoCall from refusal
     if not found.closed and not may_be_open:
         raise NoCall
-    return replace(found, is_bare=True)
+    return dataclasses.replace(found, is_bare=True)
 
 
-_CODE_WORDS = (
-    Syntax("code_word", ("\ntool_code",), _read_code, is_marked=False),
-    Syntax("code_word", ("tool_code",), _read_code, "reply_start", is_marked=False),
+_CODE_WORDS = tuple(
+    Syntax.of(replace(FORMATS[row], name="code_word"), _read_code)
+    for row in ("code_word", "code_word_at_start")
 )
 _SPACE_AND_COLON = re.compile(r"[\s:]+")
-_WRAPPERS = ("tool_call", "tool_use", "tool", "function_calls", "function_call")
 
 
 def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
@@ -188,21 +190,13 @@ def tool_tags(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
 
     If a tool declares parameters, any other tag makes it markup and not a call.
     """
-    elements = [
-        Element(
-            f"<{name}>",
-            f"</{name}>",
-            ("<parameter name=", "<parameter="),
-            "</parameter>",
-            "<",
-            name=name,
-            known=parameters,
-            has_lines=True,
-        )
-        for name, parameters in tools
-    ]
-    wrappers = {f"<{tag}>": f"</{tag}>" for tag in _WRAPPERS}
-    return tagged_syntax("tool_tags", elements, wrappers, is_empty_doubtful=True)
+    row = FORMATS["tool_tags"]
+    elements = (
+        replace(element, call=f"<{name}>", end=f"</{name}>", name=name, known=known)
+        for element in row.elements
+        for name, known in tools
+    )
+    return tagged(replace(row, elements=tuple(elements)))
 
 
 def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
@@ -210,7 +204,8 @@ def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
 
     Only declared keys make it a call, and at least one is needed; otherwise it is markup.
     """
-    known = {f"<{name} ": keys for name, keys in tools if keys}
+    row = _row("tool_attributes", [name for name, keys in tools if keys])
+    known = {_mark(row.name, name): keys for name, keys in tools if keys}
 
     def read_one(cursor: Cursor, mark: str) -> Reading:
         arguments: JsonObject = {}
@@ -221,16 +216,15 @@ def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
                 raise NoCall
             arguments[key] = unescape_entities(value)
             yield from cursor.whitespace()
-        name = mark[1:-1]
-        closer = yield from cursor.one_of(literals_of("/>", f"></{name}>"))
+        closer = yield from cursor.one_of(literals_of(row.marks[mark], *row.closers))
         if not arguments or not closer:
             raise NoCall
-        return Calls((WrittenCall(name, arguments),))
+        return Calls((WrittenCall(mark[1:-1], arguments),))
 
     def read(cursor: Cursor, opening: str) -> Reading:
         return read_behind_marks(cursor, opening, known, read_one)
 
-    return Syntax("tool_attributes", tuple(known), read, is_marked=False)
+    return Syntax.of(row, read)
 
 
 def _read_attribute(cursor: Cursor) -> Waiting[str]:
@@ -261,12 +255,12 @@ def tool_words(names: Sequence[str]) -> Syntax:
         name = opening + rest
         if name not in names:
             raise NoCall
-        if (yield from cursor.literal(INKLING.openings[0])):
-            return (yield from INKLING.read(cursor, INKLING.openings[0]))
+        if (yield from cursor.literal(_INKLING_CALL)):
+            return (yield from _INKLING.read(cursor, _INKLING_CALL))
 
         def passes_next(cursor: Cursor) -> Waiting[str]:
             nonlocal name
-            yield from cursor.literal(MARK)
+            yield from cursor.literal(_NEXT_NAME)
             name = yield from cursor.one_of(known)
             return name
 
@@ -274,13 +268,12 @@ def tool_words(names: Sequence[str]) -> Syntax:
             yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
         )
 
-    openings = tuple(dict.fromkeys((*names, *heads)))
-    return Syntax("tool_words", openings, read, "reply_start", is_marked=False)
+    return Syntax.of(_row("tool_words", (*names, *heads)), read)
 
 
 def _read_behind_name(cursor: Cursor, name: str) -> Reading:
     yield from cursor.take(_SPACE_AND_COLON)
-    if (yield from cursor.literal(CONTENT)):
+    if (yield from cursor.literal(_CONTENT)):
         yield from cursor.whitespace()
     if (yield from cursor.is_next(PAIRS_BEGIN)):
         return (yield from read_pairs(cursor, name))
@@ -314,15 +307,11 @@ def _syntaxes(
     inline = (inline_calls(demanding), *_CODE_WORDS) if demanding else ()
     tags = tool_tags(tools)
     names = [name for name, _ in tools]
+    fence = replace(FORMATS["fenced_json"], name="fenced_tags")
     return (
-        *(tags, tool_attributes(tools), tool_words(names), fenced_json((tags,), "fenced_tags")),
-        *(
-            *tool_arguments(names),
-            *tool_recipients(names),
-            *headed_tags(names),
-            headed_json(names),
-            tool_pairs(dict(tools)),
-        ),
+        *(tags, tool_attributes(tools), tool_words(names), fenced_json(fence, (tags,))),
+        *(*tool_arguments(names), *tool_recipients(names), *headed_tags(names)),
+        *(headed_json(names), tool_pairs(dict(tools))),
         *inline,
     )
 

@@ -6,17 +6,20 @@ from typing import get_args
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.formats.hermes import HERMES
-from proxy.guardrails.formats.mistral import MISTRAL
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
+from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
 from proxy.guardrails.rescue.modes import Beginning, OpeningAttempt, Openings, openings_of
-from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON
+from proxy.guardrails.rescue.registry import find_syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.playbook import make_tool
+
+HERMES = find_syntax("hermes")
+MISTRAL = find_syntax("mistral")
+BARE_JSON = find_syntax("bare_json")
+QWEN_CODER = find_syntax("qwen_coder")
 
 BARE, HERMES, MISTRAL, QWEN = BARE_JSON, HERMES, MISTRAL, QWEN_CODER
 

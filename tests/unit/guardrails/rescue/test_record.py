@@ -8,8 +8,9 @@ from proxy.guardrails.rescue.findings import (
     Prose,
     RefusedText,
 )
+from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.record import Record, Report
-from proxy.guardrails.rescue.syntax import Place, Reason
+from proxy.guardrails.rescue.syntax import Reason
 from tests.fakes.arrivals import joined
 
 SIGN = LeftOut("invented_result")

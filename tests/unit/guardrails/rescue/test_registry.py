@@ -1,6 +1,7 @@
 import pytest
 
 from proxy.guardrails.rescue.findings import ArgumentsText, Finding, FoundCalls, Prose, RefusedText
+from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.registry import SYNTAXES, order_syntaxes
 from proxy.guardrails.rescue.syntax import NoCall, Reason
 from tests.fakes.arrivals import chunkings, read_syntax, scan
@@ -35,39 +36,25 @@ def test_a_repeated_result_is_passed_with_the_calls_in_it(end: str) -> None:
     assert (outcome, rest) == (NoCall(Reason.QUOTED), " x" if end else "")
 
 
-BAR, LINE = "\uff5c", "\u2581"
-OBJECT = '{"at": "x"}'
-JSON = f'{{"name": "look", "arguments": {OBJECT}}}'
-# One call to `look` in every marked syntax.
+JSON = '{"name": "look", "arguments": {"at": "x"}}'
 GENUINE = [
-    f"<tool_call>{JSON}</tool_call>",
-    f"<tool_call>{JSON}",
-    "<tool_call><function=look><parameter=at>x</parameter></function></tool_call>",
-    f"<function=look>{OBJECT}</function>",
-    "<tool_call>look<arg_key>at</arg_key><arg_value>x</arg_value></tool_call>",
-    '<invoke name="look"><parameter name="at">x</parameter></invoke>',
-    f'<{BAR}DSML{BAR}tool_calls><{BAR}DSML{BAR}invoke name="look">'
-    f'<{BAR}DSML{BAR}parameter name="at">'
-    f"x</{BAR}DSML{BAR}parameter></{BAR}DSML{BAR}invoke></{BAR}DSML{BAR}tool_calls>",
-    '<function name="look"><param name="at">x</param></function>',
-    '<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|>',
-    f"[TOOL_CALLS]look[ARGS]{OBJECT}",
-    f"[TOOL_CALLS][{JSON}]",
-    f"<|tool_call_begin|>look:0<|tool_call_argument_begin|>{OBJECT}<|tool_call_end|>",
-    '<|open|>call tool="look"<|sep|><|open|>argument key="at" type="string"<|sep|>x'
-    "<|close|>argument<|sep|><|close|>call<|sep|>",
-    "<|tool_call:start|>look\n<|tool_arg:start|>at<|tool_arg:value|>x<|tool_arg:end|>\n"
-    "<|tool_call:end|>",
-    f"<{BAR}tool{LINE}call{LINE}begin{BAR}>look<{BAR}tool{LINE}sep{BAR}>{OBJECT}"
-    f"<{BAR}tool{LINE}call{LINE}end{BAR}>",
-    f"<|channel|>commentary to=functions.look<|message|>{OBJECT}<|call|>",
-    f"<|START_ACTION|>[{JSON}]<|END_ACTION|>",
-    f"<|python_tag|>{JSON}",
-    "<|python_tag|>look(at='x')",
-    "<|tool_call_start|>[look(at='x')]<|tool_call_end|>",
-    '<function_calls>look(at="x")</function_calls>',
-    f'<|tools_prefix|>[{{"look": {OBJECT}}}]<|tools_suffix|>',
+    row.example
+    for row in TABLE.formats
+    if row.is_marked and row.shape != "quoted" and row.place == "anywhere"
 ]
+WEATHER = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+BAR = "\uff5c"
+GENUINE += [
+    f"<tool_call>{WEATHER}",
+    '<function=get_weather>{"city": "Paris"}</function>',
+    f'<{BAR}DSML{BAR}tool_calls><{BAR}DSML{BAR}invoke name="get_weather">'
+    f'<{BAR}DSML{BAR}parameter name="city">'
+    f"Paris</{BAR}DSML{BAR}parameter></{BAR}DSML{BAR}invoke></{BAR}DSML{BAR}tool_calls>",
+    f"[TOOL_CALLS][{WEATHER}]",
+    "<|python_tag|>get_weather(city='Paris')",
+    '<function_calls>get_weather(city="Paris")</function_calls>',
+]
+NAMES = ("look", "get_weather")
 QUOTATIONS = [
     ("Write `", "`."),
     ("For example:\n```\n", "\n```\n"),
@@ -83,21 +70,22 @@ QUOTATIONS = [
 
 
 def calls_in(text: str, pieces: list[str] | None = None) -> list[Finding]:
-    findings = scan(pieces or [text], SYNTAXES, ("look",))
+    findings = scan(pieces or [text], SYNTAXES, NAMES)
     return [finding for finding in findings if isinstance(finding, FoundCalls)]
 
 
 @pytest.mark.parametrize("text", GENUINE)
 @pytest.mark.parametrize("before", ["", "Let me look. "])
 def test_a_genuine_call_is_found_however_it_arrives(before: str, text: str) -> None:
-    whole = scan([before + text], SYNTAXES, ("look",))
+    whole = scan([before + text], SYNTAXES, NAMES)
     found = [finding for finding in whole if isinstance(finding, FoundCalls)]
-    assert [(call.name, call.arguments) for one in found for call in one.calls] == [
-        ("look", {"at": "x"})
+    calls = [call for one in found for call in one.calls]
+    assert [(call.name.removeprefix("functions."), call.arguments) for call in calls] == [
+        ("get_weather", {"city": "Paris"})
     ]
     expected = [finding for finding in whole if not isinstance(finding, ArgumentsText)]
     for pieces in chunkings(before + text):
-        findings = scan(pieces, SYNTAXES, ("look",))
+        findings = scan(pieces, SYNTAXES, NAMES)
         assert [one for one in findings if not isinstance(one, ArgumentsText)] == expected
 
 

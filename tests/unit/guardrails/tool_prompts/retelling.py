@@ -5,13 +5,13 @@ import hypothesis.strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
-from proxy.guardrails.formats.json_contract import json_contract
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Syntax
 from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.tool_prompts.fragments import Convention
+from proxy.guardrails.tool_prompts.json_contract import json_contract
 from tests.fakes.playbook import make_tool
 
 RESPOND = make_respond_tool(())

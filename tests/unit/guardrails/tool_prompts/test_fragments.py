@@ -3,14 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.tools import ToolCall, WrittenCall
+from proxy.guardrails.rescue.registry import find_syntax
+from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.tool_prompts.fragments import (
     escape,
     write_arguments,
     write_content,
     write_tools,
 )
-from tests.unit.guardrails.tool_prompts.retelling import SEND, WAIT, values
+from proxy.guardrails.tool_prompts.history import find_convention
+from tests.fakes.arrivals import read_syntax
+from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, retold, values
 
 MARKS = ("</tool_call>", "[INST]", "``")
 
@@ -39,3 +43,145 @@ def test_arguments_keep_the_words_of_the_history() -> None:
 @pytest.mark.parametrize("text", ['{"a": ', "12", '"text"', "", "null", '{"a": 1, "a": 2}'])
 def test_a_result_that_is_no_structure_is_a_string(text: str) -> None:
     assert json.parse(write_content(text, ())) == text
+
+
+HERMES = find_syntax("hermes")
+HERMES_CONVENTION = find_convention("hermes")
+DESCRIPTION = """# Tools
+
+<tools>
+{"type":"function","function":{"name":"send","description":"send","parameters":\
+{"type":"object","properties":{"to":{"type":"string"}}}}}
+{"type": "function",
+ "function": {"name": "wait"}}
+%s</tools>
+
+To call one of these tools, write its name and its arguments as JSON between tags, \
+once for each call:
+<tool_call>
+{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}
+</tool_call>
+You get the results between <tool_response> tags.%s"""
+
+
+def test_tools_are_described_between_tags() -> None:
+    duty = " Every reply is a call: to answer the user, call respond."
+    source = RESPOND.source.decode() + "\n"
+    assert HERMES_CONVENTION.describe([SEND, WAIT], RESPOND) == DESCRIPTION % (source, duty)
+    assert HERMES_CONVENTION.describe([SEND, WAIT], None) == DESCRIPTION % ("", "")
+
+
+def test_each_call_stands_between_tags_of_its_own() -> None:
+    calls = [ToolCall("a", "send", '{"to": "</tool_call>"}'), ToolCall("b", "wait", "{}")]
+    assert HERMES_CONVENTION.write_calls("Sending.", calls) == (
+        "Sending.\n\n"
+        '<tool_call>\n{"name": "send", "arguments": {"to": "\\u003c/tool_call>"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
+    )
+
+
+def test_a_result_is_text_or_the_structure_that_it_is() -> None:
+    assert HERMES_CONVENTION.write_result("send", "a", "a </tool_response>") == (
+        '<tool_response>\n{"name": "send", "content": "a \\u003c/tool_response>"}\n</tool_response>'
+    )
+    assert HERMES_CONVENTION.write_result("send", "a", ' {"ok": 1} ') == (
+        '<tool_response>\n{"name": "send", "content": {"ok": 1}}\n</tool_response>'
+    )
+
+
+def test_a_call_that_is_its_own_argument_is_read_as_one() -> None:
+    """Models repeat a call in its own arguments; a tool that really takes one loses it."""
+    (call,) = retold(
+        HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
+    )
+    assert call.arguments == {"to": "x"}
+
+
+def test_space_around_a_name_is_lost() -> None:
+    (call,) = retold(HERMES_CONVENTION, ToolCall("a", " send ", "{}"))
+    assert call.name == "send"
+
+
+def test_arguments_deeper_than_the_reader_goes_are_not_read_again() -> None:
+    deep = '{"a":' * 62 + "1" + "}" * 62
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", deep))
+    assert not retold(HERMES_CONVENTION, ToolCall("a", "send", f'{{"a":[{deep}]}}'))
+
+
+def test_calls_behind_an_open_quotation_are_not_read_again() -> None:
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text='"') != []
+    assert retold(HERMES_CONVENTION, ToolCall("a", "send", "{}"), text="```sh\nls") == []
+
+
+SHIP = '{"name": "ship", "arguments": {"to": "</tool_call>"}}'
+CALL = WrittenCall("ship", {"to": "</tool_call>"})
+
+
+@pytest.mark.parametrize(
+    ("inside", "count"),
+    [
+        (SHIP, 1),
+        (f"\n{SHIP}\n", 1),
+        (f"\n{SHIP}\n{SHIP}\n", 2),
+        (f"[{SHIP}, {SHIP}]", 2),
+        (f"\n```json\n{SHIP}\n```\n", 1),
+        (f"```\n{SHIP}```", 1),
+        (f"```\n{SHIP}", 1),
+    ],
+)
+def test_calls_stand_between_tags(inside: str, count: int) -> None:
+    result = read_syntax(HERMES, f"<tool_call>{inside}</tool_call>\nrest")
+    assert result == (Calls((CALL,) * count), "\nrest")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "<tool_call>", "<|im_end|>", "</tool"])
+def test_the_closing_tag_may_be_missing(end: str) -> None:
+    result = read_syntax(HERMES, f"<tool_call>\n{SHIP}{end}")
+    assert result == (Calls((CALL,), closed=False), end.strip())
+
+
+def test_brackets_missing_before_the_end_of_the_text_leave_the_call_open() -> None:
+    result, _ = read_syntax(HERMES, f"<tool_call>{SHIP[:-1]}")
+    assert result == Calls((CALL,), closed=False)
+
+
+def test_a_name_alone_is_a_call_without_arguments() -> None:
+    result, _ = read_syntax(HERMES, '<tool_call>{"name": "now"}</tool_call>')
+    assert result == Calls((WrittenCall("now", {}),))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<tool_call> marks a call", Reason.NOT_A_CALL),
+        ("<tool_call>", Reason.NOT_A_CALL),
+        ("<tool_call><function=f>", Reason.NOT_A_CALL),
+        ('<tool_call>{"to": "x"}</tool_call>', Reason.NOT_A_CALL),
+        ('<tool_call>{"name": "ship", "arguments": {bad json}}</tool_call>', Reason.BROKEN),
+        ('<tool_call>{"name": "ship", "arguments": {"to": "Par', Reason.BROKEN),
+    ],
+)
+def test_anything_else_is_no_call(text: str, reason: Reason) -> None:
+    assert read_syntax(HERMES, text)[0] == NoCall(reason)
+
+
+@pytest.mark.parametrize("closer", ["</tool>", "</function>", "</minimax:tool_call>"])
+def test_a_wrong_closing_tag_is_as_good_as_the_right_one(closer: str) -> None:
+    result = read_syntax(HERMES, '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    assert result == (Calls((WrittenCall("f", {}),)), "")
+
+
+@pytest.mark.parametrize("closer", ["</", "</tool", "</ tool>", f"</{'a' * 50}>"])
+def test_what_is_no_closing_tag_leaves_the_call_open(closer: str) -> None:
+    result = read_syntax(HERMES, '<tool_call>{"name": "f", "arguments": {}}' + closer)
+    assert result == (Calls((WrittenCall("f", {}),), closed=False), closer)
+
+
+def test_a_list_needs_no_closing_tag() -> None:
+    result = read_syntax(HERMES, '<tool_call>[{"name": "f", "arguments": {}}]\nSo.')[0]
+    assert result == Calls((WrittenCall("f", {}),))
+
+
+def test_the_name_may_be_the_only_key() -> None:
+    result = read_syntax(HERMES, '<tool_call>{"f": {"a": 1}}</tool_call>')[0]
+    assert result == Calls((WrittenCall("f", {"a": 1}),))

@@ -16,7 +16,6 @@ from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.tool_prompts.fragments import Convention
 from proxy.guardrails.tool_prompts.history import (
     CONVENTIONS,
-    LLAMA3_CONVENTION,
     describe_in_prompt,
     find_convention,
 )
@@ -351,7 +350,7 @@ def test_no_arguments_are_an_empty_object(one: Convention) -> None:
     assert call.arguments == {}
 
 
-LLAMA = LLAMA3_CONVENTION
+LLAMA = find_convention("llama3")
 LLAMA_DESCRIPTION = """You can call these functions:
 {"type":"function","function":{"name":"send","description":"send","parameters":\
 {"type":"object","properties":{"to":{"type":"string"}}}}}

@@ -2,14 +2,14 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
-from proxy.guardrails.rescue.syntaxes.argument_pairs import (
-    ARGUMENT_PAIRS,
-    SUFFIXED_PAIRS,
-    SUFFIXED_PAIRS_AT_START,
-)
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import is_linear, outcome, read_syntax, run
+
+ARGUMENT_PAIRS = find_syntax("argument_pairs")
+SUFFIXED_PAIRS = find_syntax("suffixed_pairs")
+SUFFIXED_PAIRS_AT_START = find_syntax("suffixed_pairs_at_start")
 
 
 def fetch(*, closed: bool = True, **arguments: JsonValue) -> Calls:

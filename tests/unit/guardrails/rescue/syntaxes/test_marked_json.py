@@ -1,14 +1,24 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.formats import TABLE, Format
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.marked_json import APERTUS, FAMILIES, TOOLS_TAG, marked_json
+from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
 from tests.fakes.arrivals import read_syntax
+
+APERTUS = find_syntax("apertus")
+TOOLS_TAG = find_syntax("tools_tag")
 
 SHIP = '{"name": "ship", "arguments": {"to": "x"}}'
 CALL = WrittenCall("ship", {"to": "x"})
-TWO = marked_json("two", ("<a>", "<b>"), ("</a>", "</b>"))
-OPENINGS = [(one, opening) for one in FAMILIES for opening in one.openings]
+TWO = marked_json(Format(name="two", shape="json", marks={"<a>": "</a>", "<b>": "</b>"}))
+OPENINGS = [
+    (find_syntax(row.name), opening)
+    for row in TABLE.formats
+    if row.shape == "json"
+    for opening in row.openings
+]
 
 
 @pytest.mark.parametrize(("syntax", "opening"), OPENINGS)
@@ -43,22 +53,15 @@ def test_the_key_is_the_name() -> None:
     assert read_syntax(APERTUS, one)[0] == Calls(CALLS[1:])
 
 
-def test_the_closing_mark_may_be_missing() -> None:
-    result = read_syntax(APERTUS, f"<|tools_prefix|>{LIST}")[0]
-    assert result == Calls(CALLS, closed=False)
+def test_a_list_needs_no_closing_mark() -> None:
+    assert read_syntax(APERTUS, f"<|tools_prefix|>{LIST}")[0] == Calls(CALLS)
+    one = read_syntax(APERTUS, '<|tools_prefix|>{"now": {}}')[0]
+    assert one == Calls(CALLS[1:], closed=False)
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("[]", Reason.NOT_A_CALL),
-        ("[1]", Reason.NOT_A_CALL),
-        ('[{"a": {}, "b": {}}]', Reason.NOT_A_CALL),
-        ("oh", Reason.BROKEN),
-    ],
-)
-def test_anything_else_is_no_call(body: str, reason: Reason) -> None:
-    assert read_syntax(APERTUS, f"<|tools_prefix|>{body}")[0] == NoCall(reason)
+@pytest.mark.parametrize("body", ["[]", "[1]", '[{"a": {}, "b": {}}]', "oh"])
+def test_anything_else_is_no_call(body: str) -> None:
+    assert read_syntax(APERTUS, f"<|tools_prefix|>{body}")[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_the_usual_envelope_counts_as_well() -> None:

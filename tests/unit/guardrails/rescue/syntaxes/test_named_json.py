@@ -2,21 +2,21 @@ import pytest
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import Prose
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.named_json import (
-    DEEPSEEK,
-    DEEPSEEK_PLAIN,
-    FUNCTIONARY,
-    FUNCTIONARY_HEADER,
-    FUNCTIONARY_IN_TEXT,
-    HARMONY,
-    HARMONY_START,
-    KIMI,
-    PLAMO,
-    SOLAR,
-)
 from tests.fakes.arrivals import calls_found, read_syntax
+
+DEEPSEEK = find_syntax("deepseek")
+DEEPSEEK_PLAIN = find_syntax("deepseek_plain")
+FUNCTIONARY = find_syntax("functionary")
+FUNCTIONARY_HEADER = find_syntax("functionary_header")
+FUNCTIONARY_IN_TEXT = find_syntax("functionary_in_text")
+HARMONY = find_syntax("harmony")
+HARMONY_START = find_syntax("harmony_start")
+KIMI = find_syntax("kimi")
+PLAMO = find_syntax("plamo")
+SOLAR = find_syntax("solar")
 
 BAR, LINE = "\uff5c", "\u2581"
 BEGIN = f"<{BAR}tool{LINE}call{LINE}begin{BAR}>"

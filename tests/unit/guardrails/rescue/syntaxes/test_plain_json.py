@@ -1,14 +1,19 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.formats.hermes import HERMES
 from proxy.guardrails.rescue.findings import Prose
-from proxy.guardrails.rescue.registry import SYNTAXES
+from proxy.guardrails.rescue.formats import FORMATS, Format
+from proxy.guardrails.rescue.registry import SYNTAXES, find_syntax
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.rescue.syntaxes.marked_json import marked_json
-from proxy.guardrails.rescue.syntaxes.plain_json import BARE_JSON, UNOPENED_JSON, fenced_json
-from proxy.guardrails.rescue.syntaxes.xml_tags import QWEN_CODER
+from proxy.guardrails.rescue.syntaxes.plain_json import fenced_json
 from tests.fakes.arrivals import chunkings, read_syntax, scan
+
+ROW = FORMATS["fenced_json"]
+HERMES = find_syntax("hermes")
+BARE_JSON = find_syntax("bare_json")
+UNOPENED_JSON = find_syntax("unopened_json")
+QWEN_CODER = find_syntax("qwen_coder")
 
 PING = '{"name": "ping", "parameters": {"host": "a"}}'
 CALL = WrittenCall("ping", {"host": "a"})
@@ -45,19 +50,19 @@ FENCED_CALL = WrittenCall("ping", {"host": "```"})
 
 @pytest.mark.parametrize("language", ["", "json", "tool_call"])
 def test_a_fence_is_read_up_to_its_end(language: str) -> None:
-    result = read_syntax(fenced_json(), f"```{language}\n{FENCED_PING}\n```\nrest")
+    result = read_syntax(fenced_json(ROW), f"```{language}\n{FENCED_PING}\n```\nrest")
     assert result == (Calls((FENCED_CALL,)), "rest")
 
 
 def test_fences_may_follow_one_another() -> None:
     result = read_syntax(
-        fenced_json(), f"```json\n{FENCED_PING}\n```\n\n```json\n[{FENCED_PING}]\n```"
+        fenced_json(ROW), f"```json\n{FENCED_PING}\n```\n\n```json\n[{FENCED_PING}]\n```"
     )
     assert result == (Calls((FENCED_CALL, FENCED_CALL)), "")
 
 
 def test_the_end_of_the_last_fence_may_be_missing() -> None:
-    result = read_syntax(fenced_json(), f"```json\n{FENCED_PING}\n")
+    result = read_syntax(fenced_json(ROW), f"```json\n{FENCED_PING}\n")
     assert result == (Calls((FENCED_CALL,), closed=False), "")
 
 
@@ -73,16 +78,17 @@ def test_the_end_of_the_last_fence_may_be_missing() -> None:
     ],
 )
 def test_other_code_is_no_call(text: str) -> None:
-    assert read_syntax(fenced_json(), text)[0] == NoCall(Reason.NOT_A_CALL)
+    assert read_syntax(fenced_json(ROW), text)[0] == NoCall(Reason.NOT_A_CALL)
 
 
 def test_a_fence_may_hold_python_calls_if_it_says_so() -> None:
-    result = read_syntax(fenced_json(), '```tool_code\nprint(ping(host="a"))\n```')
+    result = read_syntax(fenced_json(ROW), '```tool_code\nprint(ping(host="a"))\n```')
     assert result == (Calls((WrittenCall("ping", {"host": "a"}),)), "")
-    assert read_syntax(fenced_json(), "```tool_code\nx = 1\n```")[0] == NoCall(Reason.NOT_A_CALL)
+    assert read_syntax(fenced_json(ROW), "```tool_code\nx = 1\n```")[0] == NoCall(Reason.NOT_A_CALL)
 
 
-MARKED = fenced_json((HERMES, QWEN_CODER, marked_json("granite", ("<function_call>",)), BARE_JSON))
+GRANITE = marked_json(Format(name="granite", shape="json", marks={"<function_call>": ""}))
+MARKED = fenced_json(ROW, (HERMES, QWEN_CODER, GRANITE, BARE_JSON))
 TAGGED = "<tool_call><function=ping><parameter=host>```</parameter></function></tool_call>"
 
 
@@ -116,7 +122,7 @@ def test_a_marked_call_among_other_things_is_not_the_entire_content(body: str) -
 
 @pytest.mark.parametrize("language", ["", "python", "tool_code"])
 def test_a_list_of_python_calls_may_be_the_entire_content(language: str) -> None:
-    result = read_syntax(fenced_json(), f"```{language}\n[ping(host='```')]\n```")
+    result = read_syntax(fenced_json(ROW), f"```{language}\n[ping(host='```')]\n```")
     assert result == (Calls((FENCED_CALL,)), "")
 
 

@@ -1,14 +1,14 @@
 import pytest
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
-from proxy.guardrails.rescue.syntaxes.pythonic import (
-    LINE_BLOCKS,
-    MARKED_PYTHON,
-    PYTHON_LIST,
-    PYTHON_REPLY,
-)
 from tests.fakes.arrivals import read_syntax
+
+LINE_BLOCKS = find_syntax("line_blocks")
+MARKED_PYTHON = find_syntax("marked_python")
+PYTHON_LIST = find_syntax("python_list")
+PYTHON_REPLY = find_syntax("python_reply")
 
 ROLL = WrittenCall("roll", {"dice": 2})
 NOW = WrittenCall("now", {})

@@ -2,13 +2,16 @@ import pytest
 
 from proxy.conversation.messages import assistant_message, user_message
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.react import REACT, REACT_CONTRACT, ReActConvention
 from proxy.guardrails.model_quirks import Template
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.tool_prompts.history import describe_in_prompt
+from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
 from tests.fakes.arrivals import calls_found, read_syntax
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
+
+REACT = find_syntax("react")
 
 CONVENTION = ReActConvention()
 TOOLS = """Tools, one a line:

@@ -8,8 +8,11 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from proxy.conversation import json
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
+from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
@@ -55,7 +58,7 @@ def _write_action(call: ToolCall) -> str:
     return f"Action: {name}\nAction Input: {fragments.write_arguments(call, ())}"
 
 
-_INPUT = "Action Input:"
+_INPUT = FORMATS["react"].part("input")
 _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
@@ -80,15 +83,17 @@ def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
     return found
 
 
-def _react(name: str, *, is_demanded: bool) -> Syntax:
+def react(row: Format, *, is_demanded: bool = False) -> Syntax:
+    """Return the syntax of actions with a JSON object as input, at the end of the reply."""
+
     def read(cursor: Cursor, opening: str) -> Reading:
         read_one = partial(_read_action, is_demanded=is_demanded)
         return read_row(cursor, read_one, lambda cursor: cursor.literal(opening))
 
-    return Syntax(name, ("Action:",), read, "line_start", is_marked=is_demanded)
+    return Syntax.of(row, read)
 
 
-# Actions with a JSON object as input, one behind the other, at the end of the reply.
-REACT = _react("react", is_demanded=False)
-# The same for a model that was asked for it: a broken action has to be repaired.
-REACT_CONTRACT = _react("react_contract", is_demanded=True)
+# For a model that was asked for actions: a broken action has to be repaired.
+REACT_CONTRACT = react(
+    replace(FORMATS["react"], name="react_contract", is_marked=True), is_demanded=True
+)

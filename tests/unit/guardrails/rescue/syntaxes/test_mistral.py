@@ -1,11 +1,16 @@
 import pytest
 
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.mistral import MISTRAL, MISTRAL_CONVENTION
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.tool_prompts.history import find_convention
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again
+
+MISTRAL_CONVENTION = find_convention("mistral")
+
+MISTRAL = find_syntax("mistral")
 
 DESCRIPTION = """[AVAILABLE_TOOLS][{"type":"function","function":{"name":"send",\
 "description":"send","parameters":{"type":"object","properties":{"to":{"type":"string"}}}}}, \

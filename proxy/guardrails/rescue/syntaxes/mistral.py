@@ -1,13 +1,9 @@
-"""Mistral: `[TOOL_CALLS]`, followed by JSON or by a name and its arguments.
-
-A list of objects (version 3) is asked for rather than the newer `NAME[ARGS]{...}`: where a backend
-swallows the mark because it is a control token, a list is still a call and a bare name is not.
-"""
+"""Calls as Mistral writes them: a mark, then JSON or a name and its arguments."""
 
 import re
 from collections.abc import Callable
 
-from proxy.guardrails.rescue.marks import result_marks
+from proxy.guardrails.rescue.formats import FORMATS, Format
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments, read_calls
 from proxy.guardrails.rescue.syntaxes.pythonic import (
@@ -16,34 +12,13 @@ from proxy.guardrails.rescue.syntaxes.pythonic import (
     read_python_calls,
 )
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
-from proxy.guardrails.tool_prompts import fragments
 
-_RESULT, _END_OF_RESULT = result_marks("TOOL_RESULTS")
-MISTRAL_CONVENTION = fragments.CallingConvention(
-    name="mistral",
-    syntaxes=("mistral", "bare_json"),
-    marks=(
-        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", _RESULT),
-        *(_END_OF_RESULT, "[INST]", "[/INST]"),
-    ),
-    between_tools=", ",
-    between_calls=", ",
-    instructions=(
-        "[AVAILABLE_TOOLS][%s][/AVAILABLE_TOOLS]\n\n"
-        "To call one or several of these tools, write [TOOL_CALLS] and a JSON list, "
-        "and nothing behind it:\n"
-        '[TOOL_CALLS][{"name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}]\n'
-        f"You get the results between {_RESULT} and {_END_OF_RESULT}."
-    ),
-    call='{"name": %(quoted)s, "arguments": %(arguments)s%(id)s}',
-    calls="[TOOL_CALLS][%s]",
-    result=(f'{_RESULT}{{"name": %(quoted)s, "content": %(content)s%(id)s}}{_END_OF_RESULT}'),
-)
-
-ARGUMENTS = "[ARGS]"
+ARGUMENTS = FORMATS["mistral"].part("arguments")
 _NAME = re.compile(r"[\w./:\\-]+", re.ASCII)
-_ID = "[CALL_ID]"
-_NEXT = re.compile(r"[\s,;]*(?=[\w./:\\-]+(?:\[CALL_ID\][\w./:-]+)?\[ARGS\])", re.ASCII)
+_ID = FORMATS["mistral"].part("id")
+_NEXT = re.compile(
+    rf"[\s,;]*(?=[\w./:\\-]+(?:{re.escape(_ID)}[\w./:-]+)?{re.escape(ARGUMENTS)})", re.ASCII
+)
 _NEXT_BEGINS = re.compile(r"[\s,;]*(?:[\w./:\\-]+(?:\[[A-Z_]*\]?[\w./:-]*){0,2})?", re.ASCII)
 _LOOKAHEAD = 200
 
@@ -119,4 +94,8 @@ _BRACKETS: dict[str, Callable[[Cursor, str], Reading]] = {
     "[": _read_json,
     "(": _read_python,
 }
-MISTRAL = Syntax("mistral", ("[TOOL_CALLS]",), _read)
+
+
+def mistral(row: Format) -> Syntax:
+    """Return the syntax of JSON, or of a name and its arguments, after a mark."""
+    return Syntax.of(row, _read)

@@ -1,47 +1,34 @@
-"""Gemma: how Gemma 3 is asked for calls, and how Gemma 4 and FunctionGemma write them.
-
-Gemma 3 has no marks for tools. Google documents a plain prompt with JSON schemas and calls as JSON
-with `parameters`. In a code block a call can follow other text, and Gemma writes one anyway;
-`plain_json` reads it. Later models write `call:NAME{key:<|"|>text<|"|>}`.
-"""
+"""Calls as Gemma 4 and FunctionGemma write them: `call:NAME{key:<|"|>text<|"|>}`."""
 
 import re
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.rows import FENCE, read_row
+from proxy.guardrails.rescue.formats import FORMATS, Format
+from proxy.guardrails.rescue.rows import read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.pythonic import read_python_arguments
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style
-from proxy.guardrails.tool_prompts import fragments
-
-GEMMA_CONVENTION = fragments.CallingConvention(
-    name="gemma",
-    syntaxes=("fenced_json", "bare_json", "python_reply"),
-    marks=("``",),  # of more than two in a row none is left as it is
-    between_tools=",\n",
-    instructions=(
-        "You can call these functions:\n[\n%s\n]\n\n"
-        "To call one or several of them, end your reply with a JSON code block, "
-        "one object for each call:\n"
-        f'{FENCE}json\n{{"name": "FUNCTION", "parameters": {{"PARAMETER": "VALUE"}}}}\n'
-        f"{FENCE}\n"
-        "You get the results in tool_output code blocks."
-    ),
-    call='{"name": %(quoted)s, "parameters": %(arguments)s}',
-    calls=f"{FENCE}json\n%s\n{FENCE}",
-    result=f'{FENCE}tool_output\n{{"name": %(quoted)s, "content": %(content)s}}\n{FENCE}',
-)
 
 _NAME = re.compile(r"[\w.:/\\-]+")
-_CALL = "call:"
+_CALL = FORMATS["bare_gemma"].openings[0]
 _WORD = re.compile(r"(?:call\s*)?:\s*")
 _WORD_BEGINS = re.compile(r"c?|ca|cal|call\s*|(?:call\s*)?:\s*")
 _LOOKAHEAD = 32
-_ENDS = ("<tool_call|>", "<end_function_call>", "</tool_call>", "<|tool_call|>")
+_ENDS = FORMATS["gemma"].ends
 _CLOSERS = Literals(_ENDS)
 _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
+
+
+def gemma(row: Format) -> Syntax:
+    """Return the syntax of calls between marks."""
+    return Syntax.of(row, _read)
+
+
+def bare_gemma(row: Format) -> Syntax:
+    """Return the syntax of calls without opening marks, one after another."""
+    return Syntax.of(row, read_bare)
 
 
 def _read(cursor: Cursor, opening: str) -> Reading:
@@ -81,9 +68,3 @@ def _read_call(cursor: Cursor) -> Reading:
     yield from cursor.whitespace()
     closer = yield from cursor.one_of(_CLOSERS)
     return Calls(found.calls, bool(closer))
-
-
-GEMMA = Syntax("gemma", ("<|tool_call>", "<start_function_call>", "<tool_call>"), _read)
-BARE_GEMMA = Syntax("bare_gemma", (_CALL,), read_bare, "reply_start", is_marked=False)
-# After other text. A word is not held back for its first letter.
-BARE_GEMMA_IN_TEXT = Syntax("bare_gemma_in_text", (f"\n{_CALL}",), read_bare, is_marked=False)

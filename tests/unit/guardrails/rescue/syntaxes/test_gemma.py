@@ -2,11 +2,18 @@ import pytest
 
 from proxy.conversation.json import JsonValue
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.gemma import BARE_GEMMA, BARE_GEMMA_IN_TEXT, GEMMA, GEMMA_CONVENTION
+from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
+from proxy.guardrails.tool_prompts.history import find_convention
 from tests.fakes.arrivals import read_syntax, run
 from tests.unit.guardrails.tool_prompts.retelling import RESPOND, SEND, WAIT, read_again, retold
+
+GEMMA_CONVENTION = find_convention("gemma")
+
+BARE_GEMMA = find_syntax("bare_gemma")
+BARE_GEMMA_IN_TEXT = find_syntax("bare_gemma_in_text")
+GEMMA = find_syntax("gemma")
 
 DESCRIPTION = """You can call these functions:
 [

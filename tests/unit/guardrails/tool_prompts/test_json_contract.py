@@ -5,13 +5,13 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import TextDelta
 from proxy.conversation.tools import ToolCall, WrittenCall
-from proxy.guardrails.formats.json_contract import JsonContractConvention, json_contract
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.findings import FoundCalls, Prose
 from proxy.guardrails.rescue.registry import order_syntaxes
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason
 from proxy.guardrails.respond import make_respond_tool
+from proxy.guardrails.tool_prompts.json_contract import JsonContractConvention, json_contract
 from tests.fakes.arrivals import chunkings, read_syntax, scan
 from tests.fakes.playbook import CLOCK, WEATHER
 from tests.unit.guardrails.tool_prompts.retelling import (

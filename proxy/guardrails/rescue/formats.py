@@ -1,0 +1,173 @@
+"""The table of marks, `formats.toml`, which describes its rows: what structures a reply.
+
+Everything else that knows a mark has it from here. The readers of `syntaxes` take a row.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.resources import files
+from itertools import chain
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+# Where in a reply an opening counts.
+Place: TypeAlias = Literal["anywhere", "line_start", "reply_start"]
+
+
+class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The marks of a call in tags; `free` begins a tag that is named like the argument itself.
+
+    If the mark of the call does not end in its name, `name` is the name. `parameters` are the marks
+    of arguments, each with its end. A `token` before every tag makes nested elements unmistakable.
+    If `known` has any names, no others are arguments. `loose` are spellings of ends without the
+    namespace, with the ends that they mean. If the family `has_lines`, it writes every value on
+    lines of its own, and if one line end is missing the other is still not part of the value.
+    In the table, `*` in a mark is each of the `namespaces`.
+    """
+
+    call: str
+    end: str
+    parameters: dict[str, str]
+    free: str = ""
+    name: str = ""
+    token: str = ""
+    known: frozenset[str] = frozenset()
+    has_lines: bool = False
+    loose: dict[str, str] = {}
+    namespaces: tuple[str, ...] = ()
+
+    def variants(self) -> Iterator["Element"]:
+        """Yield the element of each namespace, itself if it has none."""
+        if not self.namespaces:
+            yield self
+        for space in self.namespaces:
+            yield replace(
+                self,
+                call=self.call.replace("*", space),
+                end=self.end.replace("*", space),
+                parameters=_in_namespace(self.parameters, space),
+                loose=_in_namespace(self.loose, space),
+                namespaces=(),
+            )
+
+
+def _in_namespace(pairs: Mapping[str, str], space: str) -> dict[str, str]:
+    return {mark.replace("*", space): end.replace("*", space) for mark, end in pairs.items()}
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One textual form of a call: a row of the table."""
+
+    name: str
+    shape: str
+    example: str = ""
+    marks: dict[str, str] = {}
+    sections: dict[str, str] = {}
+    closers: tuple[str, ...] = ()
+    place: Place = "anywhere"
+    is_marked: bool = True
+    next: str = ""
+    parts: dict[str, tuple[str, ...]] = {}
+    elements: tuple[Element, ...] = ()
+    has_id: bool = False
+    is_sure: bool = False
+    is_empty_doubtful: bool = False
+
+    @cached_property
+    def openings(self) -> tuple[str, ...]:
+        """The marks with which calls begin."""
+        return (*self.marks, *(element.call for element in self.variants))
+
+    @cached_property
+    def ends(self) -> tuple[str, ...]:
+        """The marks with which calls end."""
+        return tuple(dict.fromkeys((*filter(None, self.marks.values()), *self.closers)))
+
+    @cached_property
+    def variants(self) -> tuple[Element, ...]:
+        return tuple(chain.from_iterable(element.variants() for element in self.elements))
+
+    @cached_property
+    def brackets(self) -> tuple[tuple[str, str], ...]:
+        """All marks that surround something, each with its end, "" if it has none."""
+        elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
+        tags = self.parts.values() if self.shape == "pairs" else ()
+        return (
+            *self.marks.items(),
+            *self.sections.items(),
+            *chain.from_iterable(elements),
+            *((tag, end_of(tag)) for tag in chain.from_iterable(tags)),
+        )
+
+    def part(self, name: str) -> str:
+        """Return the only mark of a part."""
+        (mark,) = self.parts[name]
+        return mark
+
+
+def end_of(tag: str) -> str:
+    """Return the closing tag of `<tag>`."""
+    return f"</{tag[1:]}"
+
+
+class ConventionTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The texts of a convention, a way to describe tools in a prompt."""
+
+    name: str
+    syntaxes: tuple[str, ...]
+    marks: tuple[str, ...]
+    instructions: str
+    call: str
+    result: str
+    calls: str = "%s"
+    between_tools: str = "\n"
+    between_calls: str = "\n"
+
+
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The names that models give to the members of a call in JSON."""
+
+    names: tuple[str, ...]
+    arguments: tuple[str, ...]
+    wrappers: tuple[str, ...]
+
+
+class Messages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The marks of replies that are a series of messages, of reasoning (`thoughts`) and of text."""
+
+    thoughts: dict[str, str]
+    texts: dict[str, str]
+    header_starts: tuple[str, ...]
+    header_end: str
+    channel: str
+    message_ends: tuple[str, ...]
+    turn_ends: tuple[str, ...]
+    reply_ends: tuple[str, ...]
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `formats.toml`."""
+
+    formats: tuple[Format, ...]
+    named: tuple[Format, ...]
+    conventions: tuple[ConventionTexts, ...]
+    turn_ends: frozenset[str]
+    turn_begins: frozenset[str]
+    more_closers: frozenset[str]
+    more_tags: frozenset[str]
+    ordinary_tags: frozenset[str]
+    control_beginnings: tuple[str, ...]
+    leaks: tuple[str, ...]
+    envelope: Envelope
+    reasoning: dict[str, str]
+    answers: dict[str, str]
+    wrapped_answers: dict[str, str]
+    messages: Messages
+    results: dict[str, str]
+
+
+_FILE = files("proxy.guardrails.rescue") / "formats.toml"
+TABLE = msgspec.toml.decode(_FILE.read_bytes(), type=Table)
+FORMATS: Mapping[str, Format] = {row.name: row for row in (*TABLE.formats, *TABLE.named)}

@@ -1,0 +1,121 @@
+"""Every format is read as its example says, however the example arrives; a row is a format."""
+
+import msgspec
+import pytest
+
+from proxy.conversation.tools import Tool
+from proxy.guardrails.rescue.findings import FoundCalls
+from proxy.guardrails.rescue.formats import TABLE, Format
+from proxy.guardrails.rescue.registry import SHAPES, build_syntaxes, find_syntax
+from proxy.guardrails.rescue.scanner import Scanner
+from proxy.guardrails.rescue.syntax import Syntax
+from tests.corpus.cases import PARIS, Case, ask, cut, outcome
+from tests.fakes.arrivals import calls_found, joined
+
+NO_CALLS = {"quoted", "result"}  # shapes
+ROWS = (*TABLE.formats, *TABLE.named)
+TOOL = Tool(PARIS[0], {"properties": {"city": {}}, "required": ["city"]}, b"")
+
+
+def found_in(text: str, syntaxes: tuple[Syntax, ...], size: int) -> list[FoundCalls]:
+    """Return the calls that `syntaxes` find in a text that arrives in pieces of `size`."""
+    scanner = Scanner(syntaxes, [TOOL.name])
+    findings = [one for piece in cut(text, size) for one in scanner.feed(piece)]
+    return calls_found(joined(findings + scanner.finish()))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_example_of_a_format_reaches_the_client_whole_and_streamed(row: Format) -> None:
+    expected = () if row.shape in NO_CALLS else (PARIS,)
+    case = Case("an example", row.example, ask())
+    for size in (*range(1, 9), len(row.example)):
+        result = outcome(case, cut(row.example, size))
+        assert (size, result.calls) == (size, expected)
+
+
+@pytest.mark.parametrize("row", TABLE.formats, ids=lambda row: row.name)
+def test_the_example_of_a_format_is_read_by_its_own_row(row: Format) -> None:
+    expected = [] if row.shape in NO_CALLS else [(row.name, *PARIS)]
+    for size in range(1, len(row.example) + 1):
+        found = found_in(row.example, (find_syntax(row.name),), size)
+        assert [(one.syntax_name, *_only(one)) for one in found] == expected
+
+
+def _only(found: FoundCalls) -> tuple[str, object]:
+    (call,) = found.calls
+    return call.name.removeprefix("functions."), call.arguments
+
+
+NEW = [
+    (
+        """
+        shape = "json"
+        marks = {"<acme>" = "</acme>"}
+        """,
+        '<acme>{"name": "get_weather", "arguments": {"city": "Paris"}}</acme>',
+    ),
+    (
+        """
+        shape = "named_json"
+        marks = {"<|acme|>" = "<|/acme|>"}
+        parts = {required = ["<|with|>"]}
+        """,
+        '<|acme|>get_weather<|with|>{"city": "Paris"}<|/acme|>',
+    ),
+    (
+        """
+        shape = "python"
+        marks = {"<acme>" = "</acme>"}
+        """,
+        "<acme>get_weather(city='Paris')</acme>",
+    ),
+    (
+        """
+        shape = "tagged"
+        elements = [{call = "<acme:", end = "</acme>", parameters = {"<with:" = "</with>"}}]
+        """,
+        "<acme:get_weather><with:city>Paris</with></acme>",
+    ),
+    (
+        """
+        shape = "pairs"
+        marks = {"<acme>" = "</acme>"}
+        [parts]
+        call = ["<acme>"]
+        key = ["<k>"]
+        value = ["<v>"]
+        type = ["<t>"]
+        separator = ["<s>"]
+        """,
+        "<acme>get_weather<k>city</k><v>Paris</v></acme>",
+    ),
+    (
+        """
+        shape = "key_values"
+        marks = {"<|acme|>" = "<|/acme|>"}
+        parts = {key = ["<|key|>"], value = ["<|value|>"], end = ["<|next|>"]}
+        """,
+        "<|acme|>get_weather<|key|>city<|value|>Paris<|next|><|/acme|>",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "example"), NEW)
+def test_a_new_format_of_a_known_shape_is_a_row(fields: str, example: str) -> None:
+    row = msgspec.toml.decode(f'name = "acme"\n{fields}', type=Format)
+    syntaxes = build_syntaxes((*TABLE.formats, row))
+    for text in (example, f"Let me look.\n{example}"):
+        for size in range(1, len(text) + 1):
+            (found,) = found_in(text, syntaxes, size)
+            assert (found.syntax_name, *_only(found)) == ("acme", *PARIS)
+
+
+def test_a_new_format_may_be_in_a_code_fence() -> None:
+    row = msgspec.toml.decode(f'name = "acme"\n{NEW[0][0]}', type=Format)
+    (found,) = found_in(f"```\n{NEW[0][1]}\n```", build_syntaxes((*TABLE.formats, row)), 3)
+    assert _only(found) == PARIS
+
+
+def test_every_shape_is_used_and_every_row_has_a_name_of_its_own() -> None:
+    assert SHAPES.keys() | {"fenced"} == {row.shape for row in TABLE.formats}
+    assert len({row.name for row in ROWS}) == len(ROWS)
