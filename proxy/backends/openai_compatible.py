@@ -114,7 +114,7 @@ class ReplyReading(msgspec.Struct):
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
-    def read_for_sink(self, piece: bytes) -> list[ReplyEvent] | None:
+    def read_for_sink(self, piece: bytes) -> Sequence[ReplyEvent] | None:
         if self._rest or not self._events.is_between:
             return None
         run = self._runs.find(piece, 0)

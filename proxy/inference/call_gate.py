@@ -37,6 +37,7 @@ _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
 _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))  # of a string
+_PLAIN = re.compile(r'[^"\\<\x00-\x1f]+')  # where no mark may begin
 # with whole strings
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
 # Marks of calls in a string: an engine's parser may have missed the end of the value. The rest
@@ -73,9 +74,8 @@ class ArgumentsGate:
         """Take more of the arguments' text; return what may be shown now."""
         if self._is_over:
             return ""
-        may_hold = "<" in fragment or "\\" in fragment
-        if self._flows and not may_hold and _CONTENT.fullmatch(fragment):
-            self.shown.add_to_string(fragment)
+        if self._flows and _PLAIN.fullmatch(fragment):
+            self.shown.add(fragment)
             return fragment
         self._cursor.feed(fragment)
         try:
@@ -224,7 +224,7 @@ class ArgumentsGate:
         return mark is None or mark.re is _MARK_BEGINS
 
     def _flow(self, text: str) -> None:
-        self.shown.add_to_string(text)
+        self.shown.add(text)
         self._out.append(text)
 
 
@@ -249,11 +249,14 @@ class CallGate:
         if self._release is None or event.index != self._index:
             return []
         self._written.append(event.text)
-        released, shown = self._release.feed(event.text), self._release.shown
-        if not (released and shown.names):
+        released = self._release.feed(event.text)
+        if not released:
             return []
         if (call := self._sent.open_call) is not None:
             return [ToolCallArgumentsDelta(call.index, released)]
+        shown = self._release.shown
+        if not shown.names:
+            return []
         begun = self._begin(shown)
         return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]
 

@@ -30,7 +30,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import Dropped, EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.nudges import ask_for_words, correct_answer
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.reading import Heard, ReplyReader
 from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
 from proxy.guardrails.respond import ANSWER_TOOLS, only_text
 from proxy.guardrails.review import NewId, review
@@ -115,7 +115,6 @@ _HELD = (
     *(Defect.EXECUTED, Defect.INVENTED),
 )
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
-_CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
 @dataclass(eq=False)
@@ -135,18 +134,26 @@ class GuardedReader:
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event of the backend; return what the client may see now."""
-        if not isinstance(event, _CONTENT):
-            return [event]
-        if isinstance(event, ToolCallStarted):
-            event = self._ids.identify(event)
-        shown: list[ReplyEvent] = []
-        for part in self._reader.read(event):
-            shown += self.gate.show(part)
-        if isinstance(event, _CALLS) and event.index in self._reader.structured:
-            # nothing after a text event begins to be shown
-            is_late = isinstance(event, ToolCallStarted) and self._reader.calls
-            shown += [] if is_late else self.gate.show_call(event)
-        return shown
+        reader = self._reader
+        match event:
+            case TextDelta() | ReasoningDelta():
+                return self._show(reader.read(event))
+            case ToolCallArgumentsDelta(index):
+                shown = self._show(reader.read(event))
+                return shown + self.gate.show_call(event) if reader.has_call(index) else shown
+            case ToolCallStarted(index):
+                event = self._ids.identify(event)
+                shown = self._show(reader.read(event))
+                # nothing after a text event begins to be shown
+                is_shown = index in reader.structured and not reader.calls
+                return shown + self.gate.show_call(event) if is_shown else shown
+            case _:
+                return [event]
+
+    def _show(self, parts: Sequence[Heard]) -> list[ReplyEvent]:
+        if len(parts) == 1:  # nearly always
+            return self.gate.show(parts[0])
+        return [event for part in parts for event in self.gate.show(part)]
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together; the effect is the same as one at a time."""
@@ -164,7 +171,7 @@ class GuardedReader:
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply; return what the client may see in any case, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
-        shown = [event for heard in rest for event in self.gate.show(heard)]
+        shown = self._show(rest)
         verdict = review(
             reply,
             self.offer,

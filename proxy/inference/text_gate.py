@@ -89,25 +89,23 @@ class FirstReplyGate(ReplyGate):
     def show(self, heard: Heard) -> list[ReplyEvent]:
         if isinstance(heard, ReasoningDelta):
             return super().show(heard)
-        if isinstance(heard, BrokenCall):
-            self._is_holding = True
-        if not self._holds(heard):
-            return self._show_text(heard.text)
-        self._held.append(heard.text)
-        return []
-
-    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
-        sent = self.sent
-        if self._is_holding or not self.is_answer_due or sent.calls or sent.open_call:
-            return True
+        text, sent = heard.text, self.sent
+        self._is_holding = self._is_holding or isinstance(heard, BrokenCall)
+        is_held = self._is_holding or not self.is_answer_due or sent.calls or sent.open_call
         # white space alone commits to nothing
-        return isinstance(heard, Prose) and (not self.shows_prose or heard.text.isspace())
+        is_held = is_held or (
+            isinstance(heard, Prose) and (not self.shows_prose or text.isspace())
+        )
+        if not is_held:
+            return self._show_text(text)
+        self._held.append(text)
+        return []
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self.calls is None or self._is_holding:
             return []
         calls = self.calls.take(event)
-        return [*self._show_text(""), *calls] if calls else []
+        return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
@@ -226,7 +224,7 @@ class LookaheadGate(ReplyGate):
         return [] if is_held else self.end()
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        return [*self.end(), *self._gate.show_call(event)]
+        return [*(self.end() if self._is_watching else ()), *self._gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False

@@ -1,6 +1,6 @@
 """From the chat completions language: the events of a backend's reply, and its errors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -116,9 +116,9 @@ class CallsInProgress(msgspec.Struct):
     def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Read more arguments of a call that was announced; None where it takes a closer look."""
         call = self._latest.get(index)
-        if call is None or not call.name:
+        if call is None or call.came_again or not call.name:
             return None
-        return None if call.came_again else call.go_on(arguments)
+        return call.go_on(arguments)
 
     def finish(self) -> list[CallEvent]:
         """Announce the calls that never got a name, so that they are judged like all others."""
@@ -315,7 +315,7 @@ class ChunkDecoder:
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
 
-    def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyEvent] | None:
+    def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
         """Return what further chunks say that are like one with `sample`, but for their texts.
 
         None where they take a closer look.
@@ -326,7 +326,7 @@ class ChunkDecoder:
             return None
         match sample:
             case ArgumentsFragment(number):
-                return [*more] if (more := self._calls.go_on(number, texts)) else None
+                return self._calls.go_on(number, texts) or None
             case TextDelta():
                 return [*map(TextDelta, filter(None, texts))]
             case ReasoningDelta():
