@@ -54,7 +54,7 @@ def join_deltas(
     """
     for kind, group in groupby(events, type):
         has_cuts = is_split_again and kind is ToolCallArgumentsDelta
-        for row in _cut_at_escapes(group) if has_cuts else ([*group],):
+        for row in _cut_at_escapes([*group]) if has_cuts else ([*group],):
             whole = _whole(row) if len(row) > 1 else None
             if whole is not None:
                 yield whole, row
@@ -83,17 +83,19 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
     return [*(replace(first, text=text) for text in texts), *shown[1:]]
 
 
-def _cut_at_escapes(events: Iterable[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
+def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
     """Yield runs of arguments; text with escapes cannot be cut where its source was cut."""
-    for is_plain, row in groupby(events, _is_plain):
+    if _is_plain("".join(map(_text_of, events))):  # nearly always
+        yield events
+        return
+    for is_plain, row in groupby(events, lambda event: _is_plain(_text_of(event))):
         if is_plain:
             yield [*row]
         else:
             yield from ([event] for event in row)
 
 
-def _is_plain(event: ReplyEvent) -> bool:
-    text: str = _text_of(event)
+def _is_plain(text: str) -> bool:
     return '"' not in text and "\\" not in text
 
 
@@ -139,8 +141,9 @@ class GuardedReader:
             case TextDelta() | ReasoningDelta():
                 return self._show(reader.read(event))
             case ToolCallArgumentsDelta(index):
-                shown = self._show(reader.read(event))
-                return shown + self.gate.show_call(event) if reader.has_call(index) else shown
+                if parts := reader.read(event):  # of a message
+                    return self._show(parts)
+                return self.gate.show_call(event) if reader.has_call(index) else []
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))

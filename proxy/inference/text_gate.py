@@ -87,18 +87,20 @@ class FirstReplyGate(ReplyGate):
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if isinstance(heard, ReasoningDelta):
-            return super().show(heard)
-        text, sent = heard.text, self.sent
-        self._is_holding = self._is_holding or isinstance(heard, BrokenCall)
-        is_held = self._is_holding or not self.is_answer_due or sent.calls or sent.open_call
-        # white space alone commits to nothing
-        is_held = is_held or (
-            isinstance(heard, Prose) and (not self.shows_prose or text.isspace())
-        )
-        if not is_held:
-            return self._show_text(text)
-        self._held.append(text)
+        sent = self.sent
+        is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
+        match heard:
+            case ReasoningDelta():
+                return super().show(heard)
+            case BrokenCall():
+                self._is_holding = True
+            case Prose(text):  # white space alone commits to nothing
+                is_held = is_held or not self.shows_prose or text.isspace()
+            case _:
+                pass
+        if not (is_held or self._is_holding):
+            return self._show_text(heard.text)
+        self._held.append(heard.text)
         return []
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeAlias
 
 import msgspec
@@ -61,7 +62,7 @@ class _ArrivingCall(msgspec.Struct):
     def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
         written = [*filter(None, texts)]
         self.held += written
-        return [ToolCallArgumentsDelta(self.index, text) for text in written]
+        return [*map(ToolCallArgumentsDelta, repeat(self.index), written)]
 
     @property
     def is_whole(self) -> bool:
