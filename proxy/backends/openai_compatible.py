@@ -150,11 +150,17 @@ class ReplyReading(msgspec.Struct):
             return False
         before = len(parts)
         try:
+            if (found := self._runs.among(payloads)) is not None:
+                place, run = found
+                self._chunks.feed_all(payloads[: place.start], parts)
+                more = self._chunks.go_on(run.sample, run.texts)
+                parts += more or ()
+                payloads = payloads[place.start if more is None else place.stop :]
             self._chunks.feed_all(payloads, parts)
         finally:
             self.has_begun = self.has_begun or len(parts) > before
         self._report()
-        if len(parts) > before and isinstance(parts[-1], DELTAS):
+        if payloads and len(parts) > before and isinstance(parts[-1], DELTAS):
             self._runs.learn(DATA + payloads[-1])
         return True
 

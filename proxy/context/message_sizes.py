@@ -117,9 +117,9 @@ class MessageSizes:
 
     def weigh_gradually(self, messages: Iterable[Message]) -> Generator[None, None, None]:
         """Weigh the long messages among these, and yield wherever somebody else may run."""
-        for message in messages:
+        for message in [one for one in messages if len(one.source) > _LONG]:
             key = hash(message.source)
-            if len(message.source) > _LONG and self._messages.find(key) is None:
+            if self._messages.find(key) is None:
                 self._messages.keep(key, (yield from weigh_gradually(message)))
 
     def weigh_tools(self, tools: tuple[Tool, ...]) -> int:

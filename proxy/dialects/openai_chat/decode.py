@@ -79,13 +79,10 @@ def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
 
 def _message(checked: schema.ChatMessage, source: bytes) -> Message:
     calls = tuple(map(_call, checked.tool_calls)) if checked.tool_calls else ()
-    return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
-
-
-def _text(checked: schema.ChatMessage) -> str:
-    if checked.content is None or isinstance(checked.content, str):
-        return checked.content or ""
-    return "\n".join(part.text for part in checked.content if part.text is not None)
+    text = checked.content or ""
+    if not isinstance(text, str):
+        text = "\n".join(part.text for part in text if part.text is not None)
+    return Message(checked.role, text, source, calls, checked.tool_call_id)
 
 
 def _call(made: schema.MadeCall) -> ToolCall:

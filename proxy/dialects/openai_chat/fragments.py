@@ -53,6 +53,7 @@ _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\
 _SAMPLE = b"~"
 # A backend of which no two chunks are alike is not looked at for ever.
 _PATIENCE = 8
+_LEAST = 6  # payloads among which a run is worth a search
 
 _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
@@ -91,6 +92,25 @@ class Runs:
     def skip(self) -> None:
         """Take note of an event without effect, such as a comment."""
         self.patience = max(0, self.patience - 1)
+
+    def among(self, payloads: list[bytes]) -> tuple[slice, ChunkRun] | None:
+        """Find a run in payloads that came together; return its place. The middle is its sample."""
+        if len(payloads) < _LEAST or not self.patience:
+            return None
+        self.learn(DATA + payloads[len(payloads) // 2])
+        if self._pattern is None:
+            return None
+        sample, opening, closing, _ = self._pattern
+        opening, closing = opening[len(DATA) :], closing[: -len(END_OF_EVENT)]
+        before, behind = len(opening), len(closing)
+        alike = [one.startswith(opening) and one.endswith(closing) for one in payloads]
+        start = alike.index(True)
+        end = alike.index(False, start) if False in alike[start:] else len(alike)
+        row = payloads[start:end]
+        if min(map(len, row)) < before + behind:
+            return None
+        texts = _texts([one[before:-behind] for one in row])
+        return None if texts is None else (slice(start, end), ChunkRun(sample, texts, end))
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""

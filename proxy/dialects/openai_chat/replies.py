@@ -51,10 +51,10 @@ class _ArrivingCall(msgspec.Struct):
     held: list[str] = msgspec.field(default_factory=list)
     came_again: bool = False
 
-    def add(self, name: str, arguments: str) -> list[CallEvent]:
+    def add(self, name: str, arguments: str) -> Sequence[CallEvent]:
         """Read a fragment; a name that comes again is the same name again."""
         if self.name:
-            return [*self.go_on((arguments,))]
+            return self.go_on((arguments,))
         self.name = name
         self.held.append(arguments)
         return self.start() if name else []
@@ -94,7 +94,7 @@ class CallsInProgress(msgspec.Struct):
     _by_id: dict[str, _ArrivingCall] = msgspec.field(default_factory=dict)
     is_full: bool = False
 
-    def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
+    def add(self, position: int, fragment: CallFragment) -> Sequence[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""
         function = fragment.function
         name = (function and function.name) or ""
@@ -104,7 +104,7 @@ class CallsInProgress(msgspec.Struct):
         known = self._latest.get(key)
         if known is not None and known.name and not call_id:
             if not name and not known.came_again:  # as most fragments are
-                return [*known.go_on((arguments,))]
+                return known.go_on((arguments,))
             if name in ("", known.name) and not known.id and self._is_another(known, arguments):
                 name = known.name
                 del self._latest[key]

@@ -33,7 +33,7 @@ def describe_rounds(
 
 def has_rounds(messages: JsonValue) -> bool:
     return isinstance(messages, list) and any(
-        isinstance(one, dict) and MEMBER in one for one in messages
+        [MEMBER in one for one in messages if isinstance(one, dict)]
     )
 
 
