@@ -151,11 +151,11 @@ class ReplyReading(msgspec.Struct):
         before = len(parts)
         try:
             if (found := self._runs.among(payloads)) is not None:
-                place, run = found
-                self._chunks.feed_all(payloads[: place.start], parts)
+                first, run = found
+                self._chunks.feed_all(payloads[:first], parts)
                 more = self._chunks.go_on(run.sample, run.texts)
                 parts += more or ()
-                payloads = payloads[place.start if more is None else place.stop :]
+                payloads = payloads[first if more is None else run.end :]
             self._chunks.feed_all(payloads, parts)
         finally:
             self.has_begun = self.has_begun or len(parts) > before

@@ -203,7 +203,7 @@ class MessageDecoder:
 
 @dataclass(slots=True)
 class _InnerJson:
-    """The JSON inside of a string, if there is some: its open brackets, and whether it is quoted."""
+    """The JSON inside a string, if there is some: its open brackets, and whether it is quoted."""
 
     depth: int = 0
     is_quoted: bool = False

@@ -249,13 +249,10 @@ class CallGate:
         if self._release is None or event.index != self._index:
             return []
         self._written.append(event.text)
-        released = self._release.feed(event.text)
-        if not released:
-            return []
-        if (call := self._sent.open_call) is not None:
+        released, shown = self._release.feed(event.text), self._release.shown
+        if released and (call := self._sent.open_call) is not None:
             return [ToolCallArgumentsDelta(call.index, released)]
-        shown = self._release.shown
-        if not shown.names:
+        if not (released and shown.names):
             return []
         begun = self._begin(shown)
         return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]

@@ -13,6 +13,7 @@ from proxy.dialects.anthropic_messages.front import MessagesFront
 from proxy.dialects.front import Decoded, IdsAndClock, Sender
 from proxy.dialects.lenient_json import as_text, member
 from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_responses.front import ResponsesFront
 from proxy.dialects.sse import EventDecoder, encode_data
 from proxy.inference.plan import Policy
@@ -72,8 +73,8 @@ def _arguments(dialect: str, event: JsonValue) -> str:
 def _chunks(tokens: list[str]) -> list[bytes]:
     """Write a call as a llama-server sends it: its name, then its arguments token by token."""
     call: JsonObject = {"id": "c", "type": "function", "function": {"name": "get_weather"}}
-    functions = [call, *({"function": {"arguments": token}} for token in tokens)]
-    deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **one}]} for one in functions]
+    more: list[JsonObject] = [{"function": {"arguments": token}} for token in tokens]
+    deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **one}]} for one in (call, *more)]
     choices: list[JsonObject] = [{"index": 0, "delta": delta} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
     return [encode_data(json.dump({"id": "r", "choices": [choice]})) for choice in choices]
@@ -87,10 +88,10 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
     reading, client, encoder = ReplyReading(), EventDecoder(), decoded.answering.begin(None)
     sent: list[str] = []
     for chunk in (*_chunks(tokens), b""):
-        events: list[ReplyEvent] = []
+        parts: list[ReplyPart] = []
         shown: list[ReplyEvent] = []
-        reading.feed(chunk, events) if chunk else reading.finish(events)
-        turn.receive_all(events, shown)
+        reading.feed(chunk, parts) if chunk else reading.finish(parts)
+        turn.receive_all([one for one in parts if not isinstance(one, StreamedError)], shown)
         written = [one.data for one in client.feed(encoder.encode_all(shown))]
         events_of = [json.parse(one) for one in written if one.startswith("{")]
         sent.append("".join(_arguments(dialect, one) for one in events_of))

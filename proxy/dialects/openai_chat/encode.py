@@ -16,6 +16,7 @@ from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import call_object
 from proxy.conversation.replies import (
+    DELTAS,
     Delta,
     ReasoningDelta,
     ReplyEvent,
@@ -102,15 +103,9 @@ class ChunkEncoder:
 
     def encode(self, event: ReplyEvent) -> bytes:
         """Return what an event is worth on the wire, b"" for nothing."""
+        if isinstance(event, DELTAS):
+            return self._fragment(event)
         match event:
-            case TextDelta(text, None):
-                return self._fragment(event, TextDelta) if text else b""
-            case ToolCallArgumentsDelta(index):
-                return self._fragment(event, index)
-            case ReasoningDelta():
-                return self._fragment(event, ReasoningDelta)
-            case TextDelta(text, logprobs):
-                return self._delta({"content": text} if text else {}, logprobs)
             case ReplyStarted():
                 return self._role()
             case ToolCallStarted() | ToolCalled():
@@ -163,7 +158,16 @@ class ChunkEncoder:
             return b""
         return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
-    def _fragment(self, delta: Delta, kind: type[Delta] | int) -> bytes:
+    def _fragment(self, delta: Delta) -> bytes:
+        kind: type[Delta] | int = type(delta)
+        match delta:
+            case ToolCallArgumentsDelta(index):
+                kind = index
+            case TextDelta(text, logprobs) if logprobs is not None or not text:
+                content: JsonObject = {"content": text} if text else {}
+                return self._delta(content, logprobs) if logprobs is not None else b""
+            case _:
+                pass
         head, tail = self._frames.get(kind) or self._frame(delta, kind)
         written = head + json.dump(delta.text) + tail
         return written if self._has_role else self._role() + written

@@ -93,8 +93,8 @@ class Runs:
         """Take note of an event without effect, such as a comment."""
         self.patience = max(0, self.patience - 1)
 
-    def among(self, payloads: list[bytes]) -> tuple[slice, ChunkRun] | None:
-        """Find a run in payloads that came together; return its place. The middle is its sample."""
+    def among(self, payloads: list[bytes]) -> tuple[int, ChunkRun] | None:
+        """Find a run like the middle one of payloads that came together; return where it starts."""
         if len(payloads) < _LEAST or not self.patience:
             return None
         self.learn(DATA + payloads[len(payloads) // 2])
@@ -110,7 +110,7 @@ class Runs:
         if min(map(len, row)) < before + behind:
             return None
         texts = _texts([one[before:-behind] for one in row])
-        return None if texts is None else (slice(start, end), ChunkRun(sample, texts, end))
+        return None if texts is None else (start, ChunkRun(sample, texts, end))
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""

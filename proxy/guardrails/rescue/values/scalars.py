@@ -42,8 +42,8 @@ class Style:
 
     At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
     keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_words`
-    only such words, `has_gaps` three dots in place of a value. `outer` is the bracket or quotation mark that closes what is
-    around the value.
+    only such words, `has_gaps` three dots in place of a value. `outer` is the bracket or quotation
+    mark that closes what is around the value.
     """
 
     ends: tuple[str, ...] = ()
