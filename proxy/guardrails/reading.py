@@ -269,16 +269,16 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
-            case ReasoningDelta():
-                return [self._reason(event)]
-            case ToolCallStarted(index) if index not in self.structured:
-                return self._start_structured(event)
             case ToolCallArgumentsDelta(index, text):
                 call = self.structured.get(index)
                 if call is not None:
                     call.arguments.append(text)
                     if call.message is not None:
                         return self._respond(call.message.feed(text))
+            case ReasoningDelta():
+                return [self._reason(event)]
+            case ToolCallStarted(index) if index not in self.structured:
+                return self._start_structured(event)
             case _:
                 pass
         return []

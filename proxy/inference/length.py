@@ -50,9 +50,10 @@ class ReplyLength:
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
     def count(self, batch: Sequence[replies.ReplyEvent]) -> None:
-        texts = [event.text for event in batch if isinstance(event, replies.DELTAS)]
-        self._pieces += len(texts)
-        self._characters += sum(map(len, texts))
+        for event in batch:
+            if isinstance(event, replies.DELTAS):
+                self._pieces += 1
+                self._characters += len(event.text)
 
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))

@@ -138,12 +138,12 @@ class GuardedReader:
         """Take an event of the backend; return what the client may see now."""
         reader = self._reader
         match event:
-            case TextDelta() | ReasoningDelta():
-                return self._show(reader.read(event))
             case ToolCallArgumentsDelta(index):
                 if parts := reader.read(event):  # of a message
                     return self._show(parts)
                 return self.gate.show_call(event) if reader.has_call(index) else []
+            case TextDelta() | ReasoningDelta():
+                return self._show(reader.read(event))
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))

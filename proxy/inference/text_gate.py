@@ -90,14 +90,14 @@ class FirstReplyGate(ReplyGate):
         sent = self.sent
         is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
         match heard:
-            case ReasoningDelta():
-                return super().show(heard)
-            case BrokenCall():
-                self._is_holding = True
+            case RespondText():
+                pass
             case Prose(text):  # white space alone commits to nothing
                 is_held = is_held or not self.shows_prose or text.isspace()
-            case _:
-                pass
+            case BrokenCall():
+                self._is_holding = True
+            case ReasoningDelta():
+                return super().show(heard)
         if not (is_held or self._is_holding):
             return self._show_text(heard.text)
         self._held.append(heard.text)

@@ -117,20 +117,26 @@ class Runs:
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
-        is_single = data.find(pattern.mark, start) < 0
-        run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
+        sample, opening, closing, _ = pattern
+        begin = start + len(opening)
+        after = data.find(END_OF_EVENT, begin) + len(END_OF_EVENT)
+        end = after - len(closing)
+        if end < begin or not data.startswith(closing, end):
+            return None
+        if data.startswith(opening, after):
+            run = _many(pattern, data, begin)
+        else:
+            run = _single(sample, data[begin:end], after)
         if run is not None:
             self.patience = _PATIENCE
         return run
 
 
-def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
-    end = data.find(pattern.closing, start)
+def _single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
     try:
-        text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
+        return ChunkRun(sample, [_read_text(b'"' + raw + b'"')], end)
     except ValueError:
         return None
-    return None if text is None else ChunkRun(pattern.sample, [text], end + len(pattern.closing))
 
 
 def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
