@@ -322,12 +322,13 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._has_heard = True
-        before = self._waiting
+        known, before = len(self._chunks), self._waiting
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(NotHttp(str(error), data))
             self.close()
+        self._waiting += sum(map(len, self._chunks[known:]))
         if before <= _MOST_WAITING < self._waiting and self._transport is not None:
             self._transport.pause_reading()
         if not self._sink_takes_it():
@@ -383,7 +384,6 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
-        self._waiting += len(body)
 
     def on_message_complete(self) -> None:
         if self._has_head:

@@ -267,7 +267,8 @@ class Turn:
             shown += self._show(self._listening.hear_all(batch))
             return
         start = 0
-        for place in [at for at, event in enumerate(batch) if type(event) in _TURNING_POINTS]:
+        kinds = enumerate(map(type, batch))
+        for place in [place for place, kind in kinds if kind in _TURNING_POINTS]:
             if start < place:
                 shown += self._show(self._listening.hear_all(batch[start:place]))
             shown += self.receive(batch[place])
