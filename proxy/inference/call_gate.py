@@ -12,7 +12,8 @@ values. A string that every schema of its parameter accepts is passed on as it a
 its closing quote: only a known key, or the verdict, proves that the quote was the end. Every other
 value is held until it is complete, then checked and sent in its final form. At the first
 irregularity (an unknown key, broken JSON, a value that does not fit) the reader stops, and the rest
-waits for the verdict.
+waits for the verdict. The lenient reader of `rescue.values` cannot do this: it tells what a text
+means once it is clear, so it looks up to 256 characters ahead before it ends a string.
 
 So the part that was shown always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;
