@@ -7,7 +7,7 @@ character.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -78,9 +78,11 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
         texts = [
             whole[start:end] for start, end in zip(starts, ends, strict=True) if start < len(whole)
         ]
-    if type(first) is TextDelta:
-        return [*map(TextDelta, texts), *shown[1:]]
-    return [*(replace(first, text=text) for text in texts), *shown[1:]]
+    if isinstance(first, ToolCallArgumentsDelta):
+        return [*map(ToolCallArgumentsDelta, repeat(first.index), texts), *shown[1:]]
+    if isinstance(first, ReasoningDelta):
+        return [*map(ReasoningDelta, texts), *shown[1:]]
+    return [*map(TextDelta, texts), *shown[1:]]
 
 
 def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
