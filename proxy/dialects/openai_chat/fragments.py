@@ -104,7 +104,7 @@ class Runs:
         opening, closing = opening[len(DATA) :], closing[: -len(END_OF_EVENT)]
         before, behind = len(opening), len(closing)
         alike = [one.startswith(opening) and one.endswith(closing) for one in payloads]
-        start = alike.index(True)
+        start = alike.index(True, 1)  # the first chunk may begin the reply
         end = alike.index(False, start) if False in alike[start:] else len(alike)
         row = payloads[start:end]
         if min(map(len, row)) < before + behind:

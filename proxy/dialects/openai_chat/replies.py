@@ -325,6 +325,7 @@ class ChunkDecoder:
             return []
         if self._halves is not None:
             return None
+        self._has_content = self._has_content or any(texts)
         match sample:
             case ArgumentsFragment(number):
                 return self._calls.go_on(number, texts) or None
