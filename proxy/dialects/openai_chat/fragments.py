@@ -110,7 +110,10 @@ class Runs:
         if min(map(len, row)) < before + behind:
             return None
         texts = _texts([one[before:-behind] for one in row])
-        return None if texts is None else (start, ChunkRun(sample, texts, end))
+        if texts is None:
+            return None
+        self.patience = _PATIENCE
+        return start, ChunkRun(sample, texts, end)
 
     def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""
