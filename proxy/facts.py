@@ -5,6 +5,7 @@ Facts have words for people in `words.toml`, which log lines, terminals and the 
 
 from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from importlib.resources import files
 from typing import ClassVar, NamedTuple
 
@@ -332,17 +333,21 @@ def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
     return tuple(found)
 
 
-def outcome(facts: Iterable[Fact]) -> ReplyOutcome:
+# The facts of an answer are worded for its headers, its log line and its record.
+_worded = lru_cache(maxsize=64)
+
+
+@_worded
+def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
     """Tell how a request ended, in one word."""
-    happened = tuple(facts)
-    kinds: list[type[Fact]] = [*map(type, happened)]
+    kinds: list[type[Fact]] = [*map(type, facts)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
     again = kinds.count(Asked) - 1
     if again > 0:  # a question behind the answer counts if calls came of it
-        again -= len({fact.round for fact in happened if isinstance(fact, ToolRan)})
-        checks = [fact for fact in happened if isinstance(fact, ClosedOut)]
-        again -= happened.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
+        again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
+        checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
+        again -= facts.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
     if again > 0:
         return ReplyOutcome.RETRIED
     return ReplyOutcome.CLEAN if _MENDINGS.isdisjoint(kinds) else ReplyOutcome.REPAIRED
@@ -353,7 +358,8 @@ def last_defect(facts: Iterable[Fact]) -> str | None:
     return next((fact.defect for fact in facts if isinstance(fact, LadderEnded)), None)
 
 
-def repairs(facts: Iterable[Fact]) -> str:
+@_worded
+def repairs(facts: tuple[Fact, ...]) -> str:
     """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
 
     Syntaxes, defects and tools in a loop are named, everything else is counted; an announcement is
@@ -379,25 +385,26 @@ def repairs(facts: Iterable[Fact]) -> str:
     return ";".join(parts + [f"{word}={count}" for word, count in counted.items()])
 
 
-def report(facts: Iterable[Fact]) -> dict[str, str]:
+def report(facts: tuple[Fact, ...]) -> dict[str, str]:
     """Return what a client is told: `attempts`, `outcome`, and others if there is anything."""
-    happened = tuple(facts)
     told = {
-        "attempts": str(attempts(happened)),
-        "outcome": outcome(happened).value,
-        "repairs": repairs(happened),
-        "context": context(happened),
-        "tools": tools(happened),
+        "attempts": str(attempts(facts)),
+        "outcome": outcome(facts).value,
+        "repairs": repairs(facts),
+        "context": context(facts),
+        "tools": tools(facts),
     }
     return {name: value for name, value in told.items() if value}
 
 
-def tools(facts: Iterable[Fact]) -> str:
+@_worded
+def tools(facts: tuple[Fact, ...]) -> str:
     """Count the calls of the operator's tools by their servers, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
-def context(facts: Iterable[Fact]) -> str:
+@_worded
+def context(facts: tuple[Fact, ...]) -> str:
     """Tell how the conversation was fitted into the window, or nothing if nobody counted."""
     return "; ".join([str(fact) for fact in facts if isinstance(fact, (Compacted, WindowFilled))])

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 
 from benchmarks.healthy.asking import body_of
-from benchmarks.healthy.replies import KINDS, RESPONDING, Delta, Wish
-from benchmarks.load.replies import RESPOND
-from proxy.conversation import json
+from benchmarks.healthy.replies import KINDS, Delta, Wish
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -21,7 +19,6 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 
@@ -30,18 +27,15 @@ from proxy.inference.preparation import begin, plan_request
 def releases(kind: str, number: int) -> tuple[int, ...]:
     """Tell of each delta of a reply the place of the one that lets it out; the end is behind all.
 
-    It is what Temper does by default with a client that streams; the tool for answers is offered
-    to a model that uses it.
+    It is what Temper does by default with a client that streams: no tool for answers is offered.
     """
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
-    policy = Policy(text_policy=TextPolicy.RESPOND) if kind == RESPONDING else Policy()
-    turn = begin(plan_request(request, policy), lambda: "call", lambda: False)
+    turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
     turn.next_question()
     waiting = _Waiting(reply.deltas)
-    for place, events in enumerate(_heard(reply.deltas, responds=kind == RESPONDING)):
-        for event in events:
-            waiting.see(turn.receive(event), place)
+    for place, event in enumerate(map(_heard, reply.deltas)):
+        waiting.see(turn.receive(event), place)
     waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
     return tuple(waiting.let_out)
 
@@ -68,22 +62,14 @@ class _Waiting:
                     self.let_out[due.popleft()[0]] = now
 
 
-def _heard(deltas: tuple[Delta, ...], *, responds: bool) -> Iterator[list[ReplyEvent]]:
-    """Yield what comes of the backend with each delta."""
-    before: list[ReplyEvent] = []
-    if responds:
-        before = [ToolCallStarted(0, "call", RESPOND), ToolCallArgumentsDelta(0, '{"message":"')]
-    for delta in deltas:
-        channel, _, number = delta.channel.partition(" ")
-        event: ReplyEvent = TextDelta(delta.text)
-        if responds:
-            event = ToolCallArgumentsDelta(0, json.dump_text(delta.text)[1:-1])
-        elif channel == "name":
-            event = ToolCallStarted(int(number), f"call_{number}", delta.text)
-        elif channel == "arguments":
-            event = ToolCallArgumentsDelta(int(number), delta.text)
-        yield [*before, event]
-        before = []
+def _heard(delta: Delta) -> ReplyEvent:
+    """Return the event of the backend that brings a delta."""
+    channel, _, number = delta.channel.partition(" ")
+    if channel == "name":
+        return ToolCallStarted(int(number), f"call_{number}", delta.text)
+    if channel == "arguments":
+        return ToolCallArgumentsDelta(int(number), delta.text)
+    return TextDelta(delta.text)
 
 
 def _spoken(event: ReplyEvent) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ SCENARIO = "healthy"
 _COLUMNS = {
     "first content": ("first_content_p50", "first_content_p99"),
     "first argument byte": ("first_argument_p50", "first_argument_p99"),
+    "it is held, tokens": ("first_argument_held_p50", "first_argument_held_p99"),
     "each delta": ("delay_p50", "delay_p99"),
     "held, tokens": ("held_p50", "held_p99"),
     "beyond that": ("late_p50", "late_p99"),

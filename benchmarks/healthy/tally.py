@@ -18,12 +18,14 @@ POLICIES: dict[str, Mapping[str, str]] = {
     **{name: {"x-temper-text-policy": name} for name in ("accept", "respond", "require")},
 }
 _READINGS = ("first_content", "first_argument", "delay", "late", "total")
+_HELD = ("held", "first_argument_held")
 _SUMMED = ("changed", "prompts")
 TIMED = (
-    *(f"{one}_p{percent}" for one in (*_READINGS, "held") for percent in (50, 99)),
+    *(f"{one}_p{percent}" for one in (*_READINGS, *_HELD) for percent in (50, 99)),
     "generations",
     *_SUMMED,
 )
+_ARGUMENTS = "arguments"
 _MS = 1000
 _MOST_PROBLEMS = 3
 
@@ -84,13 +86,14 @@ def timed(batch: Batch) -> Figures:
     """Tell what Temper added, in ms, and how many generations an answer took.
 
     `delay` is from the sending of a delta until it was there, `late` from the sending of the one
-    that lets it out. How many deltas are between the two is `held`.
+    that lets it out. How many deltas are between the two is `held`. `first_argument` is `late` of
+    the first delta of the arguments: before a value is certain there is no byte to send.
     """
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
         "total": lambda pair, side: (_seen(pair, side).total,),
         "first_content": lambda pair, side: _first(pair, side, "text"),
-        "first_argument": lambda pair, side: _first(pair, side, "arguments"),
+        "first_argument": lambda pair, side: _first_argument(batch, pair, side),
         "delay": lambda pair, side: _delays(batch, pair, side),
         "late": lambda pair, side: _delays(batch, pair, side, is_held=side == THROUGH),
     }
@@ -102,9 +105,11 @@ def timed(batch: Batch) -> Figures:
         for percent in (50, 99) if direct and through else ():
             added = percentile(through, percent) - percentile(direct, percent)
             figures[f"{name}_p{percent}"] = _MS * added
-    held = [count for pair in good if pair.wish.is_streamed for count in _held(pair)]
-    for percent in (50, 99) if held else ():
-        figures[f"held_p{percent}"] = percentile(held, percent)
+    streamed = [pair for pair in good if pair.wish.is_streamed]
+    for name, read_held in zip(_HELD, (_held, _first_held), strict=True):
+        held = [count for pair in streamed for count in read_held(pair)]
+        for percent in (50, 99) if held else ():
+            figures[f"{name}_p{percent}"] = percentile(held, percent)
     found = counted(batch)
     figures |= {"changed": found["changed"], "prompts": found["prompts"]}
     return figures | {"generations": found["generations"] / max(1, len(batch.pairs))}
@@ -120,6 +125,28 @@ def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
         yield first
 
 
+def _first_argument(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
+    """Yield the time from the delta that lets the first byte of arguments out until it was there.
+
+    That of the backend is let out by its own delta.
+    """
+    seen, asked = _seen(pair, side), batch.asked(pair, side)
+    first, place = seen.first(_ARGUMENTS), _first_place(pair)
+    if not pair.wish.is_streamed or first is None or place is None or not asked:
+        return
+    if side == THROUGH:
+        place = releases(pair.wish.kind, pair.wish.number)[place]
+    if place < len(asked[0].sent):
+        yield seen.sent_at + first - asked[0].sent[place]
+
+
+def _first_place(pair: Pair) -> int | None:
+    """Return the place of the first delta that has arguments; None if no delta has."""
+    deltas = KINDS[pair.wish.kind](pair.wish.number).deltas
+    places = (at for at, delta in enumerate(deltas) if delta.channel.startswith(_ARGUMENTS))
+    return next(places, None)
+
+
 def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
     """Yield how long each delta travelled; one that was said twice counts from the first time."""
     asked = batch.asked(pair, side)
@@ -132,9 +159,16 @@ def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> It
 
 
 def _held(pair: Pair) -> Iterator[int]:
-    """Yield how many deltas come behind each one before it may be shown."""
+    """Yield how many deltas come after each one before it may be shown."""
     for place, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
         yield let_out - place
+
+
+def _first_held(pair: Pair) -> Iterator[int]:
+    """Yield the same for the first delta of the arguments, if there is one."""
+    place = _first_place(pair)
+    if place is not None:
+        yield releases(pair.wish.kind, pair.wish.number)[place] - place
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:

@@ -62,7 +62,8 @@ ROWS: dict[str, dict[str, str]] = {
     "healthy": {
         "first_content_p50": "healthy replies: first content added, worst kind p50, ms",
         "first_content_p99": "the same: p99, ms",
-        "first_argument_p50": "the same: first argument byte added, p50, ms",
+        "first_argument_p50": "the same: first argument byte added, beyond holding, p50, ms",
+        "first_argument_held_p50": "the same: tokens that it is held for, p50",
         "delay_p50": "the same: delay added per delta, p50, ms",
         "delay_p99": "the same: p99, ms",
         "held_p50": "the same: tokens that a delta is held for, p50",

@@ -139,12 +139,12 @@ class ClientConnection:
     `has_begun` and `is_over` say how far the answer is; `status` is its HTTP status, 0 before it
     begins. `is_cancelled` means that an operator ended it, which counts as a client that left.
     `refusal` is the message of the error that was the answer, "" where there was none.
-    `own_headers` are added to the answer's headers.
+    `own_headers` are added to the answer's headers. `wire` is None behind another server than ours.
     """
 
     __slots__ = (
-        "_receive", "_send", "_waiting", "_wire", "departure", "has_begun", "is_cancelled",
-        "is_over", "own_headers", "refusal", "scope", "status",
+        "_receive", "_send", "_waiting", "departure", "has_begun", "is_cancelled",
+        "is_over", "own_headers", "refusal", "scope", "status", "wire",
     )  # fmt: skip
 
     def __init__(
@@ -162,7 +162,7 @@ class ClientConnection:
         self.own_headers = own_headers or []
         self._waiting: asyncio.Task[object] | None = None
         extensions = scope.get("extensions")
-        self._wire: Wire | None = (
+        self.wire: Wire | None = (
             extensions[WIRE]["wire"] if extensions and WIRE in extensions else None
         )
 
@@ -185,17 +185,7 @@ class ClientConnection:
     @property
     def is_of_own_server(self) -> bool:
         """Whether our own server runs the request: it cancels requests when it stops."""
-        return self._wire is not None
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether `write_now` may be called."""
-        return self._wire is not None and self._wire.is_writable
-
-    def write_now(self, body: bytes) -> None:
-        """Write a part of the body directly to the wire; the connection must be writable."""
-        assert self._wire is not None  # noqa: S101 - it was writable
-        self._wire.write(body)
+        return self.wire is not None
 
     async def receive(self) -> Message:
         """Receive an ASGI message; `http.disconnect` if the client has left."""
@@ -239,20 +229,20 @@ class ClientConnection:
 
         Other servers than ours close a connection whose application has not ended its response.
         """
-        if self._wire is not None:
-            self._wire.break_off()
+        if self.wire is not None:
+            self.wire.break_off()
 
     @property
     def has_whole_body(self) -> bool:
-        return self._wire is not None and self._wire.has_whole_body
+        return self.wire is not None and self.wire.has_whole_body
 
     def cork(self) -> None:
-        if self._wire is not None:
-            self._wire.cork()
+        if self.wire is not None:
+            self.wire.cork()
 
     def uncork(self) -> None:
-        if self._wire is not None:
-            self._wire.uncork()
+        if self.wire is not None:
+            self.wire.uncork()
 
     async def respond(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a whole JSON answer; sets its length and type."""
@@ -291,13 +281,13 @@ class ClientConnection:
     def _watch(self) -> Callable[[], object]:
         """Cancel the work when the client leaves; return a function that stops watching."""
         loop = asyncio.get_running_loop()
-        if self.departure or (self._wire is not None and self._wire.is_gone):
+        if self.departure or (self.wire is not None and self.wire.is_gone):
             # only when the work first waits: work that needs no waiting still finishes
             return loop.call_soon(self._leave, self.departure or CLIENT_LEFT).cancel
-        if self._wire is None:
+        if self.wire is None:
             return loop.create_task(self._listen()).cancel
-        self._wire.watch(partial(self._leave, CLIENT_LEFT))
-        return partial(self._wire.watch, None)
+        self.wire.watch(partial(self._leave, CLIENT_LEFT))
+        return partial(self.wire.watch, None)
 
     async def _listen(self) -> None:
         """Wait for ASGI's disconnect message, under somebody else's server."""

@@ -182,6 +182,7 @@ class AnswerStream:
     ) -> None:
         self.encoder: StreamEncoder | None = None
         self._connection = connection
+        self._wire = connection.wire
         self._timeouts = timeouts
         self._headers = {**STREAM_HEADERS, "content-type": media_type}
         self._is_silent = True
@@ -193,13 +194,14 @@ class AnswerStream:
     def is_ready(self) -> bool:
         """Whether `show` may be called: everything before was sent."""
         is_busy = self._is_sending or self._sign is not None or self.encoder is None
-        return not is_busy and self._connection.is_writable
+        return not is_busy and self._wire is not None and self._wire.is_writable
 
     def show(self, events: Sequence[ReplyEvent]) -> None:
         """Show events at once, while this is ready."""
         assert self.encoder is not None  # noqa: S101 - it was ready
+        assert self._wire is not None  # noqa: S101 - it was writable
         if payload := self.encoder.encode_all(events):
-            self._connection.write_now(payload)
+            self._wire.write(payload)
             self._is_silent = False
 
     async def begin(self, encoder: StreamEncoder, headers: Mapping[str, str]) -> StreamEncoder:

@@ -322,11 +322,15 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._has_heard = True
+        known, before = len(self._chunks), self._waiting
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self._fail(NotHttp(str(error), data))
             self.close()
+        self._waiting += sum(map(len, self._chunks[known:]))
+        if before <= _MOST_WAITING < self._waiting and self._transport is not None:
+            self._transport.pause_reading()
         if not self._sink_takes_it():
             self._wake()
 
@@ -380,10 +384,6 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._chunks.append(body)
-        before = self._waiting
-        self._waiting = waiting = before + len(body)
-        if before <= _MOST_WAITING < waiting and self._transport is not None:
-            self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         if self._has_head:

@@ -86,7 +86,7 @@ class ReplyDecoder(Protocol):
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
-    def read_for_sink(self, piece: bytes, /) -> list[replies.ReplyEvent] | None:
+    def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
         """Return the parts of a piece like those before; None for any other, which is not read."""
 
 

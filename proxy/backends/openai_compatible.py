@@ -114,7 +114,7 @@ class ReplyReading(msgspec.Struct):
         while start < len(piece):
             start = self._read_run(piece, start, parts) or self._read_event(piece, start, parts)
 
-    def read_for_sink(self, piece: bytes) -> list[ReplyEvent] | None:
+    def read_for_sink(self, piece: bytes) -> Sequence[ReplyEvent] | None:
         if self._rest or not self._events.is_between:
             return None
         run = self._runs.find(piece, 0)
@@ -150,11 +150,17 @@ class ReplyReading(msgspec.Struct):
             return False
         before = len(parts)
         try:
+            if (found := self._runs.among(payloads)) is not None:
+                first, run = found
+                self._chunks.feed_all(payloads[:first], parts)
+                more = self._chunks.go_on(run.sample, run.texts)
+                parts += more or ()
+                payloads = payloads[first if more is None else run.end :]
             self._chunks.feed_all(payloads, parts)
         finally:
             self.has_begun = self.has_begun or len(parts) > before
         self._report()
-        if len(parts) > before and isinstance(parts[-1], DELTAS):
+        if payloads and len(parts) > before and isinstance(parts[-1], DELTAS):
             self._runs.learn(DATA + payloads[-1])
         return True
 

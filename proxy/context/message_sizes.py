@@ -5,7 +5,7 @@ tables, and by less than a tenth per piece. A message is measured once, whicheve
 """
 
 from collections import OrderedDict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -115,8 +115,10 @@ class MessageSizes:
             sizes.append(self._messages.find(key) or self._messages.keep(key, weight(message)))
         return sizes
 
-    def weigh_gradually(self, messages: Iterable[Message]) -> Generator[None, None, None]:
+    def weigh_gradually(self, messages: Sequence[Message]) -> Generator[None, None, None]:
         """Weigh the long messages among these, and yield wherever somebody else may run."""
+        if max(map(len, map(_source_of, messages)), default=0) <= _LONG:  # nearly always
+            return
         for message in messages:
             key = hash(message.source)
             if len(message.source) > _LONG and self._messages.find(key) is None:

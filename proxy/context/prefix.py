@@ -48,7 +48,14 @@ def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
     """Remember a prompt; `tools` are the client's own, and not what was added to them."""
     return PromptTrace(
         tuple(Trace(tool.name, _digest(tool.source)) for tool in tools),
-        tuple(map(_trace, messages)),
+        tuple(
+            [
+                Trace(one.role, hash(one.source), one.text[:_OPENING])
+                if one.role in roles.SYSTEM
+                else Trace(one.role, hash(one.source))
+                for one in messages
+            ]
+        ),
     )
 
 
@@ -56,22 +63,18 @@ def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
     """Name the first difference; None if one prompt is the beginning of the other."""
     if before.tools != now.tools:
         return PrefixBroken(None, _reason_in_tools(before.tools, now.tools))
-    for place, (old, new) in enumerate(zip(before.messages, now.messages, strict=False)):
-        if old != new:
-            return PrefixBroken(place, _reason(place, before.messages, now.messages))
-    return None
+    length = min(len(before.messages), len(now.messages))
+    if before.messages[:length] == now.messages[:length]:  # nearly always
+        return None
+    pairs = enumerate(zip(before.messages, now.messages, strict=False))
+    place = next(place for place, (old, new) in pairs if old != new)
+    return PrefixBroken(place, _reason(place, before.messages, now.messages))
 
 
 @lru_cache(maxsize=1024)
 def _digest(source: bytes) -> int:
     """Tell tools apart by what a template renders of them: values, in their order."""
     return hash(repr(json.parse(source)))
-
-
-def _trace(message: Message) -> Trace:
-    is_system = message.role in roles.SYSTEM
-    opening = message.text[:_OPENING] if is_system else ""
-    return Trace(message.role, hash(message.source), opening)
 
 
 def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:

@@ -39,7 +39,7 @@ class KnownPromptTotals:
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
         """Return the keys of all beginnings of a prompt; one is asked about several times."""
         latest, its_tools, keys = self._latest
-        if latest is not messages or its_tools != tools:
+        if latest != messages or its_tools != tools:
             key, keys = tools, [tools]
             for message in messages:
                 key = hash((key, message.source))

@@ -40,12 +40,14 @@ def _check_fields(count: int) -> None:
         raise InvalidRequest(f"Expected at most {bounds.FIELDS} fields, got {count}.", "body")
 
 
-_KINDS = {bool: "a boolean", str: "a string", list: "an array", dict: "an object"}
+KINDS = {
+    bool: "a boolean", str: "a string", list: "an array", dict: "an object", type(None): "null"
+}  # fmt: skip
 
 
 def kind(value: object) -> str:
     """Name the JSON type of a parsed value, with its article."""
-    return "null" if value is None else _KINDS.get(type(value), "a number")
+    return KINDS.get(type(value), "a number")
 
 
 LINE_END = b"\\n"  # as JSON strings write it

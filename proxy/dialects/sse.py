@@ -91,7 +91,7 @@ class EventDecoder:
         if self._line or self._data or self._event or b"\r" in data:
             return None
         payloads = data[len(DATA) : -2].split(_BETWEEN)
-        if data.count(b"\n") != 2 * len(payloads):  # some event has more than one line
+        if b"\n" in b"".join(payloads):  # some event has more than one line
             return None
         self._at_start = self._after_carriage_return = False
         return payloads

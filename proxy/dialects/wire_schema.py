@@ -13,7 +13,7 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from proxy.conversation.json import JsonObject, JsonSchema
-from proxy.dialects.raw_json import kind
+from proxy.dialects.raw_json import KINDS, kind
 from proxy.errors import InvalidRequest
 
 _EXPECTED = {
@@ -31,8 +31,11 @@ _EXPECTED = {
 _LONGEST_QUOTE = 40
 
 
+_TAGS = {kind: f"<{name}>" for kind, name in KINDS.items()}
+
+
 def kind_tag(value: object) -> str:
-    return f"<{kind(value)}>"
+    return _TAGS.get(type(value), "<a number>")
 
 
 def one_of(expected: str) -> pydantic.Discriminator:

@@ -270,18 +270,24 @@ class ReplyReader:
         match event:
             case TextDelta(text):
                 return self._hear_split(self._splitter.feed(text))
+            case ToolCallArgumentsDelta(index, text):
+                call = self.structured.get(index)
+                if call is not None:
+                    call.arguments.append(text)
+                    if call.message is not None:
+                        return self._respond(call.message.feed(text))
             case ReasoningDelta():
                 return [self._reason(event)]
             case ToolCallStarted(index) if index not in self.structured:
                 return self._start_structured(event)
-            case ToolCallArgumentsDelta(index, text) if index in self.structured:
-                call = self.structured[index]
-                call.arguments.append(text)
-                if call.message is not None:
-                    return self._respond(call.message.feed(text))
             case _:
                 pass
         return []
+
+    def has_call(self, index: int) -> bool:
+        """Whether a call that the backend recognised has this index, and is no message."""
+        call = self.structured.get(index)
+        return call is not None and call.message is None
 
     def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[Heard], ReadReply]:
         """End the reply; return what was held back, and the whole.

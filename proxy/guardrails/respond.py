@@ -5,6 +5,7 @@ tool is offered, and when its message may be shown, is decided elsewhere.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
@@ -15,8 +16,8 @@ from proxy.conversation.tools import Tool
 from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.escapes import read_escape
-from proxy.guardrails.rescue.values.reader import read_whole
-from proxy.guardrails.rescue.values.scalars import Value
+from proxy.guardrails.rescue.values.reader import read_value, read_whole
+from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
@@ -33,9 +34,7 @@ _PARAMETERS: JsonObject = {
 # Tools of other systems that models call although the client has no such tool.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
-_BETWEEN_MEMBERS = re.compile(r"[\s,]+")
-_BARE_KEY = re.compile(r"[^\s:,{}\[\]\"']+")
-_BORING = re.compile(r"[^\"'{}\[\],]+")
+_STYLE = Style(has_words=True)
 _BEHIND_QUOTE = re.compile(r"\s+")
 _BEHIND_INNER_QUOTE = re.compile(r"[\s}]+")
 
@@ -115,16 +114,17 @@ def _extract_from_members(arguments: JsonObject) -> str:
 class MessageDecoder:
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
-    Like the lenient reader it accepts single quotes, bare keys, raw newlines and unescaped quotes;
-    if it cannot follow, it returns nothing. The work is linear in the text.
+    The lenient reader reads up to the message, which is then decoded piece by piece. Single quotes,
+    bare keys, raw newlines and unescaped quotes are accepted. If the text cannot be followed,
+    nothing is returned. The work is linear in the text.
     """
 
     def __init__(self) -> None:
         self.has_begun = False
         self._decoded: list[str] = []
-        self._fresh: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
+        self._flows_to = ""  # the quote up to which text is passed on as it is
         self._is_over = False
 
     @property
@@ -133,108 +133,90 @@ class MessageDecoder:
 
     def feed(self, fragment: str) -> str:
         """Take more of the arguments' text; return the message's characters that it completes."""
+        decoded = self._decoded
+        if self._flows_to and self._flows_to not in fragment and "\\" not in fragment:
+            decoded.append(fragment)
+            return fragment
         if self._is_over or not fragment:
             return ""
+        seen = len(decoded)
         self._cursor.feed(fragment)
         try:
             next(self._reading)
         except StopIteration:
             self._is_over = True
-        fresh = "".join(self._fresh)
-        self._decoded.append(fresh)
-        self._fresh.clear()
-        return fresh
+        return "".join(decoded[seen:])
+
+    def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        """Stop the reading of the object at the message."""
+        return [*path] != [_PARAMETER]
+
+    def adds(self, items: Sequence[JsonValue]) -> bool:
+        return False
+
+    def leaves(self, path: Sequence[str | None]) -> None:
+        pass
 
     def _read(self) -> Waiting[None]:
-        cursor = self._cursor
-        if (yield from cursor.next_visible()) != "{":
-            return
-        cursor.advance(1)
-        while key := (yield from self._read_key()):
-            if (yield from cursor.next_visible()) != ":":
-                return
-            cursor.advance(1)
-            first = yield from cursor.next_visible()
-            if key[0] == _PARAMETER:
-                if first in QUOTES:
-                    self.has_begun = True
-                    yield from self._read_string(",}", self._fresh)
-                return
-            yield from self._pass_value()
+        try:
+            yield from read_value(self._cursor, self, _STYLE)
+        except Unreadable as end:
+            if end.problem == "unwanted" and (yield from self._cursor.peek()) in QUOTES:
+                self.has_begun = True
+                yield from self._read_string()
 
-    def _read_key(self) -> Waiting[tuple[str] | None]:
-        """Read the next key; None if the object ends or is unreadable."""
-        yield from self._cursor.take(_BETWEEN_MEMBERS)
-        if (yield from self._cursor.peek()) in QUOTES:
-            key: list[str] = []
-            yield from self._read_string(":", key)
-            return ("".join(key),)
-        word = yield from self._cursor.take(_BARE_KEY)
-        return (word,) if word else None
+    def _read_string(self) -> Waiting[None]:
+        """Append what the message means, piece by piece.
 
-    def _read_string(self, followers: str, decoded: list[str]) -> Waiting[None]:
-        """Append what a string means, piece by piece.
-
-        A quote that is not followed by one of the `followers` was meant as a character: models
-        forget to escape. If such a quote begins JSON inside the string, the JSON is followed to its
-        last bracket, or to the end.
+        A quote that is not followed by a comma or a brace was meant as a character: models forget
+        to escape. If such a quote begins JSON inside the string, the JSON is followed to its last
+        bracket, or to the end.
         """
         cursor, inner = self._cursor, _InnerJson()
         quote = yield from cursor.peek()
         cursor.advance(1)
         while True:
             if cursor.is_exhausted:
+                self._flows_to = "" if inner.depth else quote
                 yield
+                self._flows_to = ""
             if text := pass_literal_text(cursor, quote):
                 inner.pass_text(text)
             elif cursor.stands_at("\\"):
                 cursor.advance(1)
                 text = yield from read_escape(cursor, quote)
-                inner.last = text[-1]
             else:
                 cursor.advance(1)
                 behind = _BEHIND_INNER_QUOTE if inner.depth else _BEHIND_QUOTE
                 text = quote + (yield from cursor.take(behind))
-                if (yield from cursor.peek()) in followers and not inner.depth:
+                if (yield from cursor.peek()) in ",}" and not inner.depth:
                     return
-                inner.pass_quote(text)
-            decoded.append(text)
+                inner.pass_quote(text, self._last_sign)
+            self._decoded.append(text)
 
-    def _pass_value(self) -> Waiting[None]:
-        depth = 0
-        while True:
-            yield from self._cursor.take(_BORING)
-            mark = yield from self._cursor.peek()
-            if mark in ",}" and not depth:
-                return
-            if mark in QUOTES:
-                yield from self._read_string(",:}]", [])
-            else:
-                depth += (mark in "{[") - (mark in "}]")
-                self._cursor.advance(1)
+    @property
+    def _last_sign(self) -> str:
+        """The last character that is no white space, "" if there is none."""
+        pieces = (piece.rstrip() for piece in reversed(self._decoded))
+        return next(filter(None, pieces), "")[-1:]
 
 
 @dataclass(slots=True)
 class _InnerJson:
-    """The JSON inside of a string, if there is some: its open brackets, and whether it is quoted.
-
-    The `last` character is that before the next one, without white space.
-    """
+    """The JSON inside a string, if there is some: its open brackets, and whether it is quoted."""
 
     depth: int = 0
     is_quoted: bool = False
-    last: str = ""
 
     def pass_text(self, text: str) -> None:
         if self.depth and not self.is_quoted:
             opened = text.count("{") + text.count("[")
             self.depth = max(0, self.depth + opened - text.count("}") - text.count("]"))
-        self.last = text.rstrip()[-1:] or self.last
 
-    def pass_quote(self, text: str) -> None:
-        """Pass a quote that is a character, and what follows it."""
+    def pass_quote(self, text: str, before: str) -> None:
+        """Pass a quote that is a character, and the text after it; `before` is the sign before."""
         if self.depth:
             self.is_quoted = not self.is_quoted
-        elif self.last in ("{", "["):
+        elif before in ("{", "["):
             self.depth, self.is_quoted = 1, True
         self.pass_text(text)

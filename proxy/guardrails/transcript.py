@@ -58,11 +58,12 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
     waiting: dict[str, tuple[str, JsonObject | None]] = {}
     turn = 0
     for message in messages:
-        turn += message.role == "user"
+        if message.role == "user":
+            turn += 1
         for call in message.calls:
             waiting[call.id] = (call.name, parse_arguments(call.arguments))
-        found = waiting.pop(message.tool_call_id, None) if message.tool_call_id else None
-        if message.role == "tool" and found is not None:
+        answers = message.tool_call_id
+        if answers and (found := waiting.pop(answers, None)) and message.role == "tool":
             name, arguments = found
             result = without_reminders(message.text)
             completed.append(CompletedCall(name, arguments, result, reports_failure(message), turn))

@@ -12,7 +12,8 @@ values. A string that every schema of its parameter accepts is passed on as it a
 its closing quote: only a known key, or the verdict, proves that the quote was the end. Every other
 value is held until it is complete, then checked and sent in its final form. At the first
 irregularity (an unknown key, broken JSON, a value that does not fit) the reader stops, and the rest
-waits for the verdict.
+waits for the verdict. The lenient reader of `rescue.values` cannot do this: it tells what a text
+means once it is clear, so it looks up to 256 characters ahead before it ends a string.
 
 So the part that was shown always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;
@@ -36,6 +37,7 @@ _SCALAR = re.compile(r'[^\s,:"{}\[\]]+')
 _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{{4}}|u{_HIGH}\\u{_LOW})')
 _CONTENT = re.compile(possessive(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE.pattern})++'))  # of a string
+_PLAIN = re.compile(r'[^"\\<\x00-\x1f]+')  # where no mark may begin
 # with whole strings
 _INSIDE = re.compile(possessive(rf'(?:[^"{{}}\[\]]++|"(?:{_CONTENT.pattern})?+")++'))
 # Marks of calls in a string: an engine's parser may have missed the end of the value. The rest
@@ -68,9 +70,8 @@ class ArgumentsGate:
         """Take more of the arguments' text; return what may be shown now."""
         if self._is_over:
             return ""
-        may_hold = "<" in fragment or "\\" in fragment
-        if self._flows and not may_hold and _CONTENT.fullmatch(fragment):
-            self.shown.add_to_string(fragment)
+        if self._flows and _PLAIN.fullmatch(fragment):
+            self.shown.add(fragment)
             return fragment
         self._cursor.feed(fragment)
         try:
@@ -219,7 +220,7 @@ class ArgumentsGate:
         return mark is None or mark.re is _MARK_BEGINS
 
     def _flow(self, text: str) -> None:
-        self.shown.add_to_string(text)
+        self.shown.add(text)
         self._out.append(text)
 
 
@@ -245,10 +246,10 @@ class CallGate:
             return []
         self._written.append(event.text)
         released, shown = self._release.feed(event.text), self._release.shown
+        if released and (call := self._sent.open_call) is not None:
+            return [ToolCallArgumentsDelta(call.index, released)]
         if not (released and shown.names):
             return []
-        if (call := self._sent.open_call) is not None:
-            return [ToolCallArgumentsDelta(call.index, released)]
         begun = self._begin(shown)
         return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]
 

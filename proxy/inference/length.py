@@ -7,6 +7,7 @@ token. A reply counts as too long only if both estimates exceed the limit.
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 
 from proxy.conversation import json, replies
 from proxy.conversation.endings import LENGTH, STOP
@@ -16,6 +17,7 @@ _CHARACTERS = 8
 _USUAL_CHARACTERS = 4  # per token of English text
 _MOST_BLANKS = 256
 _CLOSED = "}"
+_text_of = attrgetter("text")
 
 
 class ReplyLength:
@@ -50,10 +52,11 @@ class ReplyLength:
         return is_beyond and not isinstance(batch[-1], _ENDS)
 
     def count(self, batch: Sequence[replies.ReplyEvent]) -> None:
-        for event in batch:
-            if isinstance(event, replies.DELTAS):
-                self._pieces += 1
-                self._characters += len(event.text)
+        self._count_deltas([event for event in batch if isinstance(event, replies.DELTAS)])
+
+    def _count_deltas(self, deltas: Sequence[replies.ReplyEvent]) -> None:
+        self._pieces += len(deltas)
+        self._characters += sum(map(len, map(_text_of, deltas)))
 
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
@@ -84,7 +87,7 @@ class ReplyLength:
             return False
 
     def bound(self, sink: replies.EventSink | None) -> replies.EventSink | None:
-        """Return a sink that takes the same events until there are too many."""
+        """Return a sink that takes the same deltas until there are too many."""
         most = math.inf if self._most is None else self._most
         if self._is_constrained or sink is None:
             return None
@@ -92,7 +95,7 @@ class ReplyLength:
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
-            self.count(batch)
+            self._count_deltas(batch)
             return True
 
         return take

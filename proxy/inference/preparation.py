@@ -126,7 +126,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
     respond = _respond(request, policy, text_policy)
     spoken, results, instructions = _sort_texts(request.messages)
     completed = transcript.list_completed_calls(history)
-    user_turns = sum(message.role == "user" for message in history)
+    user_turns = [message.role for message in history].count("user")
     watches_loops = "loops" not in policy.without
     offer = OfferedTools(
         request.tools,

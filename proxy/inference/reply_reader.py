@@ -7,7 +7,7 @@ character.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -30,7 +30,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import Dropped, EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.nudges import ask_for_words, correct_answer
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reading import ReplyReader
+from proxy.guardrails.reading import Heard, ReplyReader
 from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
 from proxy.guardrails.respond import ANSWER_TOOLS, only_text
 from proxy.guardrails.review import NewId, review
@@ -54,7 +54,7 @@ def join_deltas(
     """
     for kind, group in groupby(events, type):
         has_cuts = is_split_again and kind is ToolCallArgumentsDelta
-        for row in _cut_at_escapes(group) if has_cuts else ([*group],):
+        for row in _cut_at_escapes([*group]) if has_cuts else ([*group],):
             whole = _whole(row) if len(row) > 1 else None
             if whole is not None:
                 yield whole, row
@@ -78,22 +78,26 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
         texts = [
             whole[start:end] for start, end in zip(starts, ends, strict=True) if start < len(whole)
         ]
-    if type(first) is TextDelta:
-        return [*map(TextDelta, texts), *shown[1:]]
-    return [*(replace(first, text=text) for text in texts), *shown[1:]]
+    if isinstance(first, ToolCallArgumentsDelta):
+        return [*map(ToolCallArgumentsDelta, repeat(first.index), texts), *shown[1:]]
+    if isinstance(first, ReasoningDelta):
+        return [*map(ReasoningDelta, texts), *shown[1:]]
+    return [*map(TextDelta, texts), *shown[1:]]
 
 
-def _cut_at_escapes(events: Iterable[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
+def _cut_at_escapes(events: list[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
     """Yield runs of arguments; text with escapes cannot be cut where its source was cut."""
-    for is_plain, row in groupby(events, _is_plain):
+    if _is_plain("".join(map(_text_of, events))):  # nearly always
+        yield events
+        return
+    for is_plain, row in groupby(events, lambda event: _is_plain(_text_of(event))):
         if is_plain:
             yield [*row]
         else:
             yield from ([event] for event in row)
 
 
-def _is_plain(event: ReplyEvent) -> bool:
-    text: str = _text_of(event)
+def _is_plain(text: str) -> bool:
     return '"' not in text and "\\" not in text
 
 
@@ -115,7 +119,6 @@ _HELD = (
     *(Defect.EXECUTED, Defect.INVENTED),
 )
 _CALLS = (ToolCallStarted, ToolCallArgumentsDelta)
-_CONTENT = (TextDelta, ReasoningDelta, *_CALLS)
 
 
 @dataclass(eq=False)
@@ -135,18 +138,27 @@ class GuardedReader:
 
     def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
         """Take an event of the backend; return what the client may see now."""
-        if not isinstance(event, _CONTENT):
-            return [event]
-        if isinstance(event, ToolCallStarted):
-            event = self._ids.identify(event)
-        shown: list[ReplyEvent] = []
-        for part in self._reader.read(event):
-            shown += self.gate.show(part)
-        if isinstance(event, _CALLS) and event.index in self._reader.structured:
-            # nothing after a text event begins to be shown
-            is_late = isinstance(event, ToolCallStarted) and self._reader.calls
-            shown += [] if is_late else self.gate.show_call(event)
-        return shown
+        reader = self._reader
+        match event:
+            case ToolCallArgumentsDelta(index):
+                if parts := reader.read(event):  # of a message
+                    return self._show(parts)
+                return self.gate.show_call(event) if reader.has_call(index) else []
+            case TextDelta() | ReasoningDelta():
+                return self._show(reader.read(event))
+            case ToolCallStarted(index):
+                event = self._ids.identify(event)
+                shown = self._show(reader.read(event))
+                # nothing after a text event begins to be shown
+                is_shown = index in reader.structured and not reader.calls
+                return shown + self.gate.show_call(event) if is_shown else shown
+            case _:
+                return [event]
+
+    def _show(self, parts: Sequence[Heard]) -> list[ReplyEvent]:
+        if len(parts) == 1:  # nearly always
+            return self.gate.show(parts[0])
+        return [event for part in parts for event in self.gate.show(part)]
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together; the effect is the same as one at a time."""
@@ -164,7 +176,7 @@ class GuardedReader:
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """End the reply; return what the client may see in any case, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
-        shown = [event for heard in rest for event in self.gate.show(heard)]
+        shown = self._show(rest)
         verdict = review(
             reply,
             self.offer,

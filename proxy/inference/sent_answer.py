@@ -30,7 +30,7 @@ class SentArguments:
         self.members: JsonObject = {}
         self._text: list[str] = []
         self._string_name: str | None = None
-        self._string: list[str] = []
+        self._string_at = 0  # the pieces of text before the string
         self._is_string_over = False
 
     @property
@@ -44,16 +44,12 @@ class SentArguments:
         return (*self.members, *begun)
 
     def add(self, text: str) -> None:
+        """Add to the text, or to the string that is being shown, where escapes are whole."""
         self._text.append(text)
-
-    def add_to_string(self, text: str) -> None:
-        """Add to the string that is being shown; escapes are whole."""
-        self._text.append(text)
-        self._string.append(text)
 
     def begin_string(self, name: str) -> None:
         self._string_name = name
-        self._string.clear()
+        self._string_at = len(self._text)
         self._is_string_over = False
 
     def leave_string(self) -> None:
@@ -76,7 +72,7 @@ class SentArguments:
 
     @property
     def _string_value(self) -> str:
-        written = "".join(self._string)
+        written = "".join(self._text[self._string_at :])
         value = json.parse(f'"{written}"')
         return value if isinstance(value, str) else ""
 

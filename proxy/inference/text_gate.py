@@ -87,27 +87,27 @@ class FirstReplyGate(ReplyGate):
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
     def show(self, heard: Heard) -> list[ReplyEvent]:
-        if isinstance(heard, ReasoningDelta):
-            return super().show(heard)
-        if isinstance(heard, BrokenCall):
-            self._is_holding = True
-        if not self._holds(heard):
+        sent = self.sent
+        is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
+        match heard:
+            case RespondText():
+                pass
+            case Prose(text):  # white space alone commits to nothing
+                is_held = is_held or not self.shows_prose or text.isspace()
+            case BrokenCall():
+                self._is_holding = True
+            case ReasoningDelta():
+                return super().show(heard)
+        if not (is_held or self._is_holding):
             return self._show_text(heard.text)
         self._held.append(heard.text)
         return []
-
-    def _holds(self, heard: Prose | RespondText | BrokenCall) -> bool:
-        sent = self.sent
-        if self._is_holding or not self.is_answer_due or sent.calls or sent.open_call:
-            return True
-        # white space alone commits to nothing
-        return isinstance(heard, Prose) and (not self.shows_prose or heard.text.isspace())
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self.calls is None or self._is_holding:
             return []
         calls = self.calls.take(event)
-        return [*self._show_text(""), *calls] if calls else []
+        return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
@@ -226,7 +226,7 @@ class LookaheadGate(ReplyGate):
         return [] if is_held else self.end()
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        return [*self.end(), *self._gate.show_call(event)]
+        return [*(self.end() if self._is_watching else ()), *self._gate.show_call(event)]
 
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False

@@ -265,17 +265,15 @@ class Turn:
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
             shown += self._show(self._listening.hear_all(batch))
             return
-        content: list[ReplyEvent] = []
-        for event in batch:
-            if type(event) not in _TURNING_POINTS:
-                content.append(event)
-                continue
-            if content:
-                shown += self._show(self._listening.hear_all(content))
-                content = []
-            shown += self.receive(event)
-        if content:
-            shown += self._show(self._listening.hear_all(content))
+        start = 0
+        kinds = enumerate(map(type, batch))
+        for place in [place for place, kind in kinds if kind in _TURNING_POINTS]:
+            if start < place:
+                shown += self._show(self._listening.hear_all(batch[start:place]))
+            shown += self.receive(batch[place])
+            start = place + 1
+        if start < len(batch):
+            shown += self._show(self._listening.hear_all(batch[start:]))
 
     def abandon(self) -> Sequence[ReplyEvent]:
         """End the turn although its question could not be answered.

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.conversation import json
+from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Request
@@ -29,6 +30,9 @@ from proxy.dialects.wire_schema import (
 )
 from proxy.errors import InvalidRequest
 
+# Clients send the same tools each time.
+_known_tools: KeptByDocument[tuple[Tool, ...]] = KeptByDocument()
+
 
 def decode_request(body: bytes) -> Request:
     """Read a client's request; raises InvalidRequest."""
@@ -36,9 +40,15 @@ def decode_request(body: bytes) -> Request:
     if has_rounds(document.get("messages")):
         body, failed = expand(body)
         document = read_object(body)
-    checked = check(schema.ChatCompletionRequest, document)
     fields = json.split_object(body)
-    tools = _tools(checked.tools or [], fields)
+    sent = fields.get("tools", b"null")
+    tools = _known_tools.find(sent)
+    if tools is not None:
+        document.pop("tools", None)  # they were checked before
+    checked = check(schema.ChatCompletionRequest, document)
+    if tools is None:
+        tools = _tools(checked.tools or [], sent)
+        _known_tools.keep(sent, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
     if allowed is not None:  # few backends know the form, and the rest of it is enforced here
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
@@ -79,13 +89,10 @@ def decode_messages(sources: list[bytes]) -> tuple[Message, ...]:
 
 def _message(checked: schema.ChatMessage, source: bytes) -> Message:
     calls = tuple(map(_call, checked.tool_calls)) if checked.tool_calls else ()
-    return Message(checked.role, _text(checked), source, calls, checked.tool_call_id)
-
-
-def _text(checked: schema.ChatMessage) -> str:
-    if checked.content is None or isinstance(checked.content, str):
-        return checked.content or ""
-    return "\n".join(part.text for part in checked.content if part.text is not None)
+    text = checked.content or ""
+    if not isinstance(text, str):
+        text = "\n".join(part.text for part in text if part.text is not None)
+    return Message(checked.role, text, source, calls, checked.tool_call_id)
 
 
 def _call(made: schema.MadeCall) -> ToolCall:
@@ -94,11 +101,11 @@ def _call(made: schema.MadeCall) -> ToolCall:
     return ToolCall(made.id or "", made.function.name, text)
 
 
-def _tools(offered: list[schema.OfferedTool], fields: dict[str, bytes]) -> tuple[Tool, ...]:
+def _tools(offered: list[schema.OfferedTool], sent: bytes) -> tuple[Tool, ...]:
     if not offered:
         return ()
     tools: dict[str, Tool] = {}
-    for position, source in enumerate(json.split_array(fields["tools"])):
+    for position, source in enumerate(json.split_array(sent)):
         function = offered[position].function
         param = f"tools.{position}.function.name"
         check_name(function.name, param)

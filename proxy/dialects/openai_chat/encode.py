@@ -7,15 +7,17 @@ twice over: as chunks while they happen, or added up to one completion.
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import call_object
 from proxy.conversation.replies import (
+    DELTAS,
+    Delta,
     ReasoningDelta,
     ReplyEvent,
     ReplyFinished,
@@ -33,9 +35,9 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
 from proxy.dialects.front import Problem
 
-_TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
-_ONLY_TEXTS = {TextDelta}
+_SAMPLE = "~"
 _text_of = attrgetter("text")
+_index_of = attrgetter("index")
 _logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
@@ -85,10 +87,9 @@ class ChunkEncoder:
     """Writes the events of one answer as server-sent events, ready to be sent."""
 
     def __init__(self, identity: Identity, include_usage: bool) -> None:  # noqa: FBT001 - as in the request
-        # Everything around a delta is written once and not once per token.
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
-        self._text_head = b"data: " + self._head + b'{"index":0,"delta":{"content":'
-        self._between_texts = _TEXT_TAIL + self._text_head
+        # Everything around the text of a delta is written once and not once per token.
+        self._frames: dict[type[Delta] | int, tuple[bytes, bytes]] = {}
         self._identity = identity
         self._include_usage = include_usage
         self._has_role = False
@@ -98,24 +99,16 @@ class ChunkEncoder:
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         if len(events) == 1:
             return self.encode(events[0])
-        if {*map(type, events)} == _ONLY_TEXTS:
-            return self._texts(cast("Sequence[TextDelta]", events))
-        written: list[bytes] = []
-        for kind, row in groupby(events, type):
-            if kind is TextDelta:
-                written.append(self._texts(cast("list[TextDelta]", [*row])))
-            else:
-                written += map(self.encode, row)
-        return b"".join(written)
+        return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
         """Return what an event is worth on the wire, b"" for nothing."""
+        if isinstance(event, DELTAS):
+            return self._fragment(event)
         match event:
-            case TextDelta(text, logprobs):
-                return self._text(text, logprobs) if text or logprobs else b""
             case ReplyStarted():
                 return self._role()
-            case ReasoningDelta() | ToolCallStarted() | ToolCallArgumentsDelta() | ToolCalled():
+            case ToolCallStarted() | ToolCalled():
                 return self._delta(delta_of(event))
             case RoundMessages(messages):
                 return self._delta({"tool_rounds": [*messages]})
@@ -151,19 +144,40 @@ class ChunkEncoder:
         self._has_role = True
         return self._choice({"role": "assistant", "content": ""})
 
-    def _texts(self, deltas: Sequence[TextDelta]) -> bytes:
-        if [*map(_logprobs_of, deltas)].count(None) < len(deltas):
-            return b"".join(map(self.encode, deltas))
-        lines = json.dump_lines(filter(None, map(_text_of, deltas)))
+    def _encode_row(self, row: Sequence[ReplyEvent]) -> bytes:
+        """Write events of one type, at once if they are deltas that differ only in their texts."""
+        match row[0]:
+            case TextDelta() as first if [*map(_logprobs_of, row)].count(None) == len(row):
+                head, tail = self._frame(first, TextDelta)
+            case ToolCallArgumentsDelta(index) as first if {*map(_index_of, row)} == {index}:
+                head, tail = self._frame(first, index)
+            case _:
+                return b"".join(map(self.encode, row))
+        lines = json.dump_lines(filter(None, map(_text_of, row)))
         if not lines:
             return b""
-        texts = lines[:-1].replace(b"\n", self._between_texts)
-        return self._role() + self._text_head + texts + _TEXT_TAIL
+        return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
-    def _text(self, text: str, logprobs: JsonValue) -> bytes:
-        if logprobs is None and self._has_role:
-            return self._text_head + json.dump(text) + _TEXT_TAIL
-        return self._delta({"content": text} if text else {}, logprobs)
+    def _fragment(self, delta: Delta) -> bytes:
+        kind: type[Delta] | int = type(delta)
+        match delta:
+            case ToolCallArgumentsDelta(index):
+                kind = index
+            case TextDelta(text, logprobs) if logprobs is not None or not text:
+                content: JsonObject = {"content": text} if text else {}
+                return self._delta(content, logprobs) if logprobs is not None else b""
+            case _:
+                pass
+        head, tail = self._frames.get(kind) or self._frame(delta, kind)
+        written = head + json.dump(delta.text) + tail
+        return written if self._has_role else self._role() + written
+
+    def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
+        """Return what is written around the text of a delta; a call's number is its `kind`."""
+        sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
+        head, _, tail = sample.rpartition(json.dump(_SAMPLE))
+        self._frames[kind] = head, tail
+        return head, tail
 
     def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
         return self._role() + self._choice(delta, logprobs)

@@ -53,6 +53,7 @@ _TEXT = re.compile(rb'"(?:content|reasoning_content|arguments)": ?"((?:[^"\\]|\\
 _SAMPLE = b"~"
 # A backend of which no two chunks are alike is not looked at for ever.
 _PATIENCE = 8
+_LEAST = 6  # payloads among which a run is worth a search
 
 _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
@@ -92,25 +93,53 @@ class Runs:
         """Take note of an event without effect, such as a comment."""
         self.patience = max(0, self.patience - 1)
 
+    def among(self, payloads: list[bytes]) -> tuple[int, ChunkRun] | None:
+        """Find a run like the middle one of payloads that came together; return where it starts."""
+        if len(payloads) < _LEAST or not self.patience:
+            return None
+        self.learn(DATA + payloads[len(payloads) // 2])
+        if self._pattern is None:
+            return None
+        sample, opening, closing, _ = self._pattern
+        opening, closing = opening[len(DATA) :], closing[: -len(END_OF_EVENT)]
+        before, behind = len(opening), len(closing)
+        alike = [one.startswith(opening) and one.endswith(closing) for one in payloads]
+        start = alike.index(True, 1)  # the first chunk may begin the reply
+        end = alike.index(False, start) if False in alike[start:] else len(alike)
+        row = payloads[start:end]
+        if min(map(len, row)) < before + behind:
+            return None
+        texts = _texts([one[before:-behind] for one in row])
+        if texts is None:
+            return None
+        self.patience = _PATIENCE
+        return start, ChunkRun(sample, texts, end)
+
     def find(self, data: bytes, start: int) -> ChunkRun | None:
         """Read the events that begin at `start`; None if the first is not whole or not alike."""
         pattern = self._pattern
         if pattern is None or not data.startswith(pattern.opening, start):
             return None
-        is_single = data.find(pattern.mark, start) < 0
-        run = (_single if is_single else _many)(pattern, data, start + len(pattern.opening))
+        sample, opening, closing, _ = pattern
+        begin = start + len(opening)
+        after = data.find(END_OF_EVENT, begin) + len(END_OF_EVENT)
+        end = after - len(closing)
+        if end < begin or not data.startswith(closing, end):
+            return None
+        if data.startswith(opening, after):
+            run = _many(pattern, data, begin)
+        else:
+            run = _single(sample, data[begin:end], after)
         if run is not None:
             self.patience = _PATIENCE
         return run
 
 
-def _single(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
-    end = data.find(pattern.closing, start)
+def _single(sample: Fragment, raw: bytes, end: int) -> ChunkRun | None:
     try:
-        text = _read_text(b'"' + data[start:end] + b'"') if end >= 0 else None
+        return ChunkRun(sample, [_read_text(b'"' + raw + b'"')], end)
     except ValueError:
         return None
-    return None if text is None else ChunkRun(pattern.sample, [text], end + len(pattern.closing))
 
 
 def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:

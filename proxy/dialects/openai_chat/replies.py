@@ -1,7 +1,8 @@
 """From the chat completions language: the events of a backend's reply, and its errors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeAlias
 
 import msgspec
@@ -50,10 +51,10 @@ class _ArrivingCall(msgspec.Struct):
     held: list[str] = msgspec.field(default_factory=list)
     came_again: bool = False
 
-    def add(self, name: str, arguments: str) -> list[CallEvent]:
+    def add(self, name: str, arguments: str) -> Sequence[CallEvent]:
         """Read a fragment; a name that comes again is the same name again."""
         if self.name:
-            return [*self.go_on((arguments,))]
+            return self.go_on((arguments,))
         self.name = name
         self.held.append(arguments)
         return self.start() if name else []
@@ -61,7 +62,7 @@ class _ArrivingCall(msgspec.Struct):
     def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
         written = [*filter(None, texts)]
         self.held += written
-        return [ToolCallArgumentsDelta(self.index, text) for text in written]
+        return [*map(ToolCallArgumentsDelta, repeat(self.index), written)]
 
     @property
     def is_whole(self) -> bool:
@@ -93,7 +94,7 @@ class CallsInProgress(msgspec.Struct):
     _by_id: dict[str, _ArrivingCall] = msgspec.field(default_factory=dict)
     is_full: bool = False
 
-    def add(self, position: int, fragment: CallFragment) -> list[CallEvent]:
+    def add(self, position: int, fragment: CallFragment) -> Sequence[CallEvent]:
         """Read a fragment, the `position`th in its chunk."""
         function = fragment.function
         name = (function and function.name) or ""
@@ -103,7 +104,7 @@ class CallsInProgress(msgspec.Struct):
         known = self._latest.get(key)
         if known is not None and known.name and not call_id:
             if not name and not known.came_again:  # as most fragments are
-                return [*known.go_on((arguments,))]
+                return known.go_on((arguments,))
             if name in ("", known.name) and not known.id and self._is_another(known, arguments):
                 name = known.name
                 del self._latest[key]
@@ -116,9 +117,9 @@ class CallsInProgress(msgspec.Struct):
     def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
         """Read more arguments of a call that was announced; None where it takes a closer look."""
         call = self._latest.get(index)
-        if call is None or not call.name:
+        if call is None or call.came_again or not call.name:
             return None
-        return None if call.came_again else call.go_on(arguments)
+        return call.go_on(arguments)
 
     def finish(self) -> list[CallEvent]:
         """Announce the calls that never got a name, so that they are judged like all others."""
@@ -315,7 +316,7 @@ class ChunkDecoder:
             stop = choice.stop_reason or choice.matched_stop
             self._stop = stop if isinstance(stop, str) else self._stop
 
-    def go_on(self, sample: Fragment, texts: list[str]) -> list[ReplyEvent] | None:
+    def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
         """Return what further chunks say that are like one with `sample`, but for their texts.
 
         None where they take a closer look.
@@ -324,9 +325,10 @@ class ChunkDecoder:
             return []
         if self._halves is not None:
             return None
+        self._has_content = self._has_content or any(texts)
         match sample:
             case ArgumentsFragment(number):
-                return [*more] if (more := self._calls.go_on(number, texts)) else None
+                return self._calls.go_on(number, texts) or None
             case TextDelta():
                 return [*map(TextDelta, filter(None, texts))]
             case ReasoningDelta():

@@ -32,9 +32,8 @@ def describe_rounds(
 
 
 def has_rounds(messages: JsonValue) -> bool:
-    return isinstance(messages, list) and any(
-        isinstance(one, dict) and MEMBER in one for one in messages
-    )
+    known = messages if isinstance(messages, list) else []
+    return bool([one for one in known if isinstance(one, dict) and MEMBER in one])
 
 
 def expand(body: bytes) -> Expanded:

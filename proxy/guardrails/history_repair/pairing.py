@@ -75,7 +75,25 @@ def _next(queue: deque[_HistoryCall] | None) -> _HistoryCall | None:
     return queue[0] if queue else None
 
 
+def _is_paired(messages: Messages) -> bool:
+    """Return whether each call is answered once, in order, right after its message."""
+    due: list[str] = []
+    for message in messages:
+        if message.role in roles.RESULTS:
+            if message.role != "tool" or not due or message.tool_call_id != due.pop():
+                return False
+        elif due:
+            return False
+        elif message.calls:
+            due = [call.id for call in reversed(message.calls)]
+            if "" in due:
+                return False
+    return not due
+
+
 def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
+    if _is_paired(messages):  # nearly always
+        return messages
     entries: list[Message | _CallRound] = []
     waiting = _Waiting()
     latest: _CallRound | None = None

@@ -13,8 +13,8 @@ def test_every_delta_gets_out_with_itself_or_a_later_one(kind: str, number: int)
     assert all(place <= let_out <= len(deltas) for place, let_out in enumerate(found))
 
 
-def test_nothing_of_a_message_is_held() -> None:
-    assert releases(RESPONDING, 1) == tuple(range(len(KINDS[RESPONDING](1).deltas)))
+def test_an_answer_is_prose_where_no_tool_for_answers_is_offered() -> None:
+    assert releases(RESPONDING, 1) == releases("prose", 1)
 
 
 def test_of_a_call_a_string_flows_and_a_value_waits_for_its_end() -> None:

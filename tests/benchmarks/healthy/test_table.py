@@ -30,8 +30,8 @@ def row(text: str, name: str) -> list[str]:
 
 def test_what_was_added_stands_in_milliseconds_beside_the_counts() -> None:
     shown = table.timings(RESULTS)
-    assert row(shown, "prose") == ["1.2 / 1,234", *["-"] * 5, "1.00", "2 of 200"]
-    assert row(shown, "one call, not streamed") == ["-"] * 8
+    assert row(shown, "prose") == ["1.2 / 1,234", *["-"] * 6, "1.00", "2 of 200"]
+    assert row(shown, "one call, not streamed") == ["-"] * 9
     assert "A CPU" in shown
 
 

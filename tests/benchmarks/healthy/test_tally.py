@@ -70,7 +70,8 @@ def test_what_the_rules_hold_is_counted_and_makes_nothing_late() -> None:
     assert (figures["held_p50"], figures["held_p99"]) == (3, 7)
     assert "late_p50" not in figures
     figures = timed(Batch([Pair(wish, both, both)], ledger))
-    assert figures["delay_p50"] == 0
+    assert (figures["delay_p50"], figures["first_argument_held_p50"]) == (0, 5)
+    assert round(figures["first_argument_p50"]) == -50
     assert round(figures["late_p50"]) == -60
 
 

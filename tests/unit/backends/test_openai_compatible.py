@@ -628,6 +628,18 @@ def test_rows_of_like_chunks_are_read_as_if_each_stood_alone(seed: int) -> None:
         assert read(body[at : at + width] for at in range(0, len(body), width)) == expected
 
 
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 30])
+@pytest.mark.parametrize("start", [(), ({"role": "assistant"},)])
+def test_a_row_may_begin_a_reply_and_be_all_of_it(
+    start: tuple[JsonObject, ...], count: int
+) -> None:
+    body = stream(*map(chunk, start), *[chunk({"content": "x"})] * count)  # without a reason
+    expected = _one_by_one([body])
+    assert expected[-1] == ReplyFinished("stop")
+    for width in (len(body), 1_000):
+        assert read(body[at : at + width] for at in range(0, len(body), width)) == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -379,9 +379,11 @@ class _ValueReader:
         if self._style.has_gaps and (yield from self._cursor.literal("...")):
             return None
         word = yield from self._read_letters()
-        if word not in scalars.WORDS:
+        if word in scalars.WORDS:
+            return scalars.WORDS[word]
+        if not (word and self._style.has_words):
             raise Unreadable
-        return scalars.WORDS[word]
+        return word
 
     def _read_number(self) -> Waiting[_Outcome]:
         text = yield from self._cursor.take(scalars.NUMERIC)

@@ -41,14 +41,15 @@ class Style:
     """How a value may deviate from JSON.
 
     At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
-    keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_gaps`
-    three dots in place of a value. `outer` is the bracket or quotation mark that closes what is
-    around the value.
+    keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_words`
+    only such words, `has_gaps` three dots in place of a value. `outer` is the bracket or quotation
+    mark that closes what is around the value.
     """
 
     ends: tuple[str, ...] = ()
     is_python: bool = False
     has_bare_text: bool = False
+    has_words: bool = False
     has_gaps: bool = False
     outer: str = ""
 

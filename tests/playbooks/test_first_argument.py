@@ -1,0 +1,134 @@
+"""At which chunk of the backend the first byte of a call's arguments leaves, in each API dialect.
+
+The chunks are counted, not timed: a byte leaves with the chunk that makes its value certain.
+"""
+
+import pytest
+
+from proxy.backends.openai_compatible import ReplyReading
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent
+from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.dialects.front import Decoded, IdsAndClock, Sender
+from proxy.dialects.lenient_json import as_text, member
+from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
+from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.sse import EventDecoder, encode_data
+from proxy.inference.plan import Policy
+from tests.fakes.playbook import CountedIds, prepare
+
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "days": {"type": "integer"},
+        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        "where": {"type": "object", "properties": {"name": {"type": "string"}}},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "exact": {"type": "boolean"},
+    },
+}
+STAMP = IdsAndClock(lambda: 0.0, lambda: "0" * 24)
+
+
+def _chat() -> Decoded:
+    function: JsonObject = {"name": "get_weather", "parameters": SCHEMA}
+    tool: JsonObject = {"type": "function", "function": function}
+    body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
+    return ChatFront(STAMP).decode(json.dump({"model": "m", "stream": True, **body}), Sender())
+
+
+def _messages() -> Decoded:
+    tool: JsonObject = {"name": "get_weather", "input_schema": SCHEMA}
+    body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
+    sent = json.dump({"model": "m", "stream": True, "max_tokens": 99, **body})
+    return MessagesFront(STAMP).decode(sent, Sender())
+
+
+def _responses() -> Decoded:
+    tool: JsonObject = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
+    body: JsonObject = {"input": "Hi", "tools": [tool]}
+    sent = json.dump({"model": "m", "stream": True, **body})
+    return ResponsesFront(STAMP, None).decode(sent, Sender())
+
+
+# where each dialect has the arguments in an event
+_PLACES: dict[str, tuple[str | int, ...]] = {
+    "chat": ("choices", 0, "delta", "tool_calls", 0, "function", "arguments"),
+    "messages": ("delta", "partial_json"),
+    "responses": ("delta",),
+}
+DIALECTS = {"chat": _chat, "messages": _messages, "responses": _responses}
+
+
+def _arguments(dialect: str, event: JsonValue) -> str:
+    kind = as_text(member(event, "type"))
+    is_other = kind.startswith("response.") and not kind.endswith("arguments.delta")
+    return "" if is_other else as_text(member(event, *_PLACES[dialect]))
+
+
+def _chunks(tokens: list[str]) -> list[bytes]:
+    """Write a call as a llama-server sends it: its name, then its arguments token by token."""
+    call: JsonObject = {"id": "c", "type": "function", "function": {"name": "get_weather"}}
+    more: list[JsonObject] = [{"function": {"arguments": token}} for token in tokens]
+    deltas: list[JsonObject] = [{"tool_calls": [{"index": 0, **one}]} for one in (call, *more)]
+    choices: list[JsonObject] = [{"index": 0, "delta": delta} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    return [encode_data(json.dump({"id": "r", "choices": [choice]})) for choice in choices]
+
+
+def _sent(dialect: str, tokens: list[str]) -> list[str]:
+    """Return the arguments that the client is sent with each token, and at last with the end."""
+    decoded = DIALECTS[dialect]()
+    turn = prepare(decoded.request, Policy(), CountedIds())
+    turn.next_question()
+    reading, client, encoder = ReplyReading(), EventDecoder(), decoded.answering.begin(None)
+    sent: list[str] = []
+    for chunk in (*_chunks(tokens), b""):
+        parts: list[ReplyPart] = []
+        shown: list[ReplyEvent] = []
+        reading.feed(chunk, parts) if chunk else reading.finish(parts)
+        turn.receive_all([one for one in parts if not isinstance(one, StreamedError)], shown)
+        written = [one.data for one in client.feed(encoder.encode_all(shown))]
+        events_of = [json.parse(one) for one in written if one.startswith("{")]
+        sent.append("".join(_arguments(dialect, one) for one in events_of))
+    return [*sent[1 : len(tokens) + 1], "".join(sent[len(tokens) + 1 :])]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    ("tokens", "certain", "first"),
+    [
+        # any string is valid: certain from its opening quote, and then character by character
+        (['{"', "city", '":', ' "', "Par", "is", '"}'], 3, '{"city": "'),
+        (['{"', "city", '":', ' "Par', "is", '"}'], 3, '{"city": "Par'),
+        (['{"', "note", '":"', "Hi", '","', "city", '":"x"}'], 2, '{"note":"'),
+        # more digits may follow, so a number is certain with the first character after it
+        (['{"', "days", '":', " 1", "2", ",", ' "city": "x"}'], 5, '{"days": 12'),
+        (['{"', "days", '":', "12", "}"], 4, '{"days":12'),
+        # only a whole value of an enumeration is valid, and only if the member ends after it
+        (['{"unit": "', "cel", "sius", '"', ",", ' "city": "x"}'], 4, '{"unit": "celsius"'),
+        (['{"unit": "celsius"', "}"], 1, '{"unit": "celsius"'),
+        (['{"exact":', " true", "}"], 2, '{"exact": true'),
+        # a nested value is checked as a whole
+        (['{"where": {', '"name": ', '"x"', "}", "}"], 4, '{"where": {"name": "x"}'),
+        (
+            ['{"tags": [', '"a', '", "b"', "]", ', "city": "x"}'],
+            4,
+            '{"tags": ["a", "b"], "city": "x',
+        ),
+        # the end of the reply is the verdict
+        (["{", "}"], 2, "{}"),
+    ],
+)
+def test_the_first_byte_leaves_with_the_chunk_that_makes_its_value_certain(
+    dialect: str, tokens: list[str], certain: int, first: str
+) -> None:
+    sent = _sent(dialect, tokens)
+    assert sent[: certain + 1] == [*[""] * certain, first]
+    assert "".join(sent) == "".join(tokens)
+    if '"city"' in "".join(tokens[:certain]):  # a string goes on with each of its tokens
+        assert sent[certain + 1 : -2] == tokens[certain + 1 : -1]
