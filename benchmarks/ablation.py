@@ -1,25 +1,24 @@
-"""`python -m benchmarks ablation`: what each heuristic of provenance is worth.
+"""`python -m benchmarks ablation`: what each heuristic about calls in text is worth.
 
-Every switch of `ablation_switches` is turned off in a fork that reads all replies again, and, if
-none of them came out differently, runs the tests. The data is given as folders: `--corpus` has
-`dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is a folder for
-`python -m benchmarks replies`, and `--field` has `cases_*.json` and `run.py`. A folder that is not
-given is left out.
+Every switch of `ablation_switches` is turned off in a fork that reads all replies again and, if all
+of them came out as before, runs the tests. The data lies in folders; what is not given is left out:
+`--corpus` has `dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is as for `python -m
+benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
 """
 
 import argparse
-import importlib.util
 import os
 import pickle
 import re
+import runpy
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from json import loads
+from itertools import zip_longest
+from json import loads  # which takes lone surrogates
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -27,15 +26,7 @@ from benchmarks import announcement_corpus, rescue_corpus
 from benchmarks.ablation_switches import Switch, list_switches
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.replies import (
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCalled,
-    ToolCallStarted,
-)
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -43,20 +34,26 @@ from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.profiles.files import load_profiles
 from proxy.profiles.recognition import Evidence, recognise
-from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.bfcl import objection_to_calls
+from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.scenarios.scenario import PlannedCall
 
-_SECONDS = 120  # after which a fork counts as hanging
-_PIECE = 24  # characters
-# What is counted; more of the first five is better, and less of the others.
-GOOD = ("corpus right", "announced", "right", "field", "tests")
-BAD = ("negatives", "false alarms", "wrong", "lost", "needless")
+_SECONDS = 600  # after which a fork counts as hanging
+_PIECE = 24  # characters of a reply that come at once
+_COUNTS = (
+    *("corpora", "negatives", "announced", "false alarms"),
+    *("right", "wrong", "lost", "needless", "field"),
+)
+_HEAD = (
+    f"| without | changed | {' | '.join(_COUNTS)} | failed tests |",
+    f"|---|{'---:|' * (len(_COUNTS) + 1)}---|",
+)
+_CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of all replies and tests: what each came to, and the counts."""
+    """What each reply came to, what is counted, and the tests that failed."""
 
     replies: dict[str, object] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -68,175 +65,134 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """What a client gets of a reply, and how often the model was asked."""
+    """What a client gets, and how often the model was asked for it."""
 
-    calls: list[tuple[str, JsonObject]] = field(default_factory=list)
+    calls: list[tuple[str, JsonValue]] = field(default_factory=list)
     text: str = ""
-    reasoning: str = ""
     asked: int = 0
 
 
-def play(
-    request: JsonObject, replies: Sequence[Sequence[ReplyEvent]], quirks: Quirks = GENERIC
-) -> Answer:
-    """Play a request whose model gives these replies, the last one again and again."""
-    policy = Policy(quirks)
-    turn = begin(plan_request(decode_request(json.dump(request)), policy), lambda: "id", lambda: True)
-    answer = Answer()
+def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) -> Answer:
+    """Play a request whose model writes these texts, the last one again and again."""
+    plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
+    turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
     while turn.next_question() is not None:
-        events = replies[min(answer.asked, len(replies) - 1)]
+        text = replies[min(answer.asked, len(replies) - 1)]
         answer.asked += 1
         shown: list[ReplyEvent] = []
         try:
-            for event in events:
-                shown += turn.receive(event)
+            for start in range(0, len(text), _PIECE):
+                shown += turn.receive(TextDelta(text[start : start + _PIECE]))
         except EnoughHeardError:
-            shown += turn.receive(ReplyFinished("stop"))
-        for one in shown:
-            match one:
-                case ToolCalled(call=call):
-                    arguments = json.parse(call.arguments)
-                    answer.calls.append((call.name, arguments if isinstance(arguments, dict) else {}))
-                case TextDelta(text):
-                    answer.text += text
-                case ReasoningDelta(text):
-                    answer.reasoning += text
-                case _:
-                    pass
+            pass
+        shown += turn.receive(ReplyFinished("stop"))
+        calls = [one.call for one in shown if isinstance(one, ToolCalled)]
+        answer.calls += [(call.name, json.parse(call.arguments)) for call in calls]
+        answer.text += "".join(one.text for one in shown if isinstance(one, TextDelta))
     return answer
-
-
-def events_of(reply: Mapping[str, JsonValue], piece: int = _PIECE) -> list[ReplyEvent]:
-    events: list[ReplyEvent] = []
-    for kind, key in ((ReasoningDelta, "reasoning"), (TextDelta, "text")):
-        text = str(reply.get(key) or "")
-        events += (kind(text[at : at + piece]) for at in range(0, len(text), piece))
-    calls = reply.get("calls")
-    for number, call in enumerate(calls if isinstance(calls, list) else []):
-        name, arguments, *_ = call if isinstance(call, list) else ["", ""]
-        events.append(ToolCallStarted(number, f"call_{number}", str(name)))
-        events.append(ToolCallArgumentsDelta(number, str(arguments)))
-    return [*events, ReplyFinished("tool_calls" if calls else "stop")]
-
-
-class Data:
-    """The replies of the folders that were given."""
-
-    def __init__(self, chosen: argparse.Namespace) -> None:
-        corpus: Path | None = chosen.corpus
-        files = [*corpus.glob("dev*.jsonl")] if corpus else []
-        self._score = _load(corpus / "score.py") if corpus else None
-        self._cases = [one for file in sorted(files) for one in _lines(file)]
-        self._prose = _lines(corpus / "announce_dev.jsonl") if corpus else []
-        setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
-        self._setups = [(quirks_of(one.name), one) for one in setups]
-        self._run = _load(chosen.field / "run.py") if chosen.field else None
-        fields = sorted(chosen.field.glob("cases_*.json")) if chosen.field else []
-        self._fields = [one for file in fields for one in _cases(file) if _is_playable(one)]
-
-    def measure(self) -> Outcome:
-        found = Outcome()
-        for part in (self._corpus, self._announcements, self._replies, self._field):
-            part(found)
-        return found
-
-    def _corpus(self, found: Outcome) -> None:
-        for case in self._cases:
-            assert self._score is not None  # noqa: S101 - it has cases
-            read = rescue_corpus.rescue(str(case["raw"]), self._score.offered(case))
-            calls = [{**one, "arguments": self._score.args_of(one["arguments"])} for one in read["tool_calls"]]
-            found.replies[f"corpus {case['id']}"] = calls
-            if case["kind"] == "negative":
-                found.counts["negatives"] += bool(calls) and not case.get("contested")
-            elif not case.get("idiosyncratic"):
-                _, lenient, _ = self._score.judge(case, {"calls": calls})
-                found.counts["corpus right"] += bool(lenient)
-
-    def _announcements(self, found: Outcome) -> None:
-        for row in self._prose:
-            tools = [str(one) for one in _list(row["tools"])]
-            is_found = announcement_corpus.announces(str(row["text"]), tools, False)  # noqa: FBT003
-            found.replies[f"announcement {row['id']}"] = is_found
-            if not str(row.get("note", "")).startswith("doubtful"):
-                is_due = row["label"] == "announce"
-                found.counts["announced" if is_due else "false alarms"] += is_found
-
-    def _replies(self, found: Outcome) -> None:
-        for quirks, setup in self._setups:
-            for one in setup.scenarios:
-                for told in (GENERIC, quirks) if quirks.syntaxes else (GENERIC,):
-                    answer = play(one.request(0), [events_of({"text": one.reply.text})], told)
-                    key = f"reply {setup.name} {one.name} {told is GENERIC}"
-                    found.replies[key] = (answer.calls, answer.text, answer.asked)
-                    _judge(one, answer, found.counts)
-
-    def _field(self, found: Outcome) -> None:
-        for case in self._fields:
-            assert self._run is not None  # noqa: S101 - it has cases
-            for piece in (_PIECE, 100_000):
-                request = self._run.build(case, "chat", False, "m")  # noqa: FBT003
-                script = case.get("script")
-                replies = [events_of(one, piece) for one in (script if isinstance(script, list) else [script]) if isinstance(one, dict)]
-                answer = play(request, replies, quirks_of(str(case.get("profile") or "")))
-                told = {"calls": [[*one] for one in answer.calls], "text": answer.text, "reasoning": answer.reasoning}
-                wrong = [self._run.check(one, told, [{}] * answer.asked) for one in _list(case["expect"]) if _is_checked(one)]
-                found.replies[f"field {case['id']} {piece}"] = (answer.calls, answer.text, answer.asked)
-                found.counts["field"] += not any(wrong)
-
-
-def _judge(scenario: ReplyScenario, answer: Answer, counts: Counter[str]) -> None:
-    truth, own = scenario.question.truth, scenario.reply.own_handler_right
-    if not truth:
-        counts["right" if not answer.calls else "needless"] += 1
-        return
-    made = [PlannedCall(name.replace(".", "_"), arguments) for name, arguments in answer.calls]
-    if made and not objection_to_calls(made, truth):
-        counts["right"] += 1
-    elif own and made:
-        counts["wrong"] += 1
-    elif own and answer.asked == 1:
-        counts["lost"] += 1
 
 
 def quirks_of(name: str) -> Quirks:
     return recognise(Evidence((name,)), load_profiles()).profile.quirks
 
 
-_CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks", "reasoning_has")
+class Data:
+    """The replies in the folders that were given."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        corpus, fields = chosen.corpus, chosen.field
+        self._score = runpy.run_path(str(corpus / "score.py")) if corpus else {}
+        self._cases = _read(corpus, "dev*.jsonl")
+        self._prose = _read(corpus, "announce_dev.jsonl")
+        self._setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
+        self._is_told: bool = chosen.told
+        self._run = runpy.run_path(str(fields / "run.py")) if fields else {}
+        self._fields = [one for one in _read(fields, "cases_*.json") if _texts_of(one)]
+
+    def measure(self) -> Outcome:
+        found = Outcome()
+        for part in (self._corpora, self._announcements, self._replies, self._field_cases):
+            part(found)
+        return found
+
+    def _corpora(self, found: Outcome) -> None:
+        for case in self._cases:
+            read = rescue_corpus.rescue(str(case["raw"]), self._score["offered"](case))
+            calls = read["tool_calls"]
+            calls = [
+                {**one, "arguments": self._score["args_of"](one["arguments"])} for one in calls
+            ]
+            found.replies[f"corpus {case['id']}"] = calls
+            if case["kind"] == "negative":
+                found.counts["negatives"] += bool(calls) and not case.get("contested")
+            else:
+                found.counts["corpora"] += bool(self._score["judge"](case, {"calls": calls})[1])
+
+    def _announcements(self, found: Outcome) -> None:
+        for row in self._prose:
+            tools = [str(one) for one in _list(row["tools"])]
+            is_found = announcement_corpus.announces(str(row["text"]), tools, False)  # noqa: FBT003
+            found.replies[f"announcement {row['id']}"] = is_found
+            found.counts["announced" if row["label"] == "announce" else "false alarms"] += is_found
+
+    def _replies(self, found: Outcome) -> None:
+        for setup in self._setups:
+            quirks = quirks_of(setup.name) if self._is_told else GENERIC
+            for one in setup.scenarios:
+                answer = play(one.request(0), [one.reply.text], quirks)
+                found.replies[f"reply {setup.name} {one.name}"] = answer
+                if kind := judge(one, answer):
+                    found.counts[kind] += 1
+
+    def _field_cases(self, found: Outcome) -> None:
+        for case in self._fields:
+            request = self._run["build"](case, "chat", False, "m")  # noqa: FBT003
+            answer = play(request, _texts_of(case), quirks_of(str(case.get("profile"))))
+            told = {"calls": [[*one] for one in answer.calls], "text": answer.text}
+            expected = [one for one in _list(case["expect"]) if _is_checked(one)]
+            check = self._run["check"]
+            found.replies[f"field {case['id']}"] = answer
+            found.counts["field"] += not any(check(one, told, []) for one in expected)
+
+
+def judge(scenario: ReplyScenario, answer: Answer) -> str:
+    truth, own = scenario.question.truth, scenario.reply.own_handler_right
+    if not truth:
+        return "needless" if answer.calls else "right"
+    made = [
+        PlannedCall(name.replace(".", "_"), arguments)
+        for name, arguments in answer.calls
+        if isinstance(arguments, dict)
+    ]
+    if made and not objection_to_calls(made, truth):
+        return "right"
+    return "" if not own else "wrong" if made else "lost" if answer.asked == 1 else ""
+
+
+def _texts_of(case: JsonObject) -> list[str]:
+    """Return the replies of a field case; none if it is about more than their text."""
+    script, request = case.get("script"), case.get("request")
+    replies = _list(script) or [script]
+    is_http = isinstance(request, dict) and not request.keys() <= {"tools", "user", "system"}
+    is_text = all(isinstance(one, dict) and one.keys() <= {"text", "piece"} for one in replies)
+    texts = [str(one["text"]) for one in replies if isinstance(one, dict) and "text" in one]
+    return texts if is_text and not is_http else []
 
 
 def _is_checked(condition: JsonValue) -> bool:
-    names = (*_CHECKED, "questions_max", "questions_min")
-    return isinstance(condition, dict) and any(name in condition for name in names)
+    return isinstance(condition, dict) and not condition.keys().isdisjoint(_CHECKED)
 
 
-def _is_playable(case: JsonObject) -> bool:
-    """Return whether a field case is about the text of replies, and not about HTTP."""
-    script, request = case.get("script"), case.get("request")
-    replies = script if isinstance(script, list) else [script]
-    known = {"text", "reasoning", "calls", "piece", "finish"}
-    is_text = all(isinstance(one, dict) and known >= one.keys() for one in replies)
-    is_http = isinstance(request, dict) and {"path", "method", "headers", "encoding"} & request.keys()
-    return is_text and not is_http and not case.get("server")
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None  # noqa: S101 - a Python file
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _lines(path: Path) -> list[JsonObject]:
-    read = map(json.parse, path.read_bytes().splitlines())
-    return [one for one in read if isinstance(one, dict)]
-
-
-def _cases(path: Path) -> list[JsonObject]:
-    read: JsonValue = loads(path.read_bytes())  # which takes lone surrogates
-    listed = read.get("cases") if isinstance(read, dict) else read
-    return [one for one in _list(listed) if isinstance(one, dict)]
+def _read(folder: Path | None, pattern: str) -> list[JsonObject]:
+    """Read JSON lines, or files that are a list or have one as `cases`."""
+    found: list[JsonValue] = []
+    for path in sorted(folder.glob(pattern)) if folder else ():
+        is_lines = path.suffix == ".jsonl"
+        for text in path.read_bytes().splitlines() if is_lines else [path.read_bytes()]:
+            value: JsonValue = loads(text)
+            value = value.get("cases", value) if isinstance(value, dict) else value
+            found += value if isinstance(value, list) else [value]
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -244,12 +200,11 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 class Ablation:
-    """A plugin of pytest: with the tests collected, it runs all of the measure in forks."""
+    """A plugin of pytest: in place of a run of the tests, it makes one for each switch."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._data = Data(chosen)
-        self._only = re.compile(chosen.only)
-        self._runs_all: bool = chosen.all_tests
+        self._only: str = chosen.only
         self._output: Path = chosen.output
         self._failed: set[str] = set()
 
@@ -259,45 +214,39 @@ class Ablation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         base = in_fork(lambda: self._run(session, None, None))
-        assert base is not None, "nothing can be read"  # noqa: S101 - there is nothing to compare
-        write = sys.__stdout__.write if sys.__stdout__ else print
-        rows = [_row("as it is", base, base)]
-        for switch in filter(lambda one: self._only.search(one.name), list_switches()):
-            found = in_fork(lambda: self._run(session, switch, base))  # noqa: B023 - at once
-            rows.append(_row(switch.name, found, base))
-            write(f"{rows[-1]}\n")
-            self._output.write_text("\n".join([*_HEAD, *rows, ""]), encoding="utf-8")
+        if base is None:
+            raise pytest.UsageError("the data cannot be read")
+        rows = [row("nothing", base, base)]
+        for switch in list_switches():
+            if re.search(self._only, switch.name):
+                found = in_fork(lambda switch=switch: self._run(session, switch, base))
+                rows.append(row(switch.name, found, base))
+                self._output.write_text("\n".join([*_HEAD, *rows, ""]), encoding="utf-8")
         return True
 
     def _run(self, session: pytest.Session, switch: Switch | None, base: Outcome | None) -> Outcome:
         if switch is not None:
             switch.turn_off()
         found = self._data.measure()
-        if base is None or self._runs_all or not found.changed_from(base):
-            for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        if base is None or not found.changed_from(base):
+            for item, following in zip_longest(session.items, session.items[1:]):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            found.failed = self._failed
+        found.failed = self._failed
         return found
 
 
-_HEAD = (
-    f"| without | changed | {' | '.join((*GOOD[:4], *BAD))} | failed tests |",
-    f"|---|{'---:|' * (len(GOOD) + len(BAD))}---|",
-)
-
-
-def _row(name: str, found: Outcome | None, base: Outcome) -> str:
+def row(name: str, found: Outcome | None, base: Outcome) -> str:
     if found is None:
-        return f"| {name} | crashes or hangs |{' |' * 10}"
-    failed = sorted(found.failed - base.failed)
-    deltas = [found.counts[one] - base.counts[one] for one in (*GOOD[:4], *BAD)]
-    if found is base:
-        deltas = [base.counts[one] for one in (*GOOD[:4], *BAD)]
-    changed = found.changed_from(base)
-    shown = (f"{one:+}" if one and found is not base else str(one or "") for one in deltas)
-    tests = ", ".join([str(len(failed)), *(one.rpartition("::")[2][:60] for one in failed[:3])])
-    tests = tests.replace("|", "/").replace("\n", " ")
-    return f"| {name} | {len(changed) or ''} | {' | '.join(shown)} | {tests if failed else ''} |"
+        return f"| {name} | fails{' |' * (len(_COUNTS) + 2)}"
+    counts = found.counts if found is base else Counter(found.counts)
+    if found is not base:
+        counts.subtract(base.counts)
+    sign = "" if found is base else "+"
+    cells = [f"{counts[one]:{sign}}" if counts[one] or not sign else "" for one in _COUNTS]
+    failed = sorted(one.rpartition("::")[2][:50] for one in found.failed - base.failed)
+    tests = ", ".join([str(len(failed)), *failed[:3]]) if failed else ""
+    changed = len(found.changed_from(base)) or (len(found.replies) if found is base else "")
+    return f"| {name} | {changed} | {' | '.join(cells)} | {tests.translate({124: '/', 10: ' '})} |"
 
 
 def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
@@ -305,35 +254,34 @@ def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
         signal.alarm(_SECONDS)
+        sent = b""
         try:
             sent = pickle.dumps(work())
         except BaseException as error:  # noqa: BLE001 - whatever a switch breaks
             sys.stderr.write(f"{error!r}\n")
-            sent = b""
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(sent)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        sent = pipe.read()
+        received = pipe.read()
     os.waitpid(child, 0)
-    return pickle.loads(sent) if sent else None  # noqa: S301 - of this program
+    return pickle.loads(received) if received else None  # noqa: S301 - of this program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--replies", type=Path)
     parser.add_argument("--limit", type=int, default=40, help="replies of a model and category")
+    parser.add_argument("--told", action="store_true", help="choose profiles by the models' names")
     parser.add_argument("--field", type=Path)
     parser.add_argument("--tests", nargs="*", default=["tests/corpus", "tests/playbooks"])
-    parser.add_argument("--all-tests", action="store_true", help="even where replies differ")
     parser.add_argument("--only", default="", help="switches whose name has this pattern")
     parser.add_argument("--output", type=Path, default=Path("ablation.md"))
     parser.set_defaults(command=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
-    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:terminal", *chosen.tests]
+    options = ["-p", "no:cacheprovider", "-p", "no:terminal", *chosen.tests]
     return int(pytest.main(options, plugins=[Ablation(chosen)]))
