@@ -7,6 +7,7 @@ benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
 """
 
 import argparse
+import contextlib
 import os
 import pickle
 import re
@@ -16,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from json import loads  # which takes lone surrogates
 from pathlib import Path
@@ -30,6 +32,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, Too
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.rescue import modes
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.profiles.files import load_profiles
@@ -39,7 +42,6 @@ from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.scenarios.scenario import PlannedCall
 
 _SECONDS = 600  # after which a fork counts as hanging
-_PIECE = 24  # characters of a reply that come at once
 _COUNTS = (
     *("corpora", "negatives", "announced", "false alarms"),
     *("right", "wrong", "lost", "needless", "field"),
@@ -80,11 +82,8 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
         text = replies[min(answer.asked, len(replies) - 1)]
         answer.asked += 1
         shown: list[ReplyEvent] = []
-        try:
-            for start in range(0, len(text), _PIECE):
-                shown += turn.receive(TextDelta(text[start : start + _PIECE]))
-        except EnoughHeardError:
-            pass
+        with contextlib.suppress(EnoughHeardError):
+            shown += turn.receive(TextDelta(text))
         shown += turn.receive(ReplyFinished("stop"))
         calls = [one.call for one in shown if isinstance(one, ToolCalled)]
         answer.calls += [(call.name, json.parse(call.arguments)) for call in calls]
@@ -92,6 +91,13 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
     return answer
 
 
+def keep_prepared() -> None:
+    """Keep in memory what is prepared for each set of tools, which takes most of the time."""
+    prepared = cache(modes.Literals)
+    vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
+
+
+@cache
 def quirks_of(name: str) -> Quirks:
     return recognise(Evidence((name,)), load_profiles()).profile.quirks
 
@@ -213,6 +219,8 @@ class Ablation:
             self._failed.add(report.nodeid)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        keep_prepared()
+        self._data.measure()
         base = in_fork(lambda: self._run(session, None, None))
         if base is None:
             raise pytest.UsageError("the data cannot be read")
@@ -283,5 +291,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    options = ["-p", "no:cacheprovider", "-p", "no:terminal", *chosen.tests]
+    quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning", "-o", "addopts=", "-qq", "--tb=no")
+    options = [*quiet, "-p", "no:cacheprovider", *chosen.tests]
     return int(pytest.main(options, plugins=[Ablation(chosen)]))

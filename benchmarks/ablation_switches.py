@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.announcements.cues import Cues, load_languages
-from proxy.guardrails.rescue import examples, provenance
+from proxy.guardrails.rescue import copies, examples, provenance
 
 ROOM = "proxy.guardrails"
 MODULES = (
@@ -47,7 +47,6 @@ def list_switches() -> Iterator[Switch]:
     for name in MODULES:
         yield from _in_module(name, importlib.import_module(f"{ROOM}.{name}"))
     words = examples.words_around_calls()
-    examples.words_around_calls.cache_clear()
     for field in words.__struct_fields__:
         yield Switch(f"words.toml {field}", partial(_empty_words, field))
     for number in range(len(words.announcements)):
@@ -126,17 +125,25 @@ def _drop_row(number: int) -> None:
 
 
 def _empty_words(field: str) -> None:
-    words = examples.words_around_calls()
+    words = _forget()
     force_setattr(words, field, "(?!)" if field == "forbids" else type(getattr(words, field))())
 
 
+def _forget() -> examples.WordLists:
+    """Forget what was made of words; return the lists."""
+    for cached in (examples._announcements, copies._forbids, recognition._matchers):  # noqa: SLF001
+        cached.cache_clear()
+    return examples.words_around_calls()
+
+
 def _drop_phrase(number: int) -> None:
-    words = examples.words_around_calls()
+    words = _forget()
     kept = words.announcements[:number] + words.announcements[number + 1 :]
     force_setattr(words, "announcements", kept)
 
 
 def _empty_cue(field: str) -> None:
+    _forget()
     languages = load_languages()
     for one in languages:
         object.__setattr__(one, field, "")

@@ -439,9 +439,7 @@ class Scanner:
             self._record.accept(found)
             state.pending = None
         else:
-            is_first = self._record.beginning.is_first
-            refuse = self._record.doubt if is_first else self._record.refuse_call
-            refuse(Reason.IN_SENTENCE, found, gap)
+            self._record.doubt(Reason.IN_SENTENCE, found, gap)
             self._state = InProse()
         return True
 
