@@ -41,7 +41,7 @@ from temper_evals.bfcl import objection_to_calls
 from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.scenarios.scenario import PlannedCall
 
-_SECONDS = 600  # after which a fork counts as hanging
+_SECONDS = 60  # after which a fork counts as hanging
 _COUNTS = (
     *("corpora", "negatives", "announced", "false alarms"),
     *("right", "wrong", "lost", "needless", "field"),

@@ -52,6 +52,7 @@ from proxy.guardrails.rescue.marks import (
     holds_call,
     holds_mark,
 )
+from proxy.guardrails.rescue.markup import begins_with_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
@@ -820,6 +821,8 @@ def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:
 
 def _is_within(found: findings.FoundCalls, words: str) -> bool:
     """Return whether the element around a call is closed in the words after it."""
+    if found.follows_mark and begins_with_mark(words):
+        return True
     text = f"{found.source}\n{words}".casefold() if found.within else ""
     return any(closer in text for closer in found.within)
 

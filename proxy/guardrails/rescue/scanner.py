@@ -36,6 +36,7 @@ from proxy.guardrails.rescue.findings import (
     RefusedText,
     ResultText,
 )
+from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.modes import (
     AfterCall,
     InProse,
@@ -252,6 +253,7 @@ class Scanner:
             outcome.closed,
             place.said,
             place.within,
+            ends_in_mark(place.words),
         )
         if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
