@@ -1,4 +1,4 @@
-"""The markup that is open at a place in prose: elements, environments, documents, strings."""
+"""The markup that is open at a place in prose: elements, environments, comments, strings."""
 
 # ruff: noqa: RUF001 - quotation marks look alike
 
@@ -15,7 +15,7 @@ _MARKUP = re.compile(
     |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim
       |listing|literal|source|verse)\b[^\]\n]*\]
     |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
-    |(?P<comment><!--|/\*|<!\[CDATA\[)|(?P<string>\"{3}|'{3})
+    |(?P<verbatim><!--|/\*|<!\[CDATA\[|\"{3}|'{3})
     |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
@@ -91,7 +91,7 @@ class Markup:
         mark = found.groupdict()
         if word := mark["heredoc"]:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
-        elif verbatim := mark["comment"] or mark["string"]:
+        elif verbatim := mark["verbatim"]:
             opener = verbatim.casefold()
             self._end = re.compile(re.escape(_CLOSING.get(opener, opener)))
         elif quote := mark["opened"] or mark["closed"]:

@@ -10,6 +10,7 @@ from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
+from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Place, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
@@ -223,6 +224,10 @@ class Beginning:
     @cached_property
     def is_account(self) -> bool:
         return gives_account(self.words)
+
+    @cached_property
+    def follows_mark(self) -> bool:
+        return ends_in_mark(self.words)
 
     @property
     def is_inline(self) -> bool:

@@ -36,7 +36,6 @@ from proxy.guardrails.rescue.findings import (
     RefusedText,
     ResultText,
 )
-from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.modes import (
     AfterCall,
     InProse,
@@ -217,7 +216,8 @@ class Scanner:
         is_line = literal.startswith("\n")
         if candidates and not (around.is_next_line_quoted if is_line else around.is_quotation):
             self._record.begin(literal, is_first=is_first)
-            self._state = OpeningAttempt(self._cursor, candidates, self._offered, self._may_cut)
+            may_cut = cut_nothing if self._record.beginning.follows_mark else self._may_cut
+            self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
             literal = "\n"  # the next line is judged by itself
@@ -253,7 +253,7 @@ class Scanner:
             outcome.closed,
             place.said,
             place.within,
-            ends_in_mark(place.words),
+            place.follows_mark,
         )
         if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
@@ -401,7 +401,7 @@ class Scanner:
     def _is_result_next(self, state: AfterCall, gap: str, literal: str) -> bool | None:
         """Return whether a result follows the model's own calls; None if more text is needed."""
         found = state.pending or state.accepted
-        if found is None or state.is_doubtful:
+        if found is None or state.is_doubtful or self._record.beginning.follows_mark:
             return False
         is_result: bool | None = marks.result_end(literal) is not None
         is_line = "\n" in gap or found.source.endswith("\n")
