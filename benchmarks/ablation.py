@@ -1,7 +1,7 @@
 """`python -m benchmarks ablation`: what each heuristic about calls in text is worth.
 
-Every switch of `ablation_switches` is turned off in a fork that reads all replies again and, if all
-of them came out as before, runs the tests. The data lies in folders; what is not given is left out:
+Every switch of `ablation_switches` is turned off in a fork, which reads everything again: the
+repository's own tables of quoted and genuine calls (`tests/corpus`), and the data in folders.
 `--corpus` has `dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is as for `python -m
 benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
 """
@@ -15,14 +15,12 @@ import runpy
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import zip_longest
+from functools import cache, partial
+from itertools import chain, islice
 from json import loads  # which takes lone surrogates
 from pathlib import Path
-
-import pytest
 
 from benchmarks import announcement_corpus, rescue_corpus
 from benchmarks.ablation_switches import Switch, list_switches
@@ -40,26 +38,28 @@ from proxy.profiles.recognition import Evidence, recognise
 from temper_evals.bfcl import objection_to_calls
 from temper_evals.reply_bed import ReplyScenario, load_replies
 from temper_evals.scenarios.scenario import PlannedCall
+from tests.corpus import cases as tests
+from tests.corpus.genuine import genuine
+from tests.corpus.negatives import negatives
+from tests.corpus.quotations import beside_words, in_markup, quotations, traps
+from tests.corpus.quoted import quoted
+from tests.corpus.test_quotations import must_stay
 
 _SECONDS = 60  # after which a fork counts as hanging
 _COUNTS = (
     *("corpora", "negatives", "announced", "false alarms"),
-    *("right", "wrong", "lost", "needless", "field"),
+    *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
 )
-_HEAD = (
-    f"| without | changed | {' | '.join(_COUNTS)} | failed tests |",
-    f"|---|{'---:|' * (len(_COUNTS) + 1)}---|",
-)
+_HEAD = f"| without | changed | {' | '.join(_COUNTS)} |\n|---|{'---:|' * (len(_COUNTS) + 1)}"
 _CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What each reply came to, what is counted, and the tests that failed."""
+    """What each reply came to, and the counts."""
 
     replies: dict[str, object] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    failed: set[str] = field(default_factory=set)
 
     def changed_from(self, base: "Outcome") -> list[str]:
         return [key for key, value in base.replies.items() if self.replies.get(key) != value]
@@ -109,6 +109,7 @@ class Data:
         corpus, fields = chosen.corpus, chosen.field
         self._score = runpy.run_path(str(corpus / "score.py")) if corpus else {}
         self._cases = _read(corpus, "dev*.jsonl")
+        self._cases_of_tests = [*labeled_cases(chosen.step)]
         self._prose = _read(corpus, "announce_dev.jsonl")
         self._setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
         self._is_told: bool = chosen.told
@@ -119,6 +120,11 @@ class Data:
         found = Outcome()
         for part in (self._corpora, self._announcements, self._replies, self._field_cases):
             part(found)
+        for number, case in enumerate(self._cases_of_tests):
+            played = tests.outcome(case, [case.reply])
+            found.replies[f"table {number} {case.title}"] = (played.calls, played.text)
+            found.counts["promoted"] += played.calls != case.calls[: len(played.calls)]
+            found.counts["missed"] += len(played.calls) < len(case.calls)
         return found
 
     def _corpora(self, found: Outcome) -> None:
@@ -205,56 +211,23 @@ def _list(value: JsonValue) -> list[JsonValue]:
     return value if isinstance(value, list) else []
 
 
-class Ablation:
-    """A plugin of pytest: in place of a run of the tests, it makes one for each switch."""
-
-    def __init__(self, chosen: argparse.Namespace) -> None:
-        self._data = Data(chosen)
-        self._only: str = chosen.only
-        self._output: Path = chosen.output
-        self._failed: set[str] = set()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._failed.add(report.nodeid)
-
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        keep_prepared()
-        self._data.measure()
-        base = in_fork(lambda: self._run(session, None, None))
-        if base is None:
-            raise pytest.UsageError("the data cannot be read")
-        rows = [row("nothing", base, base)]
-        for switch in list_switches():
-            if re.search(self._only, switch.name):
-                found = in_fork(lambda switch=switch: self._run(session, switch, base))
-                rows.append(row(switch.name, found, base))
-                self._output.write_text("\n".join([*_HEAD, *rows, ""]), encoding="utf-8")
-        return True
-
-    def _run(self, session: pytest.Session, switch: Switch | None, base: Outcome | None) -> Outcome:
-        if switch is not None:
-            switch.turn_off()
-        found = self._data.measure()
-        if base is None or not found.changed_from(base):
-            for item, following in zip_longest(session.items, session.items[1:]):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        found.failed = self._failed
-        return found
+def labeled_cases(step: int) -> Iterator[tests.Case]:
+    """Yield the cases of the tests, every `step`th where there are many."""
+    shown = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
+    tables = [*negatives().values(), *quoted().values(), *genuine().values()]
+    tables += [[*some] for some in shown]
+    yield from islice(chain(must_stay(), *tables), 0, None, step)
 
 
 def row(name: str, found: Outcome | None, base: Outcome) -> str:
     if found is None:
-        return f"| {name} | fails{' |' * (len(_COUNTS) + 2)}"
-    counts = found.counts if found is base else Counter(found.counts)
+        return f"| {name} | fails{' |' * (len(_COUNTS) + 1)}"
+    cells = [str(base.counts[one]) for one in _COUNTS]
     if found is not base:
-        counts.subtract(base.counts)
-    sign = "" if found is base else "+"
-    cells = [f"{counts[one]:{sign}}" if counts[one] or not sign else "" for one in _COUNTS]
-    failed = sorted(one.rpartition("::")[2][:50] for one in found.failed - base.failed)
-    tests = ", ".join([str(len(failed)), *failed[:3]]) if failed else ""
-    changed = len(found.changed_from(base)) or (len(found.replies) if found is base else "")
-    return f"| {name} | {changed} | {' | '.join(cells)} | {tests.translate({124: '/', 10: ' '})} |"
+        deltas = [found.counts[one] - base.counts[one] for one in _COUNTS]
+        cells = [f"{one:+}" if one else "" for one in deltas]
+    changed = len(base.replies) if found is base else len(found.changed_from(base)) or ""
+    return f"| {name} | {changed} | {' | '.join(cells)} |"
 
 
 def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
@@ -284,13 +257,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, default=40, help="replies of a model and category")
     parser.add_argument("--told", action="store_true", help="choose profiles by the models' names")
     parser.add_argument("--field", type=Path)
-    parser.add_argument("--tests", nargs="*", default=["tests/corpus", "tests/playbooks"])
+    parser.add_argument("--step", type=int, default=5, help="of the cases of tests")
     parser.add_argument("--only", default="", help="switches whose name has this pattern")
     parser.add_argument("--output", type=Path, default=Path("ablation.md"))
     parser.set_defaults(command=run)
 
 
 def run(chosen: argparse.Namespace) -> int:
-    quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning", "-o", "addopts=", "-qq", "--tb=no")
-    options = [*quiet, "-p", "no:cacheprovider", *chosen.tests]
-    return int(pytest.main(options, plugins=[Ablation(chosen)]))
+    keep_prepared()
+    data = Data(chosen)
+    base = data.measure()
+    rows = [row("nothing", base, base)]
+    for switch in list_switches():
+        if re.search(chosen.only, switch.name):
+            rows.append(row(switch.name, in_fork(partial(_measure_without, data, switch)), base))
+            chosen.output.write_text("\n".join([_HEAD, *rows, ""]), encoding="utf-8")
+    return 0
+
+
+def _measure_without(data: Data, switch: Switch) -> Outcome:
+    switch.turn_off()
+    return data.measure()

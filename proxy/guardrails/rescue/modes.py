@@ -8,7 +8,7 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
+from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
@@ -222,22 +222,13 @@ class Beginning:
         return self.said is Words.SHOWING
 
     @cached_property
-    def is_account(self) -> bool:
-        return gives_account(self.words)
-
-    @cached_property
     def follows_mark(self) -> bool:
         return ends_in_mark(self.words)
 
     @property
-    def is_inline(self) -> bool:
-        """Whether the opening is on a line with other words."""
-        return self.opening.startswith(" ")
-
-    def announces_act(self, tools: Sequence[str]) -> bool:
-        """Return whether a sentence ends here that announces an act."""
-        is_told = self.is_account or not self.is_sentence_start
-        return not is_told and (recognition.announces(self.words, tools) or presents(self.words))
+    def is_in_sentence(self) -> bool:
+        """Whether words are on the line of the opening, or the sentence before it has no end."""
+        return self.opening.startswith(" ") or self.words.rstrip()[-1:].isalnum()
 
 
 @dataclass(slots=True)

@@ -258,8 +258,8 @@ class Scanner:
         if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
-        elif outcome.is_bare and not self._may_be_bare(found):
-            self._record.refuse(None, source)
+        elif outcome.is_bare and place.is_in_sentence:
+            self._record.doubt(None, found, "")
         else:
             self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
@@ -271,13 +271,6 @@ class Scanner:
         else:
             self._record.accept(replace(found, ends_reply=True))
         self._state = Skipping(_NOTHING)
-
-    def _may_be_bare(self, found: FoundCalls) -> bool:
-        """Return whether plain calls may count: after a sentence it has to announce an act."""
-        beginning = self._record.beginning
-        if not beginning.is_inline:
-            return not beginning.is_account
-        return beginning.announces_act([call.name for call in found.calls]) and self._is_fit(found)
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
