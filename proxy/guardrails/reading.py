@@ -220,12 +220,10 @@ class ReplyReader:
 
     def _scan(self, text: str) -> list[Finding]:
         if self._scanner is None:
-            syntaxes, is_fit = self._offer.readable_syntaxes, partial(_is_fit, self._offer)
             self._scanner = Scanner(
-                syntaxes,
+                self._offer.readable_syntaxes,
                 self._names,
                 self._named,
-                is_fit,
                 may_cut=self._may_cut,
                 may_hide=self._may_hide,
             )

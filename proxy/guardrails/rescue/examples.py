@@ -23,9 +23,6 @@ _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
 class WordLists(msgspec.Struct, frozen=True):
     """The content of `words.toml`, which describes it."""
 
-    verbs: frozenset[str]
-    conjunctions: frozenset[str]
-    other_words: frozenset[str]
     labels: frozenset[str]
     forbids: str
     showing: frozenset[str]

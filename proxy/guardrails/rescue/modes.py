@@ -72,13 +72,6 @@ class Openings:
     def is_any_marked(self, literal: str) -> bool:
         return any(syntax.is_marked for _, syntax in self.find_fitting(literal))
 
-    def are_in(self, text: str) -> bool:
-        """Whether more than control tokens is in a text that is not the reply's first."""
-        place = self.in_prose.find(text, 0, is_finished=True)
-        while (literal := self.in_prose.at(text, place, is_finished=True)) in marks.SPECIAL_TOKENS:
-            place = self.in_prose.find(text, place + len(literal), is_finished=True)
-        return bool(literal)
-
     def join(self, syntaxes: Iterable[Syntax]) -> "Openings":
         known = _openings_of_all(syntaxes)
         everywhere = Literals(opening for opening, _ in known)

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
-from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
 from proxy.guardrails.rescue.modes import Beginning
@@ -121,13 +120,9 @@ def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
 
 
 LOOKAHEAD = 200  # characters of a line that are examined
-_WORD = re.compile(r"[^\W\d_]*")
-_LONGEST_WORD = 24
 _JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
-_LINE = re.compile(r"[,;&+\s]*[^\n]*")
-# Punctuation after a call that belongs to a sentence around it.
-_CONTINUES = frozenset(".,;:!?)]}|/\\=<>\"'”»`")
-# How a line continues after a call; `open` if its words do not decide.
+_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
+# How a line continues after a call; `open` if that does not decide.
 Sequel: TypeAlias = Literal["apart", "words", "open"]
 
 
@@ -142,65 +137,26 @@ class TextAhead:
         """Return how the line continues; None if more text is needed.
 
         If one sentence ended before the call and another begins after it, the call belongs to
-        neither. Control tokens and calls of several lines are not written in passing, unless words
-        continue around them. Other calls may only begin the reply.
+        neither. Control tokens and calls of several lines are not written in passing, unless a
+        sentence continues around or behind them.
         """
-        word = self._word
-        if word is None:
-            return None
-        is_sentence = self.text[0].isalpha() and not self.text[0].islower()
-        if found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip():
-            is_in_words = beginning.is_apart and not beginning.is_sentence_start and not is_sentence
-            is_mentioned = _is_verb(word) or self.text[0] in CLOSING_QUOTES
-            return "words" if is_in_words or is_mentioned else "apart"
-        if not beginning.is_sentence_start:
+        first = self.text[0]
+        is_sentence = first.isalpha() and not first.islower()
+        is_block = found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip()
+        may_be_within = not is_block or (beginning.is_apart and not is_sentence)
+        if first in CLOSING_QUOTES or (may_be_within and not beginning.is_sentence_start):
             return "words"
         if is_sentence:
             return "apart"
-        if self._is_line_open:
+        if not is_block:
+            return "open"
+        line, end, _ = self.text.partition("\n")
+        if first.islower() and not (end or self.is_all):
             return None
-        return "open"
-
-    def may_stand_apart(self, found: FoundCalls, beginning: Beginning) -> bool:
-        """Return whether a call may begin the reply although the words after it may belong to it.
-
-        It has to be more than a tag, and the words must not form a sentence with it.
-        """
-        word = self._word or ""
-        continues = (
-            self.text[0] in _CONTINUES
-            or _is_verb(word)
-            or word in words_around_calls().conjunctions
-        )
-        is_more = "{" in found.source or found.source.count("</") > 1
-        is_more = is_more or all(call.arguments for call in found.calls)
-        return beginning.begins_reply and is_more and not continues
+        is_subject = first.islower() and _SENTENCE_END.search(line) is not None
+        return "words" if is_subject else "apart"
 
     @property
     def joint(self) -> str:
         found = _JOINT.match(self.text)
         return found[0] if found else ""
-
-    @property
-    def line(self) -> str:
-        found = _LINE.match(self.text)
-        return found[0] if found else ""
-
-    @property
-    def _is_line_open(self) -> bool:
-        return not self.is_all and self.line == self.text
-
-    @property
-    def _word(self) -> str | None:
-        """The next word in lower case; None if it may be incomplete."""
-        found = _WORD.match(self.text)
-        word = found[0] if found else ""
-        is_open = word == self.text and len(word) < _LONGEST_WORD
-        return None if is_open and not self.is_all else word.casefold()
-
-
-def _is_verb(word: str) -> bool:
-    """Return whether a word can have the call as its subject: third persons end in "s"."""
-    known = words_around_calls()
-    is_third_person = word.endswith("s") and len(word) > 1 and word not in known.other_words
-    return is_third_person or word in known.verbs

@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy import bounds
-from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import (
     Finding,
@@ -61,8 +60,8 @@ _NOTHING = Literals(())
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings contain the offered names. `satisfies` says whether a call
-    is valid for its tool; some count only then. `may_cut` says whether the model itself made calls,
+    `named` are syntaxes whose openings contain the offered names. `may_cut` says whether the model
+    itself made calls,
     so that an invented result after them may be dropped, and `may_hide` whether a mark of results
     (such as `<tool_response>`) may be; in doubt neither.
     """
@@ -72,14 +71,12 @@ class Scanner:
         syntaxes: Sequence[Syntax],
         offered: Collection[str],
         named: Sequence[Syntax] = (),
-        satisfies: Callable[[WrittenCall], bool] = bool,
         *,
         may_cut: MayCut = cut_nothing,
         may_hide: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._openings = openings_of(tuple(syntaxes), tuple(named))
         self._offered = frozenset(offered)
-        self._satisfies = satisfies
         self._may_cut = may_cut
         self._may_hide = may_hide
         self._cursor = Cursor()
@@ -430,21 +427,13 @@ class Scanner:
             self._cursor.advance(len(joint))
             self._record.join(found, gap + joint, joint)
             self._state = InProse()
-        elif sequel == "apart" or (sequel == "open" and self._is_apart(found, ahead)):
+        elif sequel == "apart":
             self._record.accept(found)
             state.pending = None
         else:
             self._record.doubt(Reason.IN_SENTENCE, found, gap)
             self._state = InProse()
         return True
-
-    def _is_apart(self, found: FoundCalls, ahead: TextAhead) -> bool:
-        """Whether a call counts although words follow: valid for its tool, alone on its line."""
-        may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
-        return may and not self._openings.are_in(ahead.line)
-
-    def _is_fit(self, found: FoundCalls) -> bool:
-        return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
     def _end_behind(self, state: AfterCall) -> None:
         """Continue after the end of thoughts whose last part was a call."""
