@@ -203,7 +203,7 @@ def asks_user(text: str) -> bool:
 
 
 def _shows(written: str, *, may_report: bool) -> bool:
-    sentence = normalise(written)
+    sentence = normalise(_EMPHASIS.sub("", written))
     found = matchers_for(sentence.text)
     return any(one.shows(sentence, may_report=may_report) for one in found)
 

@@ -1,9 +1,4 @@
-"""Words with which a reply introduces a call as an example instead of making it.
-
-The lists of these and of other words around calls are in `words.toml`.
-"""
-
-# ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
+"""Words around calls, in `words.toml`, and those that introduce a call only as an example."""
 
 import re
 from functools import cache
@@ -11,13 +6,17 @@ from importlib.resources import files
 
 import msgspec
 
+from proxy.guardrails.announcements import recognition
+
 # The length of prose that is needed to recognise an announcement.
 LEAD_LENGTH = 120
-_FLAGS = re.IGNORECASE | re.VERBOSE
-_END = r"\s*(?:```\w*\s*)?\Z"
-_LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)
-_OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
+# A heading or a label: "## Tool usage", "Syntax:", "Example:" before a code fence.
+_LABEL = re.compile(
+    r"""(?:\A|[\n.!?])[\W\d]*+(?:(?:tool|function|api|call|xml|json|basic|general)\s+)*
+    (?:usage|syntax|format|notation|examples?|예|例)\W*\Z""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FENCE_AT_END = re.compile(r"\s*```\w*\s*\Z")
 
 
 class WordLists(msgspec.Struct, frozen=True):
@@ -26,9 +25,6 @@ class WordLists(msgspec.Struct, frozen=True):
     labels: frozenset[str]
     forbids: str
     showing: frozenset[str]
-    hints: tuple[str, ...]
-    announcements: tuple[str, ...]
-    parts: dict[str, str]
 
 
 @cache
@@ -38,29 +34,7 @@ def words_around_calls() -> WordLists:
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 
 
-@cache
-def _announcements() -> list[re.Pattern[str]]:
-    """Compile the patterns, which takes longer than a start should."""
-    known = words_around_calls()
-    patterns: list[re.Pattern[str]] = []
-    for written in known.announcements:
-        for name, part in known.parts.items():
-            written = written.replace(f"{{{name}}}", part)
-        patterns.append(re.compile(written + _END, _FLAGS))
-    return patterns
-
-
 def introduces_example(words: str) -> bool:
     """Return whether `words` introduce an example, or the words of others."""
-    small = words.casefold()
-    if not any(hint in small for hint in words_around_calls().hints):
-        return False
-    if any(pattern.search(words) for pattern in _announcements()):
-        return True
-    return _LIKE_THIS.search(words) is not None and not _OWN.search(_last_sentence(words))
-
-
-def _last_sentence(words: str) -> str:
-    text = words.rstrip()
-    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
-    return words[ends[-1] :] if ends else words
+    lead = _FENCE_AT_END.sub("", words)
+    return _LABEL.search(lead) is not None or recognition.shows_next(lead)

@@ -6,7 +6,6 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
@@ -207,8 +206,7 @@ class Beginning:
     def said(self) -> Words:
         if not self.words.strip():
             return Words.NONE
-        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
-        return Words.SHOWING if is_shown else Words.OTHER
+        return Words.SHOWING if introduces_example(self.words) else Words.OTHER
 
     @property
     def is_example(self) -> bool:

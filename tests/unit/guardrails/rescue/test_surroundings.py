@@ -200,7 +200,6 @@ def test_examples_are_announced(text: str) -> None:
         "I check the format first:\n",
         "For example, one can look. Let me do that:\n",
         "This is it:\n",
-        "For example: look here, ",
     ],
 )
 def test_other_words_announce_none(text: str) -> None:
