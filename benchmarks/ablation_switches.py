@@ -46,11 +46,8 @@ def list_switches() -> Iterator[Switch]:
         yield Switch(f"provenance row {number + 1}", partial(_drop_row, number))
     for name in MODULES:
         yield from _in_module(name, importlib.import_module(f"{ROOM}.{name}"))
-    words = examples.words_around_calls()
-    for field in words.__struct_fields__:
+    for field in examples.WordLists.__struct_fields__:
         yield Switch(f"words.toml {field}", partial(_empty_words, field))
-    for number in range(len(words.announcements)):
-        yield Switch(f"words.toml announcements {number + 1}", partial(_drop_phrase, number))
     for field in Cues.__dataclass_fields__:
         if field not in ("language", "script", "gap", "is_spaced"):
             yield Switch(f"languages {field}", partial(_empty_cue, field))
@@ -125,25 +122,13 @@ def _drop_row(number: int) -> None:
 
 
 def _empty_words(field: str) -> None:
-    words = _forget()
+    words = examples.words_around_calls()
     force_setattr(words, field, "(?!)" if field == "forbids" else type(getattr(words, field))())
-
-
-def _forget() -> examples.WordLists:
-    """Forget what was made of words; return the lists."""
-    for cached in (examples._announcements, copies._forbids, recognition._matchers):  # noqa: SLF001
-        cached.cache_clear()
-    return examples.words_around_calls()
-
-
-def _drop_phrase(number: int) -> None:
-    words = _forget()
-    kept = words.announcements[:number] + words.announcements[number + 1 :]
-    force_setattr(words, "announcements", kept)
+    copies._forbids.cache_clear()  # noqa: SLF001 - made of the words
 
 
 def _empty_cue(field: str) -> None:
-    _forget()
+    recognition._matchers.cache_clear()  # noqa: SLF001 - made of the languages
     languages = load_languages()
     for one in languages:
         object.__setattr__(one, field, "")
