@@ -35,6 +35,11 @@ def words_around_calls() -> WordLists:
 
 
 def introduces_example(words: str) -> bool:
-    """Return whether `words` introduce an example, or the words of others."""
+    """Return whether `words` introduce an example."""
     lead = _FENCE_AT_END.sub("", words)
-    return _LABEL.search(lead) is not None or recognition.shows_next(lead)
+    return _LABEL.search(lead) is not None or recognition.shows_next(lead, may_report=False)
+
+
+def introduces_other_words(words: str) -> bool:
+    """Return whether `words` introduce an example, or what somebody else writes."""
+    return introduces_example(words) or recognition.shows_next(_FENCE_AT_END.sub("", words))
