@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.examples import introduces_other_words
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
@@ -216,10 +217,14 @@ class Beginning:
     def follows_mark(self) -> bool:
         return ends_in_mark(self.words)
 
-    @property
-    def is_in_sentence(self) -> bool:
-        """Whether words are on the line of the opening, or the sentence before it has no end."""
-        return self.opening.startswith(" ") or self.words.rstrip()[-1:].isalnum()
+    def is_in_sentence(self, tools: Sequence[str]) -> bool:
+        """Return whether a call belongs to the words before it.
+
+        These are on its line and announce no act, or they are a sentence without an end.
+        """
+        is_inline = self.opening.startswith(" ")
+        is_announced = self.is_sentence_start and recognition.announces(self.words, tools)
+        return self.words.rstrip()[-1:].isalnum() or (is_inline and not is_announced)
 
 
 @dataclass(slots=True)

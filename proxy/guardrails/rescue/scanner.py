@@ -255,7 +255,7 @@ class Scanner:
         if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
-        elif outcome.is_bare and place.is_in_sentence:
+        elif outcome.is_bare and place.is_in_sentence([call.name for call in found.calls]):
             self._record.doubt(None, found, "")
         else:
             self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)

@@ -156,6 +156,8 @@ def test_the_words_before_a_call_say_what_it_is() -> None:
     ("opening", "words", "is_within"),
     [
         (" {", "Here it is:", True),
+        (" {", "I'll check the weather:", False),
+        (" {", "I'll use", True),
         ("{", "You only have to send\n", True),
         ("{", "Here it is:\n", False),
         ("{", "", False),
@@ -164,4 +166,4 @@ def test_the_words_before_a_call_say_what_it_is() -> None:
 def test_a_plain_call_may_belong_to_the_sentence_before_it(
     opening: str, words: str, is_within: bool
 ) -> None:
-    assert Beginning(opening, words=words).is_in_sentence is is_within
+    assert Beginning(opening, words=words).is_in_sentence(["get_weather"]) is is_within
