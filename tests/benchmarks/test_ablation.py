@@ -48,7 +48,7 @@ def test_a_switch_turns_something_off_in_its_fork_only() -> None:
     assert {name.split()[0] for name in switches} >= {"provenance", "words.toml", "languages"}
 
     def turned_off() -> Outcome:
-        for one in ("provenance row 15", "words.toml forbids", "languages quotes"):
+        for one in ("provenance row 16", "words.toml forbids", "languages quotes"):
             switches[one].turn_off()
         return Outcome({"calls": play(REQUEST, [CALL]).calls})
 

@@ -202,6 +202,7 @@ HOW = f"How do you write a call? Is it {MARKED}, or something else?"
         (f"{LOOK} with {MARKED}", (), "call", "call"),
         (f"{MARKED}\nI look it up.", (), "call", "call"),
         (f"{LOOK} with {MARKED}.", (), "asked", "text"),
+        (f"{LOOK}.\n{MARKED}\nThe result will follow.", (), "asked", "text"),
         (f"With {MARKED} I look it up.", (), "asked", "text"),
         (f"{LOOK}.\n```\n{MARKED}\n```\nThen you know it.", (), "asked", "asked"),
         (f"```\n{MARKED}\n```\nis the form.", (), "asked", "asked"),

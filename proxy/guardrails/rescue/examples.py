@@ -10,9 +10,11 @@ from proxy.guardrails.announcements import recognition
 
 # The length of prose that is needed to recognise an announcement.
 LEAD_LENGTH = 120
-# A heading or a label: "## Tool usage", "Syntax:", "Example:" before a code fence.
+# A heading or a label ("## Tool usage", "Syntax:"), or a sentence that goes on with an example.
 _LABEL = re.compile(
-    r"""(?:\A|[\n.!?])[\W\d]*+(?:(?:tool|function|api|call|xml|json|basic|general)\s+)*
+    r"""\b(?:e\.\s?g|such\s+as|as\s+in|looks?\s+like|works\s+like\s+this|would\s+then\s+be
+      |can\s+(?:just\s+)?send|(?:generated|emitted)(?=:))\b[\s.:,]*\Z
+    |(?:\A|[\n.!?])[\W\d]*+(?:(?:tool|function|api|call|xml|json|basic|general)\s+)*
     (?:usage|syntax|format|notation|examples?|예|例)\W*\Z""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -103,6 +103,7 @@ TABLE = (
     Row(Treatment.ASKED, origin=(Origin.RESULT,)),
     Row(Treatment.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
     Row(Treatment.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
+    Row(Treatment.ASKED, behind=(Words.SHOWING,), format=(Format.OWN,)),
     Row(Treatment.TEXT, behind=(Words.SHOWING,)),
     Row(Treatment.ASKED, around=(Around.LAYOUT,)),
     Row(Treatment.ASKED, before=(Words.ASKING,)),
