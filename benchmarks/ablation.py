@@ -46,7 +46,7 @@ from tests.corpus.quotations import beside_words, in_markup, quotations, traps
 from tests.corpus.quoted import quoted
 from tests.corpus.test_quotations import must_stay
 
-_SECONDS = 60  # after which a fork counts as hanging
+_SECONDS = 60  # of work, after which a fork counts as hanging
 _COUNTS = (
     *("corpora", "negatives", "announced", "false alarms"),
     *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
@@ -236,7 +236,7 @@ def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
         sent = b""
         try:
             sent = pickle.dumps(work())
