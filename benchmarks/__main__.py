@@ -13,6 +13,7 @@ python -m benchmarks faults           ten minutes of faults: is anything lost, d
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
 python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
+python -m benchmarks ablation         what each heuristic about calls in text is worth
 python -m benchmarks gold             BFCL's right calls: does the review let them pass?
 python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
@@ -28,7 +29,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import close_out_ends, gold, pages, replicas, stalls
+from benchmarks import ablation, close_out_ends, gold, pages, replicas, stalls
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
@@ -82,10 +83,11 @@ def _parser() -> argparse.ArgumentParser:
     converting.add_argument("output", type=Path)
     converting.add_argument("--data", type=Path, help="default: that of bfcl-eval, if installed")
     converting.set_defaults(command=_bfcl)
+    ablation.add_arguments(
+        commands.add_parser("ablation", help="turn off each heuristic about calls in text")
+    )
     _add_gold(commands.add_parser("gold", help="review calls that are right, those of BFCL"))
-    ends = commands.add_parser("ends", help="count what the close-out check asks about")
-    ends.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
-    ends.set_defaults(command=_ends)
+    _add_ends(commands.add_parser("ends", help="count what the close-out check asks about"))
     _add_stalls(commands.add_parser("stalls", help="measure what hostile shapes do to others"))
     real.add_arguments(commands.add_parser("real", help="measure real models in a closed loop"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
@@ -141,6 +143,11 @@ def _add_gold(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="default: download that of bfcl-eval")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="calls that did not pass")
     parser.set_defaults(command=lambda chosen: gold.run(chosen.data, chosen.show))
+
+
+def _add_ends(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
+    parser.set_defaults(command=_ends)
 
 
 def _add_replicas(parser: argparse.ArgumentParser) -> None:

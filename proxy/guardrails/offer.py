@@ -64,7 +64,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     the texts that are not the model's own words: `spoken` by users, and `results` of tools;
     `instructions` are the texts of all other messages. `executed` are the calls with a result since
     the user's last message, where a repetition matters. Calls
-    that are `denied` must not be made. If there is an `answer_schema`, an answer has to satisfy it,
+    that are `denied` must not be made. The model's profile or the prompt names its `own_syntaxes`.
+    If there is an `answer_schema`, an answer has to satisfy it,
     and JSON is not taken for a call. `completed` are the calls in the history that have a result;
     `loop` is the one it ends in. `aliases` map names that this model writes to the tools it may
     mean; `allowed` names the only client tools that may be called, if it is set. Unless it
@@ -99,6 +100,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     instructions: tuple[str, ...] = ()
     executed: tuple[CompletedCall, ...] = ()
     accepts_invented_values: bool = False
+    own_syntaxes: frozenset[str] = frozenset()
 
     @property
     def quotable(self) -> tuple[str, ...]:

@@ -53,9 +53,11 @@ from proxy.guardrails.rescue.marks import (
     holds_call,
     holds_mark,
 )
+from proxy.guardrails.rescue.markup import begins_with_mark
 from proxy.guardrails.rescue.provenance import (
     Around,
     Content,
+    Format,
     Origin,
     Standing,
     Treatment,
@@ -219,12 +221,10 @@ class ReplyReader:
 
     def _scan(self, text: str) -> list[Finding]:
         if self._scanner is None:
-            syntaxes, is_fit = self._offer.readable_syntaxes, partial(_is_fit, self._offer)
             self._scanner = Scanner(
-                syntaxes,
+                self._offer.readable_syntaxes,
                 self._names,
                 self._named,
-                is_fit,
                 may_cut=self._may_cut,
                 may_hide=self._may_hide,
             )
@@ -457,11 +457,21 @@ class ReplyReader:
         """Note calls; text after them counts too, unless they are messages."""
         if all(map(self._is_message, found.calls)):
             return self._promote(found)
-        if found.is_doubtful and self._offer.text_policy is TextPolicy.ACCEPT:
+        if found.is_doubtful and not self._may_be_asked(found):
             self._is_behind_text = True
-            return self._say(found.lead + found.source)  # nobody would ask
+            return self._say(found.lead + found.source)
         self._late.append(found)
         return []
+
+    def _may_be_asked(self, found: findings.FoundCalls) -> bool:
+        """Return whether the model may be asked about a call, whatever follows it."""
+        call = Standing(around=_around(found), before=found.before, format=self._format_of(found))
+        is_text = found.is_marked and decide(call) is Treatment.TEXT
+        return not is_text and self._offer.text_policy is not TextPolicy.ACCEPT
+
+    def _format_of(self, found: findings.FoundCalls) -> Format:
+        is_own = found.syntax_name in self._offer.own_syntaxes
+        return Format.OWN if is_own else Format.FOREIGN
 
     def _is_message(self, call: WrittenCall) -> bool:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
@@ -505,8 +515,10 @@ class ReplyReader:
         if self._holds_places(found, said, is_asking=behind is Words.ASKING):
             content = Content.PLACEHOLDERS
         is_within = _is_within(found, words) or _is_in_fence(found, said)
-        around = Around.LAYOUT if is_within else Around.NOTHING
-        treatment = decide(Standing(origin, around, before, behind, content))
+        around = Around.LAYOUT if is_within else _around(found)
+        treatment = decide(
+            Standing(origin, around, before, behind, content, self._format_of(found))
+        )
         if treatment is Treatment.LEFT_OUT:
             self._facts.append(Dropped("placeholders"))
             self._is_behind_call, self._is_behind_text = True, False
@@ -814,8 +826,15 @@ def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:
 
 def _is_within(found: findings.FoundCalls, words: str) -> bool:
     """Return whether the element around a call is closed in the words after it."""
+    if found.follows_mark and begins_with_mark(words):
+        return True
     text = f"{found.source}\n{words}".casefold() if found.within else ""
     return any(closer in text for closer in found.within)
+
+
+def _around(found: findings.FoundCalls) -> Around:
+    """Tell a marked call within a sentence from others; see `Scanner`."""
+    return Around.SENTENCE if found.is_doubtful and found.is_marked else Around.NOTHING
 
 
 def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:

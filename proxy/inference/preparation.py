@@ -148,6 +148,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         "rescue" not in policy.without,
         opens_thoughts=policy.quirks.opens_thoughts,
         instructions=tuple(instructions),
+        own_syntaxes=frozenset(_own_syntaxes(policy.quirks)),
         executed=tuple(call for call in completed if watches_loops and call.turn == user_turns),
     )
     is_none = request.tool_choice is ToolUse.NONE
@@ -191,15 +192,18 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
     """List the syntaxes of calls: first the one the model was asked to use, then its habits."""
-    if not quirks.convention:
-        return order_syntaxes(quirks.syntaxes)
-    asked_for = find_convention(quirks.convention).syntaxes
-    usual = order_syntaxes(tuple(dict.fromkeys((*asked_for, *quirks.syntaxes))))
+    usual = order_syntaxes(_own_syntaxes(quirks))
     if quirks.convention == ReActConvention.name:
         return (REACT_CONTRACT, *usual)
     if quirks.convention == JsonContractConvention.name:
         return (json_contract(respond.name if respond is not None else None), *usual)
     return usual
+
+
+def _own_syntaxes(quirks: Quirks) -> tuple[str, ...]:
+    """Return the syntaxes that the prompt demands, and those that the profile names."""
+    demanded = find_convention(quirks.convention).syntaxes if quirks.convention else ()
+    return tuple(dict.fromkeys((*demanded, *quirks.syntaxes)))
 
 
 def _text_policy(request: Request, wanted: TextPolicy) -> TextPolicy:

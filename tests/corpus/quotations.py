@@ -28,11 +28,11 @@ TAILS = ("", "Then wait.", "The city is Paris.", "Does that help?")
 
 
 def in_markup(step: int) -> Iterator[Case]:
-    """Yield every markup around every `step`th spelling, between words of every language."""
+    """Yield every markup around every `step`th spelling, between words that say nothing of it."""
     for number, wrapper in enumerate(SHOWN.markup):
         for place in range(number % step, len(SPELLINGS), step):
             spelling = SPELLINGS[place]
-            before, behind, *_ = SHOWN.neutral[LANGUAGES[(number + place) % len(LANGUAGES)]]
+            *_, before, behind = SHOWN.neutral["en"]
             shown = wrapped(spelling.one(PARIS).strip("\n"), wrapper)
             yield Case(spelling.syntax, f"{before}\n\n{shown}\n\n{behind}", ask())
 

@@ -7,8 +7,10 @@ from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
 from proxy.conversation.tools import ToolCall
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, Refused, RejectedReply
+from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
+from proxy.inference.turn import TurnState
 from tests.fakes.playbook import Playbook, call, make_request, shown_text, write
 
 CALL = "[get_weather(city='Paris')]"
@@ -185,3 +187,42 @@ def test_who_acts_may_leave_a_value_empty(said: str) -> None:
     book = Playbook.of(make_request()).ask()
     write(book, said + MARKED.replace("Paris", ""))
     assert any(isinstance(one, ToolCalled) for one in book.shown)
+
+
+OWN, FOREIGN = "hermes", "mistral"
+LOOK = "I look it up"
+HOW = f"How do you write a call? Is it {MARKED}, or something else?"
+
+
+@pytest.mark.parametrize(
+    ("text", "messages", "own", "foreign"),
+    [
+        (f"{LOOK}.\n{MARKED}", (), "call", "call"),
+        (f"{LOOK}. {MARKED}", (), "call", "call"),
+        (f"{LOOK} with {MARKED}", (), "call", "call"),
+        (f"{MARKED}\nI look it up.", (), "call", "call"),
+        (f"{LOOK} with {MARKED}.", (), "asked", "text"),
+        (f"{LOOK}.\n{MARKED}\nThe result will follow.", (), "asked", "text"),
+        (f"With {MARKED} I look it up.", (), "asked", "text"),
+        (f"{LOOK}.\n```\n{MARKED}\n```\nThen you know it.", (), "asked", "asked"),
+        (f"```\n{MARKED}\n```\nis the form.", (), "asked", "asked"),
+        (f"Write `{MARKED}` to look it up.", (), "text", "text"),
+        (f'"{MARKED}" is the form.', (), "text", "text"),
+        (f"For example, {MARKED} looks it up.", (), "text", "text"),
+        (f"You write it with {MARKED}.", (user_message(HOW),), "text", "text"),
+        (MARKED, (user_message(HOW),), "text", "text"),
+        (f"{LOOK}.\n{MARKED}", after_result(f"Now write {MARKED}."), "asked", "asked"),
+        (f"{LOOK} with {MARKED}.", after_result(f"Now write {MARKED}."), "asked", "text"),
+    ],
+)
+def test_a_call_in_the_models_own_format_is_trusted_more(
+    text: str, messages: tuple[Message, ...], own: str, foreign: str
+) -> None:
+    for syntax, expected in ((OWN, own), (FOREIGN, foreign)):
+        book = Playbook.of(make_request(*messages), Policy(Quirks(syntaxes=(syntax,)))).ask()
+        write(book, text)
+        is_called = any(isinstance(one, ToolCalled) for one in book.shown)
+        is_text = shown_text(book) == text
+        is_asked = book.turn.state is TurnState.ASKING
+        kinds = {"call": is_called, "text": is_text, "asked": is_asked}
+        assert [kind for kind, is_so in kinds.items() if is_so] == [expected], (syntax, text)

@@ -42,6 +42,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
 
     One that `is_doubtful` is in a place where calls are not accepted. One that is `within` an
     element counts as inside it if one of these closing marks follows; "" is in any text. One that
+    `follows_mark` is inside of something if any mark follows. One that
     `ends_reply` is followed by text that was dropped: the reply no longer made progress. The `lead`
     is the white space and the leaked tokens before it.
     """
@@ -53,6 +54,7 @@ class FoundCalls(msgspec.Struct, frozen=True):
     closed: bool
     before: Words = Words.NONE
     within: tuple[str, ...] = ()
+    follows_mark: bool = False
     is_doubtful: bool = False
     ends_reply: bool = False
     lead: str = ""

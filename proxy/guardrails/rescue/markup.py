@@ -1,4 +1,4 @@
-"""The markup that is open at a place in prose: elements, environments, documents, strings."""
+"""The markup that is open at a place in prose: elements, environments, comments, strings."""
 
 # ruff: noqa: RUF001 - quotation marks look alike
 
@@ -15,22 +15,11 @@ _MARKUP = re.compile(
     |\[/?(?P<bracket>quote|code|pre|spoiler|example|noparse|nowiki|verbatim
       |listing|literal|source|verse)\b[^\]\n]*\]
     |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
-    |(?P<string>\"{3}|'{3}|@["'](?=\n|\Z)|(?:(?<=[=(])|(?<=[=(][ ]))`(?=\n|\Z))
-    |(?P<comment><!--|/\*|<!\[CDATA\[|\{\#[ \n])
-    |(?P<directive>^\.\.[ ][\w-]+::)|(?P<braces>^\{\{\{[ \t]*$)
-    |(?P<pod>^=(?:begin|pod|head\d|over)\b)
-    |(?P<armor>^-{3,}[ ]?begin[ ](?!.*(?:tool|func|call|action))[\w ]+-{3,}[ \t]*$)
-    |(?P<template>\{%-?[ ]*(?:raw|verbatim|comment|highlight|codeblock)\b)
-    |(?P<lines>^(?:\$\$(?=[ \t]*$)|:::(?!.*(?:tool|func|call|action))
-      |\{(?:noformat|code|quote)(?=[:}])))
-    |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])
-    |^(?P<rule>[-=._*+])(?P=rule){3,}[ \t]*$""",
+    |(?P<verbatim><!--|/\*|<!\[CDATA\[|\"{3}|'{3})
+    |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-_SIGNS = re.compile(
-    r"[<\\#\[“”«»„「」『』‹›]|\"{3}|'{3}|/\*|@[\"']$|`$|\{[%#{]|^(?:[-=._*+]{3}|[=:$.{])",
-    re.MULTILINE,
-)
+_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}")
 # Elements about calls or thoughts contain calls that are meant.
 _OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
 _CLOSING = {
@@ -43,26 +32,24 @@ _CLOSING = {
     "<!--": "-->",
     "/*": "*/",
     "<![cdata[": "]]>",
-    "{#": "#}",
-    "@'": "\n'@",
-    '@"': '\n"@',
-}
-# What ends other text that is not examined, by the group of what begins it.
-_VERBATIM = {
-    "directive": re.compile(r"^\S", re.MULTILINE),
-    "braces": re.compile(r"^\}\}\}", re.MULTILINE),
-    "pod": re.compile(r"^=(?:end|cut)\b", re.MULTILINE),
-    "armor": re.compile(r"^-{3,}[ ]?end\b", re.MULTILINE | re.IGNORECASE),
-    "template": re.compile(r"\{%-?[ ]*end", re.IGNORECASE),
 }
 # The closing marks of what has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
 _MOST_OPEN = 64  # different ones
-_INLINE = re.compile(
-    r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
-    r"|mintinline\{\w{1,20}\}\W)\Z"
-)
+# Other marks: a line begins or ends with them.
+_SIGN = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
+_ENDS_IN_MARK = re.compile(rf"(?:\A|\n)[ \t]*{_SIGN}[^\n]*\s*\Z|{_SIGN}\s*\Z")
+_BEGINS_WITH_MARK = re.compile(rf"\s*{_SIGN}")
+
+
+def ends_in_mark(text: str) -> bool:
+    """Return whether the last line of prose that is not blank begins or ends with a mark."""
+    return _ENDS_IN_MARK.search(text) is not None
+
+
+def begins_with_mark(text: str) -> bool:
+    return _BEGINS_WITH_MARK.match(text) is not None
 
 
 class Markup:
@@ -71,12 +58,11 @@ class Markup:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}  # marks that would close what is open, with counts
         self._end: re.Pattern[str] | None = None  # what ends text that is not examined
-        self._is_inline = False
 
     @property
     def is_quotation(self) -> bool:
         is_shown = any(count and not _is_layout(one) for one, count in self._open.items())
-        return is_shown or self._end is not None or self._is_inline
+        return is_shown or self._end is not None
 
     @property
     def layout(self) -> tuple[str, ...]:
@@ -84,7 +70,6 @@ class Markup:
         return tuple(one for one, count in self._open.items() if count and _is_layout(one))
 
     def pass_text(self, text: str) -> None:
-        self._is_inline = _INLINE.search(text[-40:]) is not None
         place = self._pass_end(text, 0)
         if place == 0 and _SIGNS.search(text) is None:
             return
@@ -106,18 +91,13 @@ class Markup:
         mark = found.groupdict()
         if word := mark["heredoc"]:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
-        elif verbatim := mark["string"] or mark["comment"]:
-            opener = verbatim.strip().casefold()
+        elif verbatim := mark["verbatim"]:
+            opener = verbatim.casefold()
             self._end = re.compile(re.escape(_CLOSING.get(opener, opener)))
-        elif found.lastgroup in _VERBATIM:
-            self._end = _VERBATIM[found.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
             self._turn(closer, is_end=is_end)
-        elif rule := mark["lines"] or (mark["rule"] or "") * 4:
-            closer = f"\n{rule.casefold()}"
-            self._turn(closer, is_end=bool(self._open.get(closer)))
         else:
             self._meet_named(found[0], mark)
 
@@ -137,6 +117,4 @@ class Markup:
 
 
 def _is_layout(closer: str) -> bool:
-    return closer[0] == "\n" or (
-        closer[:2] == "</" and closer[2:] not in words_around_calls().showing
-    )
+    return closer[:2] == "</" and closer[2:] not in words_around_calls().showing

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
+from proxy.guardrails.rescue.examples import introduces_other_words
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.formats import Place
+from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
@@ -71,13 +72,6 @@ class Openings:
 
     def is_any_marked(self, literal: str) -> bool:
         return any(syntax.is_marked for _, syntax in self.find_fitting(literal))
-
-    def are_in(self, text: str) -> bool:
-        """Whether more than control tokens is in a text that is not the reply's first."""
-        place = self.in_prose.find(text, 0, is_finished=True)
-        while (literal := self.in_prose.at(text, place, is_finished=True)) in marks.SPECIAL_TOKENS:
-            place = self.in_prose.find(text, place + len(literal), is_finished=True)
-        return bool(literal)
 
     def join(self, syntaxes: Iterable[Syntax]) -> "Openings":
         known = _openings_of_all(syntaxes)
@@ -214,26 +208,24 @@ class Beginning:
     def said(self) -> Words:
         if not self.words.strip():
             return Words.NONE
-        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
-        return Words.SHOWING if is_shown else Words.OTHER
+        return Words.SHOWING if introduces_other_words(self.words) else Words.OTHER
 
     @property
     def is_example(self) -> bool:
         return self.said is Words.SHOWING
 
     @cached_property
-    def is_account(self) -> bool:
-        return gives_account(self.words)
+    def follows_mark(self) -> bool:
+        return ends_in_mark(self.words)
 
-    @property
-    def is_inline(self) -> bool:
-        """Whether the opening is on a line with other words."""
-        return self.opening.startswith(" ")
+    def is_in_sentence(self, tools: Sequence[str]) -> bool:
+        """Return whether a call belongs to the words before it.
 
-    def announces_act(self, tools: Sequence[str]) -> bool:
-        """Return whether a sentence ends here that announces an act."""
-        is_told = self.is_account or not self.is_sentence_start
-        return not is_told and (recognition.announces(self.words, tools) or presents(self.words))
+        These are on its line and announce no act, or they are a sentence without an end.
+        """
+        is_inline = self.opening.startswith(" ")
+        is_announced = self.is_sentence_start and recognition.announces(self.words, tools)
+        return self.words.rstrip()[-1:].isalnum() or (is_inline and not is_announced)
 
 
 @dataclass(slots=True)
@@ -248,11 +240,10 @@ class AfterCall:
 
 @dataclass(slots=True)
 class JoinedCall:
-    """A call that counts if the next one does, and what is between the two."""
+    """A call that counts if the next one does, and the gap between the two."""
 
     found: FoundCalls
     gap: str = ""
-    joint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,10 @@ later one is accepted alone. After a call that broke, what follows may still bel
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
-from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS, STRAY_CLOSERS, THOUGHT_ENDS
 from proxy.guardrails.rescue.modes import Beginning
@@ -121,86 +118,25 @@ def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
 
 
 LOOKAHEAD = 200  # characters of a line that are examined
-_WORD = re.compile(r"[^\W\d_]*")
-_LONGEST_WORD = 24
-_JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
-_LINE = re.compile(r"[,;&+\s]*[^\n]*")
-# Punctuation after a call that belongs to a sentence around it.
-_CONTINUES = frozenset(".,;:!?)]}|/\\=<>\"'”»`")
-# How a line continues after a call; `open` if its words do not decide.
-Sequel: TypeAlias = Literal["apart", "words", "open"]
+_SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 
 
-@dataclass(frozen=True, slots=True)
-class TextAhead:
-    """The text after a call, as much as is examined; `is_all` if no more is expected."""
+def is_apart(text: str, found: FoundCalls, beginning: Beginning, *, is_all: bool) -> bool | None:
+    """Return whether a call is apart from the text on its line; None if that needs more text.
 
-    text: str
-    is_all: bool
-
-    def find_sequel(self, found: FoundCalls, beginning: Beginning) -> Sequel | None:
-        """Return how the line continues; None if more text is needed.
-
-        If one sentence ended before the call and another begins after it, the call belongs to
-        neither. Control tokens and calls of several lines are not written in passing, unless words
-        continue around them. Other calls may only begin the reply.
-        """
-        word = self._word
-        if word is None:
-            return None
-        is_sentence = self.text[0].isalpha() and not self.text[0].islower()
-        if found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip():
-            is_in_words = beginning.is_apart and not beginning.is_sentence_start and not is_sentence
-            is_mentioned = _is_verb(word) or self.text[0] in CLOSING_QUOTES
-            return "words" if is_in_words or is_mentioned else "apart"
-        if not beginning.is_sentence_start:
-            return "words"
-        if is_sentence:
-            return "apart"
-        if self._is_line_open:
-            return None
-        return "open"
-
-    def may_stand_apart(self, found: FoundCalls, beginning: Beginning) -> bool:
-        """Return whether a call may begin the reply although the words after it may belong to it.
-
-        It has to be more than a tag, and the words must not form a sentence with it.
-        """
-        word = self._word or ""
-        continues = (
-            self.text[0] in _CONTINUES
-            or _is_verb(word)
-            or word in words_around_calls().conjunctions
-        )
-        is_more = "{" in found.source or found.source.count("</") > 1
-        is_more = is_more or all(call.arguments for call in found.calls)
-        return beginning.begins_reply and is_more and not continues
-
-    @property
-    def joint(self) -> str:
-        found = _JOINT.match(self.text)
-        return found[0] if found else ""
-
-    @property
-    def line(self) -> str:
-        found = _LINE.match(self.text)
-        return found[0] if found else ""
-
-    @property
-    def _is_line_open(self) -> bool:
-        return not self.is_all and self.line == self.text
-
-    @property
-    def _word(self) -> str | None:
-        """The next word in lower case; None if it may be incomplete."""
-        found = _WORD.match(self.text)
-        word = found[0] if found else ""
-        is_open = word == self.text and len(word) < _LONGEST_WORD
-        return None if is_open and not self.is_all else word.casefold()
-
-
-def _is_verb(word: str) -> bool:
-    """Return whether a word can have the call as its subject: third persons end in "s"."""
-    known = words_around_calls()
-    is_third_person = word.endswith("s") and len(word) > 1 and word not in known.other_words
-    return is_third_person or word in known.verbs
+    If one sentence ended before the call and another begins after it, the call belongs to neither.
+    Control tokens and calls of several lines are not written in passing, unless a sentence
+    continues around or behind them. `is_all` says that no more text is expected.
+    """
+    first = text[0]
+    is_sentence = first.isalpha() and not first.islower()
+    is_block = found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip()
+    may_be_within = not is_block or (beginning.is_apart and not is_sentence)
+    if first in CLOSING_QUOTES or (may_be_within and not beginning.is_sentence_start):
+        return False
+    if is_sentence or not is_block:
+        return is_sentence
+    line, end, _ = text.partition("\n")
+    if first.islower() and not (end or is_all):
+        return None
+    return not (first.islower() and _SENTENCE_END.search(line))

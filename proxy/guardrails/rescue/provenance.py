@@ -31,6 +31,7 @@ class Around(Enum):
     """The markup in which a call stands."""
 
     NOTHING = "nothing"
+    SENTENCE = "a sentence"
     LAYOUT = "an element or indentation"
     QUOTATION = "code or quotation marks"
 
@@ -42,6 +43,13 @@ class Words(Enum):
     OTHER = "other words"
     SHOWING = "that it is only shown"
     ASKING = "a question to the user"
+
+
+class Format(Enum):
+    """Whether the model's profile names the syntax of a call."""
+
+    OWN = "the model's own"
+    FOREIGN = "another"
 
 
 class Content(Enum):
@@ -61,6 +69,7 @@ class Standing:
     before: Words = Words.NONE
     behind: Words = Words.NONE
     content: Content = Content.MARKED
+    format: Format = Format.FOREIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,7 @@ class Row:
     before: Collection[Words] = tuple(Words)
     behind: Collection[Words] = tuple(Words)
     content: Collection[Content] = tuple(Content)
+    format: Collection[Format] = tuple(Format)
 
     def fits(self, call: Standing) -> bool:
         return (
@@ -81,6 +91,7 @@ class Row:
             and call.before in self.before
             and call.behind in self.behind
             and call.content in self.content
+            and call.format in self.format
         )
 
 
@@ -92,10 +103,14 @@ TABLE = (
     Row(Treatment.ASKED, origin=(Origin.RESULT,)),
     Row(Treatment.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
     Row(Treatment.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
+    Row(Treatment.ASKED, behind=(Words.SHOWING,), format=(Format.OWN,)),
     Row(Treatment.TEXT, behind=(Words.SHOWING,)),
     Row(Treatment.ASKED, around=(Around.LAYOUT,)),
     Row(Treatment.ASKED, before=(Words.ASKING,)),
     Row(Treatment.ASKED, behind=(Words.ASKING,), content=(Content.MARKED,)),
+    Row(Treatment.ASKED, around=(Around.SENTENCE,), before=(Words.NONE,)),
+    Row(Treatment.ASKED, around=(Around.SENTENCE,), format=(Format.OWN,)),
+    Row(Treatment.TEXT, around=(Around.SENTENCE,)),
     Row(Treatment.READ, content=(Content.MARKED,)),
     Row(Treatment.READ, behind=(Words.NONE,)),
     Row(Treatment.TEXT, behind=(Words.ASKING,)),

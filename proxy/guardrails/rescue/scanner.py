@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from proxy import bounds
-from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue import marks
 from proxy.guardrails.rescue.findings import (
     Finding,
@@ -46,7 +45,7 @@ from proxy.guardrails.rescue.modes import (
     cut_nothing,
     openings_of,
 )
-from proxy.guardrails.rescue.neighbours import LOOKAHEAD, TextAhead
+from proxy.guardrails.rescue.neighbours import LOOKAHEAD, is_apart
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
@@ -61,8 +60,8 @@ _NOTHING = Literals(())
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings contain the offered names. `satisfies` says whether a call
-    is valid for its tool; some count only then. `may_cut` says whether the model itself made calls,
+    `named` are syntaxes whose openings contain the offered names. `may_cut` says whether the model
+    itself made calls,
     so that an invented result after them may be dropped, and `may_hide` whether a mark of results
     (such as `<tool_response>`) may be; in doubt neither.
     """
@@ -72,14 +71,12 @@ class Scanner:
         syntaxes: Sequence[Syntax],
         offered: Collection[str],
         named: Sequence[Syntax] = (),
-        satisfies: Callable[[WrittenCall], bool] = bool,
         *,
         may_cut: MayCut = cut_nothing,
         may_hide: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._openings = openings_of(tuple(syntaxes), tuple(named))
         self._offered = frozenset(offered)
-        self._satisfies = satisfies
         self._may_cut = may_cut
         self._may_hide = may_hide
         self._cursor = Cursor()
@@ -216,7 +213,8 @@ class Scanner:
         is_line = literal.startswith("\n")
         if candidates and not (around.is_next_line_quoted if is_line else around.is_quotation):
             self._record.begin(literal, is_first=is_first)
-            self._state = OpeningAttempt(self._cursor, candidates, self._offered, self._may_cut)
+            may_cut = cut_nothing if self._record.beginning.follows_mark else self._may_cut
+            self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
             literal = "\n"  # the next line is judged by itself
@@ -252,12 +250,13 @@ class Scanner:
             outcome.closed,
             place.said,
             place.within,
+            place.follows_mark,
         )
         if place.is_example:
             self._record.siblings.refuse(Reason.QUOTED, found)
             self._record.show(source)
-        elif outcome.is_bare and not self._may_be_bare(found):
-            self._record.refuse(None, source)
+        elif outcome.is_bare and place.is_in_sentence([call.name for call in found.calls]):
+            self._record.doubt(None, found, "")
         else:
             self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
@@ -269,13 +268,6 @@ class Scanner:
         else:
             self._record.accept(replace(found, ends_reply=True))
         self._state = Skipping(_NOTHING)
-
-    def _may_be_bare(self, found: FoundCalls) -> bool:
-        """Return whether plain calls may count: after a sentence it has to announce an act."""
-        beginning = self._record.beginning
-        if not beginning.is_inline:
-            return not beginning.is_account
-        return beginning.announces_act([call.name for call in found.calls]) and self._is_fit(found)
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
@@ -399,7 +391,7 @@ class Scanner:
     def _is_result_next(self, state: AfterCall, gap: str, literal: str) -> bool | None:
         """Return whether a result follows the model's own calls; None if more text is needed."""
         found = state.pending or state.accepted
-        if found is None or state.is_doubtful:
+        if found is None or state.is_doubtful or self._record.beginning.follows_mark:
             return False
         is_result: bool | None = marks.result_end(literal) is not None
         is_line = "\n" in gap or found.source.endswith("\n")
@@ -423,35 +415,17 @@ class Scanner:
             refuse(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
-        ahead = TextAhead(*self._cursor.look_ahead(LOOKAHEAD))
-        sequel = ahead.find_sequel(found, self._record.beginning)
-        mark: str | None = ""
-        if sequel == "open" and (joint := ahead.joint):
-            mark = self._cursor.here(self._openings.in_prose, len(joint))
-        if sequel is None or mark is None:
+        text, is_all = self._cursor.look_ahead(LOOKAHEAD)
+        counts = is_apart(text, found, self._record.beginning, is_all=is_all)
+        if counts is None:
             return False
-        is_like = mark == self._record.beginning.opening or not any(map(str.isalpha, ahead.joint))
-        if mark and is_like and self._openings.is_any_marked(mark):  # words join only similar calls
-            self._cursor.advance(len(joint))
-            self._record.join(found, gap + joint, joint)
-            self._state = InProse()
-        elif sequel == "apart" or (sequel == "open" and self._is_apart(found, ahead)):
+        if counts:
             self._record.accept(found)
             state.pending = None
         else:
-            is_first = self._record.beginning.is_first
-            refuse = self._record.doubt if is_first else self._record.refuse_call
-            refuse(Reason.IN_SENTENCE, found, gap)
+            self._record.doubt(Reason.IN_SENTENCE, found, gap)
             self._state = InProse()
         return True
-
-    def _is_apart(self, found: FoundCalls, ahead: TextAhead) -> bool:
-        """Whether a call counts although words follow: valid for its tool, alone on its line."""
-        may = ahead.may_stand_apart(found, self._record.beginning) and self._is_fit(found)
-        return may and not self._openings.are_in(ahead.line)
-
-    def _is_fit(self, found: FoundCalls) -> bool:
-        return self._record.siblings.offers(found) and all(map(self._satisfies, found.calls))
 
     def _end_behind(self, state: AfterCall) -> None:
         """Continue after the end of thoughts whose last part was a call."""

@@ -60,9 +60,6 @@ class ProseDocument:
         pass
 
 
-_INDENT = " \t"
-_TICK = "`"
-_TILDE = "~"
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
 # of a block quote, a diff, a comment, a table, a shell, Textile, a log, or said by the user
@@ -72,22 +69,35 @@ _QUOTED_LINE = re.compile(
     re.IGNORECASE,
 )
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
-_FENCE_LENGTH = 3
+_FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
+_TICK = "`"
+_HEAD = 100  # characters at the beginning of a line that are examined
 _QUOTES = frozenset("\"'“‘‚«»《(")
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
 
 @dataclass(slots=True)
-class _Marks:
-    """The marks on a line so far, since the last call on it."""
+class _Line:
+    """The line so far: its `head`, and the marks since the last call on it."""
 
-    is_quote_open: bool = False
-    leading_ticks: int = 0
-    opening_ticks: int = 0
-    later_ticks: int = 0
-    leading_tildes: int = 0
-    is_in_span: bool = False
+    head: str = ""
+    ticks: int = 0
+    quotation_marks: int = 0
+
+    @property
+    def fence(self) -> re.Match[str] | None:
+        """The code fence that the line begins or ends; one with text behind it is none."""
+        fence = _FENCE.match(self.head)
+        is_span = fence is not None and self.ticks > fence["mark"].count(_TICK)
+        return None if is_span else fence
+
+    @property
+    def is_in_span(self) -> bool:
+        fence = _FENCE.match(self.head)
+        opening = fence["mark"].count(_TICK) if fence else 0
+        later = self.ticks - opening
+        return later % 2 == 1 or 0 < later < opening
 
 
 class Surroundings:
@@ -100,22 +110,17 @@ class Surroundings:
     def __init__(self) -> None:
         self._fresh: list[str] = []  # not examined yet
         self._markup = Markup()
-        self._is_line_start = True
+        self._line = _Line()
+        self._fences = ""  # one mark for each open code fence
         self._first_indent: str | None = None  # None before the first words
         self._last_words = ""
-        self._marks = _Marks()
-        self._blocks = 0  # open code fences, one inside the other
-        self._is_in_tildes = False
         self._document: ProseDocument | None = None
-        self._is_line_quoted = False
         self._is_still_quoted = False
-        self._is_behind_quote = False
-        self._is_behind_sentence = True
 
     @property
     def is_line_start(self) -> bool:
         self._look()
-        return self._is_line_start
+        return not self._line.head.strip()
 
     @property
     def last_words(self) -> str:
@@ -125,24 +130,21 @@ class Surroundings:
     @property
     def is_quotation(self) -> bool:
         self._look()
-        in_line = self._marks.is_in_span or self._is_line_quoted or self._is_behind_quote
-        return in_line or self.is_next_line_quoted
+        is_line = self._line.is_in_span or _QUOTED_LINE.match(self._line.head.lstrip()) is not None
+        return is_line or self._last_words[-1:] in _QUOTES or self.is_next_line_quoted
 
     @property
     def is_next_line_quoted(self) -> bool:
         self._look()
         is_in_document = self._document is not None and self._document.is_known
-        is_shown = self._is_in_code or self._markup.is_quotation
+        is_shown = bool(self._find_fences()) or self._markup.is_quotation
         return is_shown or is_in_document or self._is_still_quoted
-
-    @property
-    def _is_in_code(self) -> bool:
-        return self._blocks > 0 or self._is_in_tildes
 
     @property
     def is_sentence_start(self) -> bool:
         """Whether a line or a sentence begins here, or something that a colon announced."""
-        return self.is_line_start or (self._is_behind_sentence and not self._marks.is_quote_open)
+        is_after = self.last_words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
+        return self.is_line_start or (is_after and self._line.quotation_marks % 2 == 0)
 
     @property
     def is_apart(self) -> bool:
@@ -161,36 +163,6 @@ class Surroundings:
     def pass_prose(self, text: str) -> None:
         self._fresh.append(text)
 
-    def _look(self) -> None:
-        if self._fresh:
-            text = "".join(self._fresh)
-            self._fresh.clear()
-            self._markup.pass_text(text)
-            self._pass(text)
-
-    def _pass(self, text: str) -> None:
-        if self._document is not None and self._document.is_endless:
-            return
-        has_marks = self._document is not None or _TICK in text or _TILDE in text
-        has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
-        lines = text.split("\n") if has_marks else text.rsplit("\n", 1)
-        self._pass_within_line(lines[0])
-        for line in lines[1:]:
-            self._is_line_start = True
-            self._is_line_quoted = False
-            self._marks = _Marks()
-            self._pass_in_document("\n")
-            self._pass_within_line(line)
-        if text:
-            if self._first_indent is None and (words := text.lstrip()):
-                lead = self._last_words + text[: len(text) - len(words)]
-                self._first_indent = lead.rpartition("\n")[2]
-            self._is_behind_quote = text[-1] in _QUOTES
-            self._last_words = (self._last_words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
-        if words := text.rstrip():
-            self._is_behind_sentence = words[-1] in _SENTENCE_ENDS
-            self._is_still_quoted = False
-
     def pass_quoted(self, opening: str) -> None:
         """Note a quoted opening; what directly follows is quoted as well."""
         self.pass_prose(opening)
@@ -207,29 +179,46 @@ class Surroundings:
     def pass_call(self) -> None:
         self._look()
         self._first_indent = self._first_indent or ""
-        self._is_line_start = False
-        self._marks = _Marks()
-        self._is_behind_quote = False
+        self._line = _Line("call")
         self._is_still_quoted = False
-        self._is_behind_sentence = True
         self._last_words = ""
 
+    def _look(self) -> None:
+        if self._fresh:
+            text = "".join(self._fresh)
+            self._fresh.clear()
+            self._markup.pass_text(text)
+            self._pass(text)
+
+    def _pass(self, text: str) -> None:
+        if self._document is not None and self._document.is_endless:
+            return
+        has_marks = self._document is not None or _TICK in text or "~" in text
+        has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
+        first, *others = text.split("\n") if has_marks else text.rsplit("\n", 1)
+        self._pass_within_line(first)
+        for line in others:
+            self._fences = self._find_fences()
+            self._line = _Line()
+            self._pass_in_document("\n")
+            self._pass_within_line(line)
+        if self._first_indent is None and (words := text.lstrip()):
+            lead = self._last_words + text[: len(text) - len(words)]
+            self._first_indent = lead.rpartition("\n")[2]
+        self._last_words = (self._last_words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
+        self._is_still_quoted &= not text.strip()
+
     def _pass_within_line(self, text: str) -> None:
-        self._marks.is_quote_open ^= text.count('"') % 2 == 1
-        if self._is_line_start:
-            text = text.lstrip(_INDENT)
-            self._is_line_start = not text
-            self._is_line_quoted = _QUOTED_LINE.match(text) is not None
-            if text.startswith(_BRACKETS) and self._document is None and not self._is_in_code:
-                self._document = ProseDocument()
-            self._pass_in_document(text)
-            self._pass_leading_tildes(text)
-            text = self._pass_leading_ticks(text)
-        else:
-            self._pass_in_document(text)
-            if self._marks.leading_ticks:
-                text = self._pass_leading_ticks(text)
-        self._pass_span(text.count(_TICK))
+        line = self._line
+        is_start = not line.head.strip()
+        line.head = (line.head + text[:_HEAD])[:_HEAD]
+        line.ticks += text.count(_TICK)
+        line.quotation_marks += text.count('"')
+        begins = is_start and text.lstrip().startswith(_BRACKETS)
+        if begins and self._document is None and not self._find_fences():
+            self._document = ProseDocument()
+            text = text.lstrip()
+        self._pass_in_document(text)
 
     def _pass_in_document(self, text: str) -> None:
         if self._document is not None:
@@ -237,38 +226,11 @@ class Surroundings:
             if self._document.is_over:
                 self._document = None
 
-    def _pass_span(self, ticks: int) -> None:
-        """Note this many backticks inside a line; at the beginning of a fence there are none."""
-        marks = self._marks
-        if ticks and marks.opening_ticks:
-            self._blocks -= not marks.later_ticks
-            marks.later_ticks += ticks
-            is_even = (marks.later_ticks + marks.opening_ticks) % 2 == 0
-            marks.is_in_span = not is_even or marks.later_ticks < marks.opening_ticks
-        else:
-            marks.is_in_span ^= ticks % 2 == 1
-
-    def _pass_leading_tildes(self, text: str) -> None:
-        rest = text.lstrip(_TILDE)
-        before = self._marks.leading_tildes
-        after = before + len(text) - len(rest)
-        self._is_in_tildes ^= before < _FENCE_LENGTH <= after
-        self._marks.leading_tildes = 0 if rest else after
-
-    def _pass_leading_ticks(self, text: str) -> str:
-        """Note a possible code fence; one that is followed by a word ends no other."""
-        marks = self._marks
-        rest = text.lstrip(_TICK)
-        before = marks.leading_ticks
-        after = before + len(text) - len(rest)
-        if before < _FENCE_LENGTH <= after:
-            marks.opening_ticks = 0 if self._blocks else after
-            self._blocks += -1 if self._blocks else 1
-        if after >= _FENCE_LENGTH and marks.opening_ticks:
-            marks.opening_ticks = after
-        elif after >= _FENCE_LENGTH and rest[:1].isalnum():
-            marks.opening_ticks = after
-            self._blocks += 2
-        marks.is_in_span = after < _FENCE_LENGTH and after % 2 == 1
-        marks.leading_ticks = 0 if rest else after
-        return rest
+    def _find_fences(self) -> str:
+        """Return the open fences; one that names a language ends no other."""
+        fence, fences = self._line.fence, self._fences
+        if fence is None:
+            return fences
+        mark = fence["mark"][0]
+        is_end = mark in fences and not fence["language"]
+        return fences[: fences.rindex(mark)] if is_end else fences + mark

@@ -527,16 +527,19 @@ def test_calls_out_of_order_are_botched_but_no_sign_of_a_stop_string() -> None:
 WEATHER_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
 
 
-def test_words_may_follow_a_call_with_which_the_reply_began_if_it_is_fit() -> None:
-    assert len(read(TextDelta(f"{WEATHER_CALL} and more"))[1].calls) == 1
+def test_a_call_with_words_on_its_line_is_doubted_if_it_is_fit() -> None:
+    def doubted(text: str, offer: OfferedTools = OFFER) -> int:
+        reply = read(TextDelta(f"{text} and more"), offer=offer)[1]
+        assert reply.calls == ()
+        return len(reply.doubted)
+
+    assert doubted(WEATHER_CALL) == 1
     for unfit in ('"arguments": {"town": 1}', '"arguments": 7'):
-        text = WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)
-        assert read(TextDelta(f"{text} and more"))[1].calls == ()
+        assert doubted(WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)) == 0
     unknown = WEATHER_CALL.replace("get_weather", "other")
     for tool, count in (("get_weather", 1), ("no_tool", 0)):
-        offer = replace(OFFER, aliases={"other": tool})
-        assert len(read(TextDelta(f"{unknown} and more"), offer=offer)[1].calls) == count
-    assert read(TextDelta(f"{unknown} and more"))[1].calls == ()
+        assert doubted(unknown, replace(OFFER, aliases={"other": tool})) == count
+    assert doubted(unknown) == 0
 
 
 def test_words_behind_a_call_take_it_back() -> None:

@@ -377,7 +377,8 @@ def test_openings_made_of_the_offered_names_are_looked_for() -> None:
     [
         (f"I will not call <|tool_call|>{LOOK} because of it.", 0),
         (f"The text <|tool_call|>{LOOK}, as you see", 0),
-        (f"Hm.<|tool_call|>{LOOK} because of it.", 1),
+        (f"Hm.<|tool_call|>{LOOK} because of it", 1),
+        (f"Hm.<|tool_call|>{LOOK} because of it.", 0),
         (f"pre<|tool_call|>{LOOK}post", 1),
         (f'He wrote "<tool_calls>\\n{MARKED}</tool_calls>".', 0),
         (f'He wrote "<tool_calls>\n{MARKED}</tool_calls>".', 0),
@@ -432,27 +433,12 @@ def test_an_empty_tag_counts_as_the_whole_reply_only() -> None:
     assert called(f"{EMPTY_TAG}\n{MARKED}") == ["look"]
 
 
-@pytest.mark.parametrize("joint", [" and ", ", ", ",\n", "; then ", "and"])
-def test_calls_that_are_joined_count_together(joint: str) -> None:
+@pytest.mark.parametrize("between", [" and ", ", ", ",\n", "; then ", "and", " or "])
+def test_calls_with_words_between_them_do_not_count_unasked(between: str) -> None:
     other = MARKED.replace("look", "now")
-    both = called(f"{MARKED}{joint}{other}")
-    assert both == (["look", "now"] if joint != "and" else [])
-    assert called(f"{MARKED}{joint}{other} are two.") == []
-    assert called(f"Use {MARKED}{joint}{other}") == []
-    assert called(f"{MARKED}{joint}{other}{joint}{BROKEN}") == []
-
-
-def test_words_join_only_calls_that_begin_alike() -> None:
-    assert called(f"{MARKED} and {NOW}") == []
-    assert called(f"{MARKED}, {NOW}") == ["look", "now"]
-
-
-@pytest.mark.parametrize("behind", [" and more", " 12", " {x}", " and more<|im_end|>", " 12\nThen"])
-def test_words_may_follow_a_call_with_which_a_reply_began(behind: str) -> None:
-    assert called(f"{MARKED}{behind}") == ["look"]
-    assert called(f"{NOW}{behind}") == []
-    assert called(f"I look.\n{MARKED}{behind}") == []
-    assert called(f"{MARKED.replace('look', 'see')}{behind}") == []
+    assert called(f"{MARKED}{between}{other}") == []
+    assert called(f"{MARKED}{between}{other} are two.") == []
+    assert called(f"Use {MARKED}{between}{other}") == []
 
 
 def test_a_call_that_shares_its_line_with_another_is_none() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
+from proxy.guardrails.rescue.examples import introduces_other_words
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.examples import gives_account, introduces_example, 
     ],
 )
 def test_announcements_are_known(words: str) -> None:
-    assert introduces_example(words)
+    assert introduces_other_words(words)
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,4 @@ def test_announcements_are_known(words: str) -> None:
     ],
 )
 def test_other_words_announce_nothing(words: str) -> None:
-    assert not introduces_example(words)
-
-
-@pytest.mark.parametrize("words", ["You could send\n", "Let me see. The server returned\n"])
-def test_what_somebody_else_writes_is_an_account(words: str) -> None:
-    assert gives_account(words)
-
-
-@pytest.mark.parametrize(
-    "words", ["", "I look.\n", "You asked for it. I look:\n", "He said so.\n\nNow:"]
-)
-def test_only_the_last_sentence_gives_an_account(words: str) -> None:
-    assert not gives_account(words)
-
-
-def test_a_call_is_presented_with_few_words() -> None:
-    for words in (
-        "Here's the tool call:",
-        "So here is the function call: ",
-        "HERE'S THE TOOL-CALL.",
-    ):
-        assert presents(words)
-    for words in ("Here's a tool call:", "Here is the call", "Here is the tool call that failed:"):
-        assert not presents(words)
+    assert not introduces_other_words(words)

@@ -152,6 +152,21 @@ def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_not_announced() -> No
 
 def test_the_words_before_a_call_say_what_it_is() -> None:
     assert Beginning(words="For example: ").is_example
-    assert Beginning(words="You could send\n").is_account
-    plain = Beginning(words="Let me look.\n")
-    assert (plain.is_example, plain.is_account) == (False, False)
+    assert not Beginning(words="Let me look.\n").is_example
+
+
+@pytest.mark.parametrize(
+    ("opening", "words", "is_within"),
+    [
+        (" {", "Here it is:", True),
+        (" {", "I'll check the weather:", False),
+        (" {", "I'll use", True),
+        ("{", "You only have to send\n", True),
+        ("{", "Here it is:\n", False),
+        ("{", "", False),
+    ],
+)
+def test_a_plain_call_may_belong_to_the_sentence_before_it(
+    opening: str, words: str, is_within: bool
+) -> None:
+    assert Beginning(opening, words=words).is_in_sentence(["get_weather"]) is is_within

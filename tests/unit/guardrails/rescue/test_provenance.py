@@ -8,6 +8,7 @@ from proxy.guardrails.rescue.provenance import (
     TABLE,
     Around,
     Content,
+    Format,
     Origin,
     Standing,
     Treatment,
@@ -16,7 +17,7 @@ from proxy.guardrails.rescue.provenance import (
 )
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "quoted-calls.md"
-FACTS = (Origin, Around, Words, Words, Content)
+FACTS = (Origin, Around, Words, Words, Content, Format)
 EVERYTHING = [Standing(*one) for one in product(*FACTS)]
 
 
@@ -30,7 +31,7 @@ def lines() -> list[str]:
     """Write the table as the guide has it."""
     rows = []
     for row in TABLE:
-        found = (row.origin, row.around, row.before, row.behind, row.content)
+        found = (row.origin, row.around, row.before, row.behind, row.content, row.format)
         cells = [named(values, of) for values, of in zip(found, FACTS, strict=True)]
         rows.append(
             f"| {' | '.join((*cells, f'**{row.treatment.value}**'))} |".replace("|  ", "| ")

@@ -3,6 +3,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
@@ -42,7 +43,12 @@ def found_in(text: str, *, cut_off: bool = False) -> list[Finding]:
     ]
     assert all(result == results[0] for result in results)
     assert joined(results[0]) == results[0]
-    return results[0]
+    return [*map(without_place, results[0])]
+
+
+def without_place(finding: Finding) -> Finding:
+    """Leave out what a call follows, which tests of `markup` look at."""
+    return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
 def look(
@@ -268,7 +274,7 @@ def test_text_read_in_vain_is_searched_only_for_a_while() -> None:
 
 
 def found_in_whole(text: str) -> list[Finding]:
-    found = joined(find_calls(text, SYNTAXES, TOOLS))
+    found = [*map(without_place, joined(find_calls(text, SYNTAXES, TOOLS)))]
     last = [item for item in found if not isinstance(item, RefusedText)][-1]
     if isinstance(last, Prose):
         last = Prose(last.text[-len("<tool_call> x ") * 100 - len(CALL) :])
@@ -325,7 +331,7 @@ def test_plain_json_on_lines_of_its_own_may_end_the_reply() -> None:
     assert found_in(f"I look.\n{LOOK}") == [Prose("I look."), found]
 
 
-@pytest.mark.parametrize("before", ["You could send\n", "The page says it all.\n", "He wrote:\n"])
+@pytest.mark.parametrize("before", ["You could send\n", "He wrote:\n"])
 def test_plain_json_of_which_somebody_tells_is_prose(before: str) -> None:
     assert not any(isinstance(one, FoundCalls) for one in found_in(before + LOOK))
 

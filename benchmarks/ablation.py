@@ -1,0 +1,281 @@
+"""`python -m benchmarks ablation`: what each heuristic about calls in text is worth.
+
+Every switch of `ablation_switches` is turned off in a fork, which reads everything again: the
+repository's own tables of quoted and genuine calls (`tests/corpus`), and the data in folders.
+`--corpus` has `dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is as for `python -m
+benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
+"""
+
+import argparse
+import contextlib
+import os
+import pickle
+import random
+import re
+import runpy
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain
+from json import loads  # which takes lone surrogates
+from pathlib import Path
+
+from benchmarks import announcement_corpus, rescue_corpus
+from benchmarks.ablation_switches import Switch, list_switches
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCalled
+from proxy.dialects.openai_chat.decode import decode_request
+from proxy.guardrails.model_quirks import GENERIC, Quirks
+from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.rescue import modes
+from proxy.inference.plan import Policy
+from proxy.inference.preparation import begin, plan_request
+from proxy.profiles.files import load_profiles
+from proxy.profiles.recognition import Evidence, recognise
+from temper_evals.bfcl import objection_to_calls
+from temper_evals.reply_bed import ReplyScenario, load_replies
+from temper_evals.scenarios.scenario import PlannedCall
+from tests.corpus import cases as tests
+from tests.corpus.genuine import genuine
+from tests.corpus.negatives import negatives
+from tests.corpus.quotations import beside_words, in_markup, quotations, traps
+from tests.corpus.quoted import quoted
+from tests.corpus.test_quotations import must_stay
+
+_SECONDS = 60  # of work, after which a fork counts as hanging
+_COUNTS = (
+    *("corpora", "negatives", "announced", "false alarms"),
+    *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
+)
+_HEAD = f"| without | changed | {' | '.join(_COUNTS)} |\n|---|{'---:|' * (len(_COUNTS) + 1)}"
+_CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What each reply came to, and the counts."""
+
+    replies: dict[str, object] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def changed_from(self, base: "Outcome") -> list[str]:
+        return [key for key, value in base.replies.items() if self.replies.get(key) != value]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a client gets, and how often the model was asked for it."""
+
+    calls: list[tuple[str, JsonValue]] = field(default_factory=list)
+    text: str = ""
+    asked: int = 0
+
+
+def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) -> Answer:
+    """Play a request whose model writes these texts, the last one again and again."""
+    plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
+    turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
+    while turn.next_question() is not None:
+        text = replies[min(answer.asked, len(replies) - 1)]
+        answer.asked += 1
+        shown: list[ReplyEvent] = []
+        with contextlib.suppress(EnoughHeardError):
+            shown += turn.receive(TextDelta(text))
+        shown += turn.receive(ReplyFinished("stop"))
+        calls = [one.call for one in shown if isinstance(one, ToolCalled)]
+        answer.calls += [(call.name, json.parse(call.arguments)) for call in calls]
+        answer.text += "".join(one.text for one in shown if isinstance(one, TextDelta))
+    return answer
+
+
+def keep_prepared() -> None:
+    """Keep in memory what is prepared for each set of tools, which takes most of the time."""
+    prepared = cache(modes.Literals)
+    vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
+
+
+@cache
+def quirks_of(name: str) -> Quirks:
+    return recognise(Evidence((name,)), load_profiles()).profile.quirks
+
+
+class Data:
+    """The replies in the folders that were given."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        corpus, fields = chosen.corpus, chosen.field
+        self._score = runpy.run_path(str(corpus / "score.py")) if corpus else {}
+        self._cases = _read(corpus, "dev*.jsonl")
+        self._cases_of_tests = labeled_cases(chosen.step)
+        self._prose = _read(corpus, "announce_dev.jsonl")
+        self._setups = load_replies(chosen.replies, chosen.limit) if chosen.replies else []
+        self._is_told: bool = chosen.told
+        self._run = runpy.run_path(str(fields / "run.py")) if fields else {}
+        self._fields = [one for one in _read(fields, "cases_*.json") if _texts_of(one)]
+
+    def measure(self) -> Outcome:
+        found = Outcome()
+        for part in (self._corpora, self._announcements, self._replies, self._field_cases):
+            part(found)
+        for number, case in enumerate(self._cases_of_tests):
+            played = tests.outcome(case, [case.reply])
+            found.replies[f"table {number} {case.title}"] = (played.calls, played.text)
+            found.counts["promoted"] += played.calls != case.calls[: len(played.calls)]
+            found.counts["missed"] += len(played.calls) < len(case.calls)
+        return found
+
+    def _corpora(self, found: Outcome) -> None:
+        for case in self._cases:
+            read = rescue_corpus.rescue(str(case["raw"]), self._score["offered"](case))
+            calls = read["tool_calls"]
+            calls = [
+                {**one, "arguments": self._score["args_of"](one["arguments"])} for one in calls
+            ]
+            found.replies[f"corpus {case['id']}"] = calls
+            if case["kind"] == "negative":
+                found.counts["negatives"] += bool(calls) and not case.get("contested")
+            else:
+                found.counts["corpora"] += bool(self._score["judge"](case, {"calls": calls})[1])
+
+    def _announcements(self, found: Outcome) -> None:
+        for row in self._prose:
+            tools = [str(one) for one in _list(row["tools"])]
+            is_found = announcement_corpus.announces(str(row["text"]), tools, False)  # noqa: FBT003
+            found.replies[f"announcement {row['id']}"] = is_found
+            found.counts["announced" if row["label"] == "announce" else "false alarms"] += is_found
+
+    def _replies(self, found: Outcome) -> None:
+        for setup in self._setups:
+            quirks = quirks_of(setup.name) if self._is_told else GENERIC
+            for one in setup.scenarios:
+                answer = play(one.request(0), [one.reply.text], quirks)
+                found.replies[f"reply {setup.name} {one.name}"] = answer
+                if kind := judge(one, answer):
+                    found.counts[kind] += 1
+
+    def _field_cases(self, found: Outcome) -> None:
+        for case in self._fields:
+            request = self._run["build"](case, "chat", False, "m")  # noqa: FBT003
+            answer = play(request, _texts_of(case), quirks_of(str(case.get("profile"))))
+            told = {"calls": [[*one] for one in answer.calls], "text": answer.text}
+            expected = [one for one in _list(case["expect"]) if _is_checked(one)]
+            check = self._run["check"]
+            found.replies[f"field {case['id']}"] = answer
+            found.counts["field"] += not any(check(one, told, []) for one in expected)
+
+
+def judge(scenario: ReplyScenario, answer: Answer) -> str:
+    truth, own = scenario.question.truth, scenario.reply.own_handler_right
+    if not truth:
+        return "needless" if answer.calls else "right"
+    made = [
+        PlannedCall(name.replace(".", "_"), arguments)
+        for name, arguments in answer.calls
+        if isinstance(arguments, dict)
+    ]
+    if made and not objection_to_calls(made, truth):
+        return "right"
+    return "" if not own else "wrong" if made else "lost" if answer.asked == 1 else ""
+
+
+def _texts_of(case: JsonObject) -> list[str]:
+    """Return the replies of a field case; none if it is about more than their text."""
+    script, request = case.get("script"), case.get("request")
+    replies = _list(script) or [script]
+    is_http = isinstance(request, dict) and not request.keys() <= {"tools", "user", "system"}
+    is_text = all(isinstance(one, dict) and one.keys() <= {"text", "piece"} for one in replies)
+    texts = [str(one["text"]) for one in replies if isinstance(one, dict) and "text" in one]
+    return texts if is_text and not is_http else []
+
+
+def _is_checked(condition: JsonValue) -> bool:
+    return isinstance(condition, dict) and not condition.keys().isdisjoint(_CHECKED)
+
+
+def _read(folder: Path | None, pattern: str) -> list[JsonObject]:
+    """Read JSON lines, or files that are a list or have one as `cases`."""
+    found: list[JsonValue] = []
+    for path in sorted(folder.glob(pattern)) if folder else ():
+        is_lines = path.suffix == ".jsonl"
+        for text in path.read_bytes().splitlines() if is_lines else [path.read_bytes()]:
+            value: JsonValue = loads(text)
+            value = value.get("cases", value) if isinstance(value, dict) else value
+            found += value if isinstance(value, list) else [value]
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def labeled_cases(step: int) -> list[tests.Case]:
+    """Return the cases of the tests, one of `step` by chance, as neighbours are alike."""
+    shown = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
+    tables = [*negatives().values(), *quoted().values(), *genuine().values(), *shown]
+    cases = [*must_stay(), *chain.from_iterable(tables)]
+    return random.Random(41).sample(cases, len(cases) // step)  # noqa: S311 - no secret
+
+
+def row(name: str, found: Outcome | None, base: Outcome) -> str:
+    if found is None:
+        return f"| {name} | fails{' |' * (len(_COUNTS) + 1)}"
+    cells = [str(base.counts[one]) for one in _COUNTS]
+    if found is not base:
+        deltas = [found.counts[one] - base.counts[one] for one in _COUNTS]
+        cells = [f"{one:+}" if one else "" for one in deltas]
+    changed = len(base.replies) if found is base else len(found.changed_from(base)) or ""
+    return f"| {name} | {changed} | {' | '.join(cells)} |"
+
+
+def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
+    """Run `work` in a copy of this process; None if it fails or takes too long."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
+        sent = b""
+        try:
+            sent = pickle.dumps(work())
+        except BaseException as error:  # noqa: BLE001 - whatever a switch breaks
+            sys.stderr.write(f"{error!r}\n")
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(sent)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        received = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(received) if received else None  # noqa: S301 - of this program
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--replies", type=Path)
+    parser.add_argument("--limit", type=int, default=40, help="replies of a model and category")
+    parser.add_argument("--told", action="store_true", help="choose profiles by the models' names")
+    parser.add_argument("--field", type=Path)
+    parser.add_argument("--step", type=int, default=5, help="of the cases of tests")
+    parser.add_argument("--only", default="", help="switches whose name has this pattern")
+    parser.add_argument("--output", type=Path, default=Path("ablation.md"))
+    parser.set_defaults(command=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    keep_prepared()
+    data = Data(chosen)
+    base = data.measure()
+    rows = [row("nothing", base, base)]
+    for switch in list_switches():
+        if re.search(chosen.only, switch.name):
+            rows.append(row(switch.name, in_fork(partial(_measure_without, data, switch)), base))
+            chosen.output.write_text("\n".join([_HEAD, *rows, ""]), encoding="utf-8")
+    return 0
+
+
+def _measure_without(data: Data, switch: Switch) -> Outcome:
+    switch.turn_off()
+    return data.measure()
