@@ -54,12 +54,14 @@ _NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn, ast.Lt: ast.GtE, ast.Gt: ast.LtE},
     **{ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In, ast.GtE: ast.Lt, ast.LtE: ast.Gt},
 }
-_EMPTY = {"str": "''", "int": "0", "tuple": "()", "list": "[]"}
+_FORCED = {ast.While: (False,), ast.comprehension: (True,)}  # a loop must end
+_EMPTY = {"bool": "not ({})", "int": "0", "list": "[]", "str": "''", "tuple": "()"}
 _SKIPPED = (ast.Assert, ast.JoinedStr, ast.Raise, ast.arguments)
 _TYPES = ("annotation", "returns", "decorator_list")
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Node: TypeAlias = ast.expr | ast.stmt
 _Row = TypeVar("_Row", bound=ast.AST)
-Lines: TypeAlias = Mapping[tuple[Path, int], set[tuple[float, int]]]  # seconds, index of the test
+_Lines: TypeAlias = Mapping[tuple[Path, int], set[tuple[float, int]]]  # seconds, index of a test
 
 
 @dataclass(frozen=True)
@@ -73,26 +75,22 @@ class Mutant:
     is_function: bool
     name: str
 
-    @property
-    def line(self) -> str:
-        return f"{self.file.relative_to(Path.cwd())}:{self.lines.start}: {self.name}"
-
 
 def mutants(file: Path, scopes: Sequence[str] = ()) -> Iterator[Mutant]:
     """Yield each mutant; its tree is valid until the next is requested."""
     tree = ast.parse(file.read_bytes())
     for scope, statement in _scopes(tree):
-        for site in _sites(statement) if scope in scopes or not scopes else ():
-            node, old = site.node, getattr(site.parent, site.place)
+        for parent, place, node in _sites(statement) if scope in scopes or not scopes else ():
+            old = getattr(parent, place)
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            for other in site.replacements(statement):
+            for other in _replacements(node, parent, place, statement):
                 name = f"{scope}{_diff(ast.unparse(node), ast.unparse(other))}"
                 ast.fix_missing_locations(ast.copy_location(other, node))
                 is_list = isinstance(old, list)
                 new = [other if one is node else one for one in old] if is_list else other
-                setattr(site.parent, site.place, new)
+                setattr(parent, place, new)
                 yield Mutant(file, scope, tree, lines, isinstance(statement, _Function), name)
-                setattr(site.parent, site.place, old)
+                setattr(parent, place, old)
 
 
 def _diff(old: str, new: str) -> str:
@@ -102,102 +100,86 @@ def _diff(old: str, new: str) -> str:
 
 
 def _scopes(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, ast.stmt]]:
+    """Yield the functions, and the constants of the module: a class has copied its values."""
     for statement in tree.body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield prefix + name, statement
-            case ast.ClassDef(name=name):
-                yield from _scopes(statement, f"{prefix}{name}.")
-            case ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)):
-                is_alias = ast.unparse(getattr(statement, "annotation", statement)) == "TypeAlias"
-                if not (
-                    prefix or is_alias
-                ):  # the values of a class have been copied when it was made
-                    yield name, statement
+        if isinstance(statement, _Function):
+            yield prefix + statement.name, statement
+        elif isinstance(statement, ast.ClassDef):
+            yield from _scopes(statement, f"{prefix}{statement.name}.")
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and not prefix:
+            target = (
+                statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+            )
+            if isinstance(target, ast.Name) and "TypeAlias" not in ast.dump(statement):
+                yield target.id, statement
 
 
-def _sites(parent: ast.AST) -> Iterator["Site"]:
-    """Yield the expressions and statements below a node that may be replaced."""
+def _sites(parent: ast.AST) -> Iterator[tuple[ast.AST, str, _Node]]:
+    """Yield the expressions and statements below a node, each with its parent and its field."""
     for place, value in ast.iter_fields(parent):
         for node in value if isinstance(value, list) else [value]:
+            is_documentation = isinstance(parent, ast.Expr) and isinstance(node, ast.Constant)
             if not isinstance(node, ast.AST) or isinstance(node, _SKIPPED) or place in _TYPES:
                 continue
-            if isinstance(node, ast.expr | ast.stmt):
-                yield Site(parent, place, node)
+            if isinstance(node, _Node) and not is_documentation:
+                yield parent, place, node
             yield from _sites(node)
 
 
-@dataclass(frozen=True)
-class Site:
-    """A `node` with its parent, and the field of the parent that holds it."""
-
-    parent: ast.AST
-    place: str
-    node: ast.expr | ast.stmt
-
-    def replacements(self, scope: ast.stmt) -> Iterator[ast.expr | ast.stmt]:
-        is_condition = self.place in {"test", "guard", "ifs"}
-        if is_condition:
-            yield from self._forced()
-        if isinstance(self.node, ast.BoolOp):
-            for rest in _without_each(self.node.values):
-                yield rest[0] if len(rest) == 1 else ast.BoolOp(self.node.op, rest)
-        elif not is_condition and not isinstance(self.parent, ast.BoolOp):  # both cover a negation
-            yield from self._changed()
-        if isinstance(scope, _Function) and isinstance(self.node, ast.Return):
-            yield from _returned(self.node.value, scope.returns)
-        if isinstance(self.parent, ast.Compare) or not isinstance(scope, _Function):
-            yield from _rows_changed(self.node)
-
-    def _forced(self) -> Iterator[ast.expr]:
-        if not isinstance(self.parent, ast.While):  # or the mutant would loop for ever
-            yield ast.Constant(value=True)
-        if not isinstance(self.parent, ast.comprehension):
-            yield ast.Constant(value=False)
-
-    def _changed(self) -> Iterator[ast.expr | ast.stmt]:
-        match self.node:
-            case ast.Compare(ops=[operator]) as node:
-                yield ast.Compare(node.left, [_NEGATED[type(operator)]()], node.comparators)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield operand
-            case ast.Constant(value=bool(value)):
-                yield ast.Constant(not value)
-            case ast.Constant(value=int(value)):
-                yield ast.Constant(value + 1)
-            case ast.Constant(value=str(value)) if value and not isinstance(self.parent, ast.Expr):
-                yield ast.Constant("mutant")
-            case ast.AugAssign() | ast.Expr(value=ast.Call()):
-                yield ast.Pass()
-            case _:
-                pass
+def _replacements(node: _Node, parent: ast.AST, place: str, scope: ast.stmt) -> Iterator[_Node]:
+    is_condition = place in {"test", "guard", "ifs"}
+    if is_condition:
+        yield from map(ast.Constant, _FORCED.get(type(parent), (True, False)))
+    if isinstance(node, ast.BoolOp):
+        for rest in _without_each(node.values):
+            yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
+    elif not is_condition and not isinstance(parent, ast.BoolOp):  # both cover a negation
+        yield from _changed(node, scope)
+    if isinstance(parent, ast.Compare) or not isinstance(scope, _Function):
+        yield from _with_changed_rows(node)
 
 
-def _returned(value: ast.expr | None, returns: ast.expr | None) -> Iterator[ast.stmt]:
-    """Replace a returned value by an empty one of its type."""
+def _changed(node: _Node, scope: ast.stmt) -> Iterator[_Node]:
+    match node:
+        case ast.Compare(ops=[operator]):
+            yield ast.Compare(node.left, [_NEGATED[type(operator)]()], node.comparators)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield operand
+        case ast.Constant(value=int(value)):
+            yield ast.Constant(not value if isinstance(value, bool) else value + 1)
+        case ast.Constant(value=str(value)) if value:
+            yield ast.Constant("mutant")
+        case ast.AugAssign() | ast.Expr(value=ast.Call()):
+            yield ast.Pass()
+        case ast.Return(value=ast.Attribute() | ast.Call() | ast.Name() as value):
+            yield from _emptied(value, scope)
+        case _:
+            pass
+
+
+def _emptied(value: ast.expr, scope: ast.stmt) -> Iterator[ast.stmt]:
+    """Return the empty value of the annotated type, or the opposite truth value."""
+    returns = scope.returns if isinstance(scope, _Function) else None
     kind = "" if returns is None else ast.unparse(returns)
     empty = "None" if kind.endswith("None") else _EMPTY.get(kind.partition("[")[0])
-    if value is not None and empty not in {None, ast.unparse(value)}:
-        yield ast.Return(ast.parse(empty or "", mode="eval").body)
-    elif isinstance(value, ast.Call | ast.Name) and kind == "bool":
-        yield ast.Return(ast.UnaryOp(ast.Not(), value))
+    if empty is not None:
+        yield ast.Return(ast.parse(empty.format(ast.unparse(value)), mode="eval").body)
 
 
 def _without_each(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
     yield from ([*rows[:index], *rows[index + 1 :]] for index in range(len(rows)))
 
 
-def _rows_changed(node: ast.expr | ast.stmt) -> Iterator[ast.expr]:
+def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
     """Remove each row of a table and each named value of a row; swap neighbors."""
     if isinstance(node, ast.Call):
         yield from (ast.Call(node.func, node.args, rest) for rest in _without_each(node.keywords))
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
-        rows = node.elts
-        tables = [*_without_each(rows)]
-        if all(isinstance(row, ast.Call) for row in rows):
-            for index in range(1, len(rows)):
-                before, after = rows[: index - 1], rows[index + 1 :]
-                tables.append([*before, rows[index], rows[index - 1], *after])
+        tables = [*_without_each(node.elts)]
+        if all(isinstance(row, ast.Call) for row in node.elts):
+            for index, row in enumerate(node.elts[1:]):
+                rest = [one for one in node.elts if one is not row]
+                tables.append([*rest[:index], row, *rest[index:]])
         for table in tables:
             changed = copy.copy(node)
             changed.elts = table
@@ -296,7 +278,7 @@ class Check:
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
         return bool(self.failed)
 
-    def _trace(self, items: Sequence[pytest.Item]) -> Lines:
+    def _trace(self, items: Sequence[pytest.Item]) -> _Lines:
         """Run the tests; return those that execute each line of the targets."""
         tracer = Coverage(data_file=None, config_file=False, include=[*map(str, self.targets)])
         seconds = []
@@ -334,12 +316,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status != pytest.ExitCode.OK or not check.count:
         sys.stdout.write(output.getvalue())
         return 2
-    unexpected = [one for one in check.survivors if one.name not in EQUIVALENT]
-    for mutant in unexpected:
-        sys.stdout.write(f"{mutant.line}\n")
-    known = len(check.survivors) - len(unexpected)
-    sys.stdout.write(f"{check.count} mutants: {len(unexpected)} survivors, {known} equivalent\n")
-    return 1 if unexpected else 0
+    survivors = [one for one in check.survivors if one.name not in EQUIVALENT]
+    for one in survivors:
+        sys.stdout.write(f"{one.file.relative_to(Path.cwd())}:{one.lines.start}: {one.name}\n")
+    known = len(check.survivors) - len(survivors)
+    sys.stdout.write(f"{check.count} mutants: {len(survivors)} survivors, {known} equivalent\n")
+    return 1 if survivors else 0
 
 
 if __name__ == "__main__":
