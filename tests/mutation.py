@@ -186,19 +186,14 @@ def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
             yield changed
 
 
-def apply(mutant: Mutant) -> None:
+def apply(mutant: Mutant, functions: Sequence[FunctionType]) -> None:
     """Change the imported modules: only for a process that ends with the tests of the mutant."""
-    gc.unfreeze()  # tests/conftest.py hides the objects that are older than the first test
-    compiled = _codes(compile(mutant.tree, mutant.file, "exec"))
-    new = next((one for one in compiled if one.co_qualname == mutant.scope), None)
-    for candidate in gc.get_objects():
-        if isinstance(candidate, functools._lru_cache_wrapper):  # noqa: SLF001 - has no other name
-            candidate.cache_clear()
-        elif new is not None and isinstance(candidate, FunctionType):
-            old = candidate.__code__
-            if (old.co_filename, old.co_qualname) == (new.co_filename, new.co_qualname):
-                candidate.__code__ = new
-    if new is None:
+    codes = {one.co_qualname: one for one in _codes(compile(mutant.tree, mutant.file, "exec"))}
+    for function in functions:
+        code = function.__code__
+        if (code.co_filename, code.co_qualname) == (str(mutant.file), mutant.scope):
+            function.__code__ = codes[mutant.scope]
+    if not mutant.is_function:
         _rebind(mutant)
 
 
@@ -235,6 +230,7 @@ class Check:
     count: int = 0
     survivors: list[Mutant] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    functions: list[FunctionType] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -242,6 +238,14 @@ class Check:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         lines = self._trace(session.items)
+        gc.unfreeze()  # tests/conftest.py hides the objects that are older than the first test
+        objects = gc.get_objects()
+        gc.freeze()  # a forked process would copy the memory that a collection touches
+        files = {*map(str, self.targets)}
+        functions = [one for one in objects if isinstance(one, FunctionType)]
+        self.functions = [one for one in functions if one.__code__.co_filename in files]
+        caches = [one for one in objects if isinstance(one, functools._lru_cache_wrapper)]  # noqa: SLF001 - has no other name
+        del objects, functions
         running: dict[int, Mutant] = {}
         every = (one for file, scopes in self.targets.items() for one in mutants(file, scopes))
         for mutant in itertools.islice(every, 0, None, self.every):
@@ -251,6 +255,8 @@ class Check:
             chosen = sorted({one for key in keys for one in lines.get(key, ())})
             while len(running) >= (os.cpu_count() or 1):
                 self._reap(running)
+            for cache in caches:
+                cache.cache_clear()
             process = os.fork()
             if not process:
                 self._judge(mutant, [session.items[index] for _, index in chosen])
@@ -268,7 +274,7 @@ class Check:
     def _judge(self, mutant: Mutant, items: Sequence[pytest.Item]) -> NoReturn:
         signal.alarm(SECONDS)  # ends the process
         try:
-            apply(mutant)
+            apply(mutant, self.functions)
             has_failed = any(self._fails(*pair) for pair in _pairs(items))
         except BaseException:  # noqa: BLE001 - e.g. a row that lacks a value
             has_failed = True
@@ -310,7 +316,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     targets = dict.fromkeys(options.target, ()) if options.target else TARGETS
     check = Check({file.resolve(): scopes for file, scopes in targets.items()}, options.every)
-    own = ["-s", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not hypothesis"]
+    own = [
+        "-s",
+        "-q",
+        "-n0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not hypothesis",
+        "-k",
+        "not guide_shows",
+    ]
     with contextlib.redirect_stdout(io.StringIO()) as output:
         status = pytest.main([*own, *map(str, options.tests)], plugins=[check])
     if status != pytest.ExitCode.OK or not check.count:
