@@ -190,8 +190,8 @@ def _with_changed_rows(node: _Node) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
         tables = [*_without_each(node.elts)]
         for index, (row, after) in enumerate(itertools.pairwise(node.elts)):
-            are_rows = isinstance(row, ast.Call) and isinstance(after, ast.Call)
-            if are_rows and ast.dump(row.args[0]) != ast.dump(after.args[0]):  # or order is free
+            verdicts = [ast.dump(one.args[0]) for one in (row, after) if isinstance(one, ast.Call)]
+            if len({*verdicts}) == 2:  # the order of equal verdicts means nothing
                 tables.append([*node.elts[:index], after, row, *node.elts[index + 2 :]])
         for table in tables:
             changed = copy.copy(node)

@@ -7,12 +7,14 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.rescue.registry import order_syntaxes
+from tests.fakes.arrivals import is_linear
 from tests.fakes.playbook import make_tool
 
 LOOK = make_tool("look", {"type": "object", "properties": {"at": {"type": "string"}}})
 OFFER = OfferedTools((LOOK,), TextPolicy.AUTO, order_syntaxes(()))
-CALL = '<tool_call>{"name": "look", "arguments": {"at": "x"}}</tool_call>'
-# A section sign is the call.
+PLAIN = '{"name": "look", "arguments": {"at": "x"}}'
+CALL = f"<tool_call>{PLAIN}</tool_call>"
+# A section sign is the call, and a pilcrow sign a call without marks.
 OUTCOMES = {
     "call": (
         # What is said before a call
@@ -56,6 +58,10 @@ OUTCOMES = {
         *("{x} is and\n§", "[] and\n§", "[1] foo and\n§", "[link](to) and\n§"),
         *('{"x"} and and\n§', "{{x}} and\n§", "[" * 70 + " and\n§", "{: and\n§", "] and\n§"),
         *('{"a" and\n§', '["a", "b" and\n§'),
+        # A call without marks
+        *("¶", "I look.\n¶", "Let me look.\n¶", "Here's the tool call:\n¶", "Here is the call\n¶"),
+        *("So here is the function call:\n¶", "Here is the tool call that failed:\n¶"),
+        *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
     "asked": (
         # Code, quotation marks and lines that quote
@@ -67,6 +73,8 @@ OUTCOMES = {
         *("§ for it", "§ or", "§ or more", "§, too", "§.", "§ gives it", "§) and", "§ vs. y"),
         *("§\nThat was an example.", "§\n\nThat was an example.", "§ Shall I?", "§\nShall I?"),
         *("§ or §", "§and§", "I look.\n§ Shall I?"),
+        # A call without marks
+        *("¶ is it", "¶\nDone.", "So\n¶ x"),
     ),
     "text": (
         # What is said before a call
@@ -118,6 +126,9 @@ OUTCOMES = {
         *('{"a": <b>} and\n§', '{"a": "Do this. § Then that."}'),
         *('So:\n{"a": "Do this. § Then that."}', '{"a": "b" c, "d": "Do this.\n§\n"}'),
         '{"a": "b" c, "d": "Do this.\n§\n"}\n§\nmore\n',
+        # A call without marks
+        *("So ¶", "So here is the function call: ¶", "You could send\n¶", "He wrote:\n¶"),
+        *("The page says it all.\n¶", "```\n# Then:\n```json\n¶\n```"),
     ),
 }
 
@@ -133,10 +144,18 @@ def read(pieces: list[str]) -> ReadReply:
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
 def test_what_stands_around_a_call_decides_what_becomes_of_it(outcome: str, text: str) -> None:
-    written = text.replace("§", CALL)
+    written = text.replace("§", CALL).replace("¶", PLAIN)
     reply = read([written])
-    calls = [WrittenCall("look", {"at": "x"})] * text.count("§")
+    calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))
     assert [*reply.calls] == (calls if outcome == "call" else [])
     assert bool(reply.doubted) == (outcome == "asked")
     assert (reply.text == written) == (outcome != "call")
     assert read([*written]) == reply
+
+
+@pytest.mark.parametrize("unit", ['"a": ', '{"a":', "1", '"', "\\", "[", "a "])
+def test_work_is_linear_for_json_before_a_call(unit: str) -> None:
+    def flood(size: int) -> str:
+        return '{"a": ' + unit * (size // len(unit))
+
+    assert is_linear(lambda text: read([text]), flood, 20_000)
