@@ -2,7 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
-from proxy.facts import Coerced, Dropped, Refused, Renamed
+from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed
+from proxy.guardrails.nudges import NO_TOOL_FITS
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.registry import order_syntaxes
@@ -10,7 +11,7 @@ from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import review
 from proxy.guardrails.transcript import CompletedCall
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_tool
 
 RESPOND = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
@@ -255,3 +256,121 @@ def test_where_nothing_is_repaired_a_call_counts_as_it_was_written(
     assert verdict.defect is defect
     right = WrittenCall("get_weather", '{ "city":"Paris"}', "a")
     assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments
+
+
+# After tools have run, and calls that the model wrote as text, without an id.
+
+MAIL = make_tool(
+    "send_mail", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+)
+NOTHING = make_tool("no_function", {"type": "object", "properties": {}})
+AUTO = replace(RESPOND, tools=(WEATHER, CLOCK, MAIL), text_policy=TextPolicy.AUTO, respond=None)
+PARIS = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
+RAN = replace(AUTO, spoken=("How is the weather in 'Paris'?",), executed=(PARIS,))
+CORRECTED = AUTO.after_bad_call(may_withdraw=False)
+IN_PARIS = WrittenCall("get_weather", {"city": "Paris"})
+IN_ROME = WrittenCall("get_weather", {"city": "Rome"})
+NOW = WrittenCall("get_time", {})
+TO_EVA = WrittenCall("send_mail", {"to": "eva@example.org"})
+DECLINED = WrittenCall("no_function", {})
+RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values", "repeated_call"))
+
+
+@pytest.mark.parametrize(
+    ("offer", "reply", "defect", "text", "calls", "facts"),
+    [
+        # a call that says that no tool fits
+        (AUTO, ReadReply("", (DECLINED,)), None, NO_TOOL_FITS, "", [Dropped("no_function")]),
+        (AUTO, ReadReply("Hm.", (DECLINED,)), None, "Hm.", "", [Dropped("no_function")]),
+        (AUTO, ReadReply("", (DECLINED, TIME)), Defect.UNKNOWN_TOOL, "", "", []),
+        (REQUIRE, ReadReply("", (DECLINED,)), Defect.UNKNOWN_TOOL, "", "", []),
+        (
+            replace(AUTO, answer_schema={"type": "object"}),
+            *(ReadReply("", (DECLINED,)), Defect.UNKNOWN_TOOL, "", "", []),
+        ),
+        (replace(AUTO, tools=(NOTHING,)), ReadReply("", (DECLINED,)), None, "", "no_function", []),
+        (
+            *(AUTO, ReadReply("{", (DECLINED,), is_botched=True, markup="{")),
+            *(Defect.BROKEN_ARGUMENTS, "", "", []),
+        ),
+        # prose in place of a correction
+        *(
+            (CORRECTED, ReadReply(f"Which city{mark}"), None, f"Which city{mark}", "", [])
+            for mark in ("?", "?**", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
+        ),
+        (CORRECTED, ReadReply("It is noon."), Defect.PROSE, "It is noon.", "", []),
+        (
+            AUTO.after_bad_call(may_withdraw=True),
+            *(ReadReply("It is noon."), None, "It is noon.", "", []),
+        ),
+        # calls that have run
+        (RAN, ReadReply("", (IN_PARIS,)), Defect.EXECUTED, "", "", [RAN_BEFORE]),
+        (RAN, ReadReply("", (IN_PARIS, NOW)), None, "", "get_time", [RAN_BEFORE]),
+        (RAN, ReadReply("", (NOW, IN_PARIS)), None, "", "get_time", [RAN_BEFORE]),
+        (RAN, ReadReply("", (IN_ROME,)), None, "", "get_weather", []),
+        (
+            *(RAN, ReadReply("", (IN_PARIS, WrittenCall("get_weather", "Rome")))),
+            *(Defect.BROKEN_ARGUMENTS, "", "", [RAN_BEFORE]),
+        ),
+        (
+            *(RAN, ReadReply("", (replace(IN_PARIS, arguments='{"city": "Paris"}', id="a"),))),
+            *(None, "", "get_weather", []),
+        ),
+        # calls twice in a reply
+        (AUTO, ReadReply("", (NOW, NOW)), None, "", "get_time get_time", []),
+        (AUTO, ReadReply("", (TIME, NOW)), None, "", "get_time", [REPEATED]),
+        (AUTO, ReadReply("", (NOW, TIME)), None, "", "get_time", [REPEATED]),
+        (AUTO, ReadReply("", (TIME, IN_ROME)), None, "", "get_time get_weather", []),
+        (
+            *(
+                AUTO,
+                ReadReply("", (replace(IN_ROME, arguments='{"city": "Oslo"}', id="a"), IN_ROME)),
+            ),
+            *(None, "", "get_weather get_weather", []),
+        ),
+        # values that occur nowhere
+        (AUTO, ReadReply("", (TO_EVA,)), Defect.INVENTED, "", "send_mail", []),
+        (AUTO, ReadReply("", (TO_EVA, NOW)), Defect.INVENTED, "", "send_mail", []),
+        (AUTO, ReadReply("", (NOW, TO_EVA, IN_ROME)), None, "", "get_time", [INVENTED, INVENTED]),
+        (
+            *(
+                AUTO,
+                ReadReply("", (replace(TO_EVA, arguments='{"to": "eva@example.org"}', id="a"),)),
+            ),
+            *(None, "", "send_mail", []),
+        ),
+        (
+            *(AUTO, ReadReply("", (TIME, replace(TO_EVA, name="sendmail_to")))),
+            *(Defect.UNKNOWN_TOOL, "", "get_time", []),
+        ),
+        (
+            replace(AUTO, spoken=("Mail eva@example.org",)),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, accepts_invented_values=True),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, text_policy=TextPolicy.ACCEPT),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, text_policy=TextPolicy.REQUIRE),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+    ],
+)
+def test_a_reply_gets_its_verdict(
+    offer: OfferedTools,
+    reply: ReadReply,
+    defect: Defect | None,
+    text: str,
+    calls: str,
+    facts: list[Fact],
+) -> None:
+    verdict = judge(reply, offer)
+    answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
+    assert getattr(verdict, "defect", None) is defect
+    assert (answer.text, " ".join(call.name for call in answer.calls)) == (text, calls)
+    assert [*verdict.facts] == facts
