@@ -343,6 +343,11 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         (DENIED, ReadReply("", (IN_ROME,)), None, "", "get_weather", []),
         (DENIED, ReadReply("Hm.", (IN_PARIS, NOW)), None, "Hm.", "get_time", [QUOTED]),
         (DENIED, ReadReply("Hm.", (BY_ENGINE, NOW)), None, "Hm.", "get_time", [QUOTED]),
+        (
+            replace(AUTO, denied=(replace(IN_PARIS, arguments={"city": "Orl\u00e9ans"}),)),
+            ReadReply("Hm.", (replace(BY_ENGINE, arguments='{"city": "Orl\\u00e9ans"}'), NOW)),
+            *(None, "Hm.", "get_time", [QUOTED]),
+        ),
         # calls twice in a reply
         (
             *(AUTO, ReadReply("", (WrittenCall("get_weather", "Rome"), NOW))),
@@ -355,6 +360,11 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         (AUTO, ReadReply("", (NOW, NOW)), None, "", "get_time get_time", []),
         (AUTO, ReadReply("", (TIME, NOW)), None, "", "get_time", [REPEATED]),
         (AUTO, ReadReply("", (NOW, TIME)), None, "", "get_time", [REPEATED]),
+        (
+            replace(AUTO, spoken=("Mail eva@example.org",)),
+            ReadReply("", (replace(TO_EVA, arguments='{"to": "EVA@example.org"}', id="a"), TO_EVA)),
+            *(None, "", "send_mail", [REPEATED]),
+        ),
         (AUTO, ReadReply("", (TIME, IN_ROME)), None, "", "get_time get_weather", []),
         (
             *(
@@ -439,6 +449,10 @@ OPEN = replace(RAN, spoken=("How is the weather in 'Paris' and in 'Rome'?",))
         ),
         (RAN, ReadReply("", (TO_EVA,)), "send_mail", "Answer me in plain words"),
         (OPEN, ReadReply("", (TO_EVA,)), "send_mail", "the tool that is needed first"),
+        (
+            replace(AUTO, loop=Loop("get_weather", {"city": "Paris"}, 3)),
+            *(ReadReply("", (BY_ENGINE,)), "get_weather", "get_weather was not called again"),
+        ),
         (AUTO, ReadReply("{", is_botched=True, markup="get_time {"), "get_time", "JSON is broken"),
         (
             *(AUTO, ReadReply("", (WrittenCall("get_time", [1]),))),
@@ -452,7 +466,8 @@ OPEN = replace(RAN, spoken=("How is the weather in 'Paris' and in 'Rome'?",))
         ),
         (
             replace(AUTO, repairs=False),
-            *(ReadReply("", (WrittenCall("get_time", "{} ]", "b"),)), "get_time", "not valid JSON"),
+            ReadReply("", (WrittenCall("get_weather", '{"city": "Paris",}', "b"),)),
+            *("get_weather", "The arguments are not valid JSON"),
         ),
         (
             replace(AUTO, repairs=False),
