@@ -135,19 +135,6 @@ def test_nothing_stands_at_the_top_without_a_decision() -> None:
     assert {name for name, path in found.items() if path.is_file()} == FILES
 
 
-def mirrored(test: Path) -> Path:
-    """Return the module that a test is for; that of a package's own name is for its beginning."""
-    name = test.name.removeprefix("test_")
-    folder = test.relative_to("tests/unit").parent
-    folder = folder if folder.parts[:1] in {("temper",), ("temper_evals",)} else "proxy" / folder
-    return folder / ("__init__.py" if name == f"{folder.name}.py" else name)
-
-
-def test_every_unit_test_has_its_module() -> None:
-    tests = [path for path in tracked_files("tests/unit") if path.name.startswith("test_")]
-    assert [str(path) for path in tests if not (REPOSITORY / mirrored(path)).is_file()] == []
-
-
 @pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
 def test_every_module_and_every_public_class_says_what_it_is_for(path: Path) -> None:
     source = source_of(path)

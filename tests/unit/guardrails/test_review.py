@@ -3,7 +3,8 @@ from msgspec.structs import replace
 
 from proxy.conversation.tools import NamedTool, ToolCall, WrittenCall
 from proxy.conversation.workflows import Workflow
-from proxy.facts import Coerced, Dropped, Refused, Renamed
+from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed
+from proxy.guardrails.nudges import NO_TOOL_FITS
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.reading import ReadReply
 from proxy.guardrails.rescue.registry import order_syntaxes
@@ -11,7 +12,7 @@ from proxy.guardrails.respond import make_respond_tool
 from proxy.guardrails.review import review
 from proxy.guardrails.transcript import CompletedCall, Loop
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
-from tests.fakes.playbook import CLOCK, WEATHER, CountedIds
+from tests.fakes.playbook import CLOCK, WEATHER, CountedIds, make_tool
 
 RESPOND = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
@@ -281,3 +282,254 @@ def test_objections_to_a_call_that_comes_too_early_become_firmer() -> None:
     assert "Stop" in problems[2]
     done = CompletedCall("get_weather", {}, "", has_failed=False)
     assert accepted(ReadReply(calls=(TIME,)), replace(offer, completed=(done,))).calls
+
+
+# After tools have run, and calls that the model wrote as text, without an id.
+
+MAIL = make_tool(
+    "send_mail", {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+)
+NOTHING = make_tool("no_function", {"type": "object", "properties": {}})
+AUTO = replace(RESPOND, tools=(WEATHER, CLOCK, MAIL), text_policy=TextPolicy.AUTO, respond=None)
+PARIS = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
+RAN = replace(AUTO, spoken=("How is the weather in 'Paris'?",), executed=(PARIS,))
+CORRECTED = AUTO.after_bad_call(may_withdraw=False)
+IN_PARIS = WrittenCall("get_weather", {"city": "Paris"})
+IN_ROME = WrittenCall("get_weather", {"city": "Rome"})
+NOW = WrittenCall("get_time", {})
+TO_EVA = WrittenCall("send_mail", {"to": "eva@example.org"})
+DECLINED = WrittenCall("no_function", {})
+BY_ENGINE = WrittenCall("get_weather", '{"city": "Paris"}', "a")
+DENIED = replace(AUTO, denied=(IN_PARIS,))
+QUOTED = Refused("quoted_from_history")
+RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values", "repeated_call"))
+
+
+@pytest.mark.parametrize(
+    ("offer", "reply", "defect", "text", "calls", "facts"),
+    [
+        # a call that says that no tool fits
+        (AUTO, ReadReply("", (DECLINED,)), None, NO_TOOL_FITS, "", [Dropped("no_function")]),
+        (AUTO, ReadReply("Hm.", (DECLINED,)), None, "Hm.", "", [Dropped("no_function")]),
+        (AUTO, ReadReply("", (DECLINED, TIME)), Defect.UNKNOWN_TOOL, "", "", []),
+        (REQUIRE, ReadReply("", (DECLINED,)), Defect.UNKNOWN_TOOL, "", "", []),
+        (
+            replace(AUTO, answer_schema={"type": "object"}),
+            *(ReadReply("", (DECLINED,)), Defect.UNKNOWN_TOOL, "", "", []),
+        ),
+        (replace(AUTO, tools=(NOTHING,)), ReadReply("", (DECLINED,)), None, "", "no_function", []),
+        (
+            *(AUTO, ReadReply("{", (DECLINED,), is_botched=True, markup="{")),
+            *(Defect.BROKEN_ARGUMENTS, "", "", []),
+        ),
+        # prose in place of a correction
+        *(
+            (CORRECTED, ReadReply(f"Which city{mark}"), None, f"Which city{mark}", "", [])
+            for mark in ("?", "?**", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
+        ),
+        (CORRECTED, ReadReply("It is noon."), Defect.PROSE, "It is noon.", "", []),
+        (
+            AUTO.after_bad_call(may_withdraw=True),
+            *(ReadReply("It is noon."), None, "It is noon.", "", []),
+        ),
+        # calls that have run
+        (RAN, ReadReply("", (IN_PARIS,)), Defect.EXECUTED, "", "", [RAN_BEFORE]),
+        (RAN, ReadReply("", (IN_PARIS, NOW)), None, "", "get_time", [RAN_BEFORE]),
+        (RAN, ReadReply("", (NOW, IN_PARIS)), None, "", "get_time", [RAN_BEFORE]),
+        (RAN, ReadReply("", (IN_ROME,)), None, "", "get_weather", []),
+        (
+            *(RAN, ReadReply("", (IN_PARIS, WrittenCall("get_weather", "Rome")))),
+            *(Defect.BROKEN_ARGUMENTS, "", "", [RAN_BEFORE]),
+        ),
+        (
+            *(RAN, ReadReply("", (replace(IN_PARIS, arguments='{"city": "Paris"}', id="a"),))),
+            *(None, "", "get_weather", []),
+        ),
+        (
+            *(RAN, ReadReply("{", (IN_PARIS,), is_botched=True, markup="{")),
+            *(Defect.BROKEN_ARGUMENTS, "", "", [RAN_BEFORE]),
+        ),
+        (
+            replace(RAN, executed=(replace(PARIS, arguments={"city": "Paris", "unit": "k"}),)),
+            ReadReply("", (replace(IN_PARIS, arguments={"city": "Paris", "unit": "k"}),)),
+            *(Defect.INVALID_ARGUMENTS, "", "", []),
+        ),
+        (
+            replace(RAN, loop=Loop("get_weather", {"city": "Paris"}, 3)),
+            *(ReadReply("", (IN_PARIS,)), Defect.EXECUTED, "", "", [RAN_BEFORE]),
+        ),
+        (RAN, ReadReply("", (replace(IN_PARIS, id="a"),)), Defect.EXECUTED, "", "", [RAN_BEFORE]),
+        (RAN, ReadReply("Hm.", (IN_PARIS,)), Defect.EXECUTED, "Hm.", "", [RAN_BEFORE]),
+        (RAN, ReadReply('{"a": 1}', (IN_PARIS,)), Defect.EXECUTED, "", "", [RAN_BEFORE]),
+        # a result that the model invented
+        (AUTO, ReadReply('{"a": 1}', (NOW,)), None, "", "get_time", [Dropped("invented_result")]),
+        (AUTO, ReadReply('{"a": 1}', (TIME,)), None, '{"a": 1}', "get_time", []),
+        (AUTO, ReadReply("Hm.", (NOW,)), None, "Hm.", "get_time", []),
+        # calls that repeat a tool's result
+        (DENIED, ReadReply("", (IN_ROME,)), None, "", "get_weather", []),
+        (DENIED, ReadReply("Hm.", (IN_PARIS, NOW)), None, "Hm.", "get_time", [QUOTED]),
+        (DENIED, ReadReply("Hm.", (BY_ENGINE, NOW)), None, "Hm.", "get_time", [QUOTED]),
+        (
+            replace(AUTO, denied=(replace(IN_PARIS, arguments={"city": "Orl\u00e9ans"}),)),
+            ReadReply("Hm.", (replace(BY_ENGINE, arguments='{"city": "Orl\\u00e9ans"}'), NOW)),
+            *(None, "Hm.", "get_time", [QUOTED]),
+        ),
+        # calls twice in a reply
+        (
+            *(AUTO, ReadReply("", (WrittenCall("get_weather", "Rome"), NOW))),
+            *(Defect.BROKEN_ARGUMENTS, "", "", []),
+        ),
+        (
+            replace(AUTO, tools=(CLOCK, NOTHING)),
+            *(ReadReply("", (TIME, DECLINED)), None, "", "get_time no_function", []),
+        ),
+        (AUTO, ReadReply("", (NOW, NOW)), None, "", "get_time get_time", []),
+        (AUTO, ReadReply("", (TIME, NOW)), None, "", "get_time", [REPEATED]),
+        (AUTO, ReadReply("", (NOW, TIME)), None, "", "get_time", [REPEATED]),
+        (
+            replace(AUTO, spoken=("Mail eva@example.org",)),
+            ReadReply("", (replace(TO_EVA, arguments='{"to": "EVA@example.org"}', id="a"), TO_EVA)),
+            *(None, "", "send_mail", [REPEATED]),
+        ),
+        (AUTO, ReadReply("", (TIME, IN_ROME)), None, "", "get_time get_weather", []),
+        (
+            *(
+                AUTO,
+                ReadReply("", (replace(IN_ROME, arguments='{"city": "Oslo"}', id="a"), IN_ROME)),
+            ),
+            *(None, "", "get_weather get_weather", []),
+        ),
+        # values that occur nowhere
+        (AUTO, ReadReply("", (TO_EVA,)), Defect.INVENTED, "", "send_mail", []),
+        (AUTO, ReadReply("", (TO_EVA, NOW)), Defect.INVENTED, "", "send_mail", []),
+        (AUTO, ReadReply("", (NOW, TO_EVA, IN_ROME)), None, "", "get_time", [INVENTED, INVENTED]),
+        (
+            *(
+                AUTO,
+                ReadReply("", (replace(TO_EVA, arguments='{"to": "eva@example.org"}', id="a"),)),
+            ),
+            *(None, "", "send_mail", []),
+        ),
+        (
+            *(AUTO, ReadReply("", (TIME, replace(TO_EVA, name="sendmail_to")))),
+            *(Defect.UNKNOWN_TOOL, "", "get_time", []),
+        ),
+        (
+            *(
+                AUTO,
+                ReadReply(
+                    "", (replace(TO_EVA, arguments='{"to": "eva@example.org"}', id="a"), NOW)
+                ),
+            ),
+            *(None, "", "send_mail get_time", []),
+        ),
+        (
+            *(AUTO, ReadReply("", (replace(IN_ROME, arguments={"city": "a@b.org", "unit": "k"}),))),
+            *(Defect.INVALID_ARGUMENTS, "", "", []),
+        ),
+        (
+            replace(AUTO, spoken=("Mail eva@example.org",)),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, accepts_invented_values=True),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, text_policy=TextPolicy.ACCEPT),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+        (
+            replace(AUTO, text_policy=TextPolicy.REQUIRE),
+            *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
+        ),
+    ],
+)
+def test_a_reply_gets_its_verdict(
+    offer: OfferedTools,
+    reply: ReadReply,
+    defect: Defect | None,
+    text: str,
+    calls: str,
+    facts: list[Fact],
+) -> None:
+    verdict = judge(reply, offer)
+    answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
+    assert getattr(verdict, "defect", None) is defect
+    assert (answer.text, " ".join(call.name for call in answer.calls)) == (text, calls)
+    assert [*verdict.facts] == facts
+
+
+FAILED = replace(PARIS, result="Error: no such city", has_failed=True)
+OPEN = replace(RAN, spoken=("How is the weather in 'Paris' and in 'Rome'?",))
+
+
+@pytest.mark.parametrize(
+    ("offer", "reply", "objection", "part"),
+    [
+        (RAN, ReadReply("", (IN_PARIS,)), "get_weather", "If a part of my request is not done"),
+        (OPEN, ReadReply("", (IN_PARIS,)), "get_weather", "about Rome: call the tool"),
+        (
+            replace(RAN, executed=(FAILED,)),
+            *(ReadReply("", (IN_PARIS,)), "get_weather", "It failed: Error: no such city"),
+        ),
+        (RAN, ReadReply("", (TO_EVA,)), "send_mail", "Answer me in plain words"),
+        (OPEN, ReadReply("", (TO_EVA,)), "send_mail", "the tool that is needed first"),
+        (
+            replace(AUTO, loop=Loop("get_weather", {"city": "Paris"}, 3)),
+            *(ReadReply("", (BY_ENGINE,)), "get_weather", "get_weather was not called again"),
+        ),
+        (AUTO, ReadReply("{", is_botched=True, markup="get_time {"), "get_time", "JSON is broken"),
+        (
+            *(AUTO, ReadReply("", (WrittenCall("get_time", [1]),))),
+            *("get_time: ", "Your tool call could not be read: "),
+        ),
+        (
+            AUTO,
+            ReadReply("", (WrittenCall("fly", '{"to": "x"}', "b"),)),
+            "fly",
+            '{\\"to\\": \\"x\\"}',
+        ),
+        (
+            replace(AUTO, repairs=False),
+            ReadReply("", (WrittenCall("get_weather", '{"city": "Paris",}', "b"),)),
+            *("get_weather", "The arguments are not valid JSON"),
+        ),
+        (
+            replace(AUTO, repairs=False),
+            ReadReply("", (WrittenCall("get_weather", '{"city": "x", "days": "3"}', "b"),)),
+            *("get_weather", "another type"),
+        ),
+        (
+            *(AUTO, ReadReply("", (WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))),
+            *("get_weather: markup in city", "The value of city contains the markup of a call."),
+        ),
+    ],
+)
+def test_the_model_is_told_what_was_wrong(
+    offer: OfferedTools, reply: ReadReply, objection: str, part: str
+) -> None:
+    verdict = rejected(reply, offer)
+    assert verdict.objection.startswith(objection)
+    assert part in " ".join(message.source.decode() for message in verdict.nudge)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (WrittenCall("get\\_weather", {"city": "New\\_York"}), '{"city":"New_York"}'),
+        (WrittenCall("get_weather", {"city": "New\\_York"}), '{"city":"New\\\\_York"}'),
+        (WrittenCall("get\\_weather", '{"city":"a"}', "b"), '{"city":"a"}'),
+        (WrittenCall("get_weather", {"city": "5</parameter>"}), '{"city":"5</parameter>"}'),
+    ],
+)
+def test_values_in_text_are_written_as_the_tool_reads_them(
+    call: WrittenCall, arguments: str
+) -> None:
+    assert accepted(ReadReply(calls=(call,)), AUTO).calls[0].arguments == arguments
+
+
+def test_markup_in_a_value_is_questioned_once() -> None:
+    reply = ReadReply(calls=(WrittenCall("get_weather", '{"city": "5</parameter>"}', "b"),))
+    assert isinstance(review(reply, AUTO, CountedIds(), insistence=1), Accepted)
+    assert accepted(reply, replace(AUTO, repairs=False)).calls
