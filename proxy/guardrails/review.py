@@ -100,8 +100,7 @@ def review(
     facts = reply.facts
     if not reply.is_botched and _declines(whole, offer):
         answer = reply.text if reply.text.strip() else nudges.NO_TOOL_FITS
-        reason = _finish_reason(reply, ())
-        return Accepted(answer, (), reason, (*facts, Dropped("no_function")))
+        return Accepted(answer, (), _finish_reason(reply, ()), (*facts, Dropped("no_function")))
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
     if not whole and not reply.is_botched:
@@ -113,9 +112,9 @@ def review(
     for written in wanted:
         call_id = written.id if written.id and written.id not in ids else new_id()
         ids.add(call_id)
-        is_complete = _is_complete(reply, offer)
-        one = _judge_call(written, call_id, offer, insistence, may_close=is_complete)
-        judged.append(replace(one, is_text=_is_text(written)))
+        may_close = _is_complete(reply, offer)
+        one = _judge_call(written, call_id, offer, insistence, may_close=may_close)
+        judged.append(replace(one, is_text=True) if _is_text(written) else one)
     kept = judged
     if any(one.is_text for one in judged):
         kept, dropped = _without_repetition(judged, offer)

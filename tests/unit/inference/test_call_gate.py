@@ -16,8 +16,7 @@ from proxy.dialects.lenient_json import as_object, as_text
 from proxy.guardrails.nudges import keep_calls
 from proxy.guardrails.offer import OfferedTools, TextPolicy
 from proxy.guardrails.respond import make_respond_tool
-from proxy.guardrails.schemas.arguments import ValidArguments, check
-from proxy.guardrails.schemas.arguments import Members
+from proxy.guardrails.schemas.arguments import Members, ValidArguments, check
 from proxy.guardrails.transcript import Loop
 from proxy.inference.call_gate import ArgumentsGate, CallGate
 from proxy.inference.sent_answer import SentAnswer
