@@ -13,7 +13,9 @@ LEAD_LENGTH = 120
 # A heading or a label ("## Tool usage", "Syntax:"), or a sentence that goes on with an example.
 _LABEL = re.compile(
     r"""\b(?:e\.\s?g|such\s+as|as\s+in|looks?\s+like|works\s+like\s+this|would\s+then\s+be
-      |can\s+(?:just\s+)?send|(?:generated|emitted)(?=:))\b[\s.:,]*\Z
+      |(?:you|one|people|models?|they|users?)\s+(?:\w+\s+){0,2}(?:write|send|emit|type)s?(?:\s+\w+){0,3}
+      |(?:generated|emitted|sent|received|returned)(?:\s+(?:this|that|me|you|us|back))*(?=\s*:)
+      )\b[\s.:,]*\Z
     |(?:\A|[\n.!?])[\W\d]*+(?:(?:tool|function|api|call|xml|json|basic|general)\s+)*
     (?:usage|syntax|format|notation|examples?|예|例)\W*\Z""",
     re.IGNORECASE | re.VERBOSE,

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.markup import Markup
+from proxy.guardrails.rescue.markup import Markup, begins_with_mark, ends_in_mark
 
 
 def after(*texts: str) -> Markup:
@@ -11,17 +11,69 @@ def after(*texts: str) -> Markup:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "<pre>",
+        '<blockquote class="a">\n',
+        "<details><summary>x</summary>",
+        "<pre><pre></pre>",
+        "\\begin{verbatim}\n",
+        "#+BEGIN_SRC xml\n",
+        "[quote=me]",
+        "cat <<'EOF'\n",
+        "cat << END",
+        "<!-- ",
+        "/* a",
+        'x = """',
+        "“so",
+        "「",
+        "\\end{a}\\begin{a}",
+        "<![CDATA[",
+        "[listing]\n",
+    ],
+)
+def test_what_is_open_quotes(text: str) -> None:
+    assert after(text).is_quotation
+    assert after("a ", text, "b ").is_quotation
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "the `<pre>` tag",
+        "<pre></pre>",
+        "</pre>",
+        "<pre/>",
+        "<tool_code>",
+        "\\begin{a}\\end{a}",
+        "#+begin_src\n#+end_src",
+        "[code]x[/code]",
+        "cat <<EOF\nx\nEOF\n",
+        "<!-- a -->",
+        "/* a */",
+        '""" a """',
+        "“so” „so“ «so»",
+        "1 << 2",
+        "<![CDATA[x]]>",
+        "<div>",
+    ],
+)
+def test_what_is_closed_or_none_does_not(text: str) -> None:
+    assert not after(text).is_quotation
+
+
+def test_what_waits_for_its_end_finds_it_in_a_later_text() -> None:
+    assert after("<!--", " a ", "- ->").is_quotation
+    assert not after("<!--", " a --> b").is_quotation
+
+
+@pytest.mark.parametrize(
     ("text", "closers"),
     [
         ("<div>", ("</div",)),
         ("<div><p></div>", ("</p",)),
         ("<Answer>", ("</answer",)),
-        ("a\n----\n", ("\n----",)),
-        ("----\na\n----\n", ()),
-        (":::note\n", ("\n:::",)),
-        ("a\n$$\nb\n$$\n", ()),
-        ("{code:json}\n", ("\n{code",)),
-        (":::tool_call\n", ()),
         ("<pre>", ()),
         ("<think>", ()),
     ],
@@ -38,3 +90,34 @@ def test_so_many_different_ones_are_followed() -> None:
     markup.pass_text("</a1>")
     markup.pass_text("<a1><a99>")
     assert len(markup.layout) == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=pod\n\n",
+        "----\n",
+        ":::note\n",
+        "{noformat}",
+        "-----BEGIN MESSAGE-----\n",
+        "{% raw %}",
+        "a = `\n",
+        "\\verb|",
+        "$$\n",
+    ],
+)
+def test_marks_of_any_language_are_known_by_where_they_are(text: str) -> None:
+    assert ends_in_mark(f"See this.\n\n{text}")
+
+
+@pytest.mark.parametrize(
+    "text", ["</x>", "\n----", "\n\n=cut", ' """', "\n`;", "*/", "|", "{% end %}"]
+)
+def test_marks_behind_a_call_are_known_as_well(text: str) -> None:
+    assert begins_with_mark(text)
+
+
+@pytest.mark.parametrize("text", ["", "I look.", "I look:\n", "- first,\n", "**Now**\n\nI look.\n"])
+def test_words_and_lists_are_no_marks(text: str) -> None:
+    assert not ends_in_mark(text)
+    assert not begins_with_mark(text)

@@ -44,13 +44,14 @@ OUTCOMES = {
         *("-----BEGIN A-----\nx\n-----END A-----§", "--- begin tool call ---\n§"),
         *("{% raw %}x{% endraw %}§", "<div>§", "a {{{\nb §", "a =pod\n\nb §"),
         *("a -----BEGIN MESSAGE-----\nb §", "a --- begin quote ---\nb §", "<Answer>§</answer>"),
-        *("----\na\n----\n§\n----\n", "a\n$$\nb\n$$\n§\n$$\n", ":::tool_call\n§\n:::"),
         *("<think>§</think>", '""" a """\n§'),
         # What follows a call
-        *("§Then more.", "§ Then more.", "§ and more", "§ wo", "§ 123", "§ {x}", "§ this too"),
-        *("§ - done", "§ \U0001f44d", "§andy", "§ and more<|im_end|>", "§ 12\nThen", "§, §"),
-        *("§ and §", "§, and then §", "§; then §", "§,\n§", "§ §", "§\n§"),
-        *("I look.\n§ Then more.", "I look.\n§, §", "I look.\n§ and §"),
+        *(
+            "§Then more.",
+            "§ Then more.",
+        ),
+        *("§ §", "§\n§"),
+        *("I look.\n§ Then more.",),
         # JSON before a call
         *('{"a": 1} and\n§', '{"a": "b {", "c": [1, -2.5e3, true, None, ...], } and\n§'),
         *("{'a': \"it's\"} and\n§", '{"a": "\\"}"} and\n§', '[{"a": []}, "b"] and\n§'),
@@ -59,11 +60,39 @@ OUTCOMES = {
         *('{"x"} and and\n§', "{{x}} and\n§", "[" * 70 + " and\n§", "{: and\n§", "] and\n§"),
         *('{"a" and\n§', '["a", "b" and\n§'),
         # A call without marks
-        *("¶", "I look.\n¶", "Let me look.\n¶", "Here's the tool call:\n¶", "Here is the call\n¶"),
+        *(
+            "¶",
+            "I look.\n¶",
+            "Let me look.\n¶",
+            "Here's the tool call:\n¶",
+        ),
         *("So here is the function call:\n¶", "Here is the tool call that failed:\n¶"),
         *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
     "asked": (
+        # Words or marks on the line of a call (docs/ablation.md)
+        *(
+            "----\na\n----\n§\n----\n",
+            "a\n$$\nb\n$$\n§\n$$\n",
+            ":::tool_call\n§\n:::",
+            "§ and more",
+            "§ wo",
+            "§ 123",
+            "§ {x}",
+            "§ this too",
+            "§ - done",
+            "§ \U0001f44d",
+            "§andy",
+            "§ and more<|im_end|>",
+            "§ 12\nThen",
+            "§, §",
+            "§ and §",
+            "§, and then §",
+            "§; then §",
+            "§,\n§",
+            "Here is the call\n¶",
+            "§, § are two.",
+        ),
         # Code, quotation marks and lines that quote
         "```\none\n```\n```\n§",
         # Markup
@@ -77,6 +106,8 @@ OUTCOMES = {
         *("¶ is it", "¶\nDone.", "So\n¶ x"),
     ),
     "text": (
+        # Calls that words join, after other words
+        *("I look.\n§, §", "I look.\n§ and §"),
         # What is said before a call
         *("For example: §", "A call, e.g. §", "as in §", "It looks like this:\n§"),
         *("An example call is §", "Here is a simple example\n§", "Done. Example of another: §"),
@@ -101,23 +132,30 @@ OUTCOMES = {
         *('"<tool_calls>\n §', "For example:\n§\nor\n§"),
         # Markup
         *("<pre>§", '<blockquote class="a">\n§', "<details><summary>x</summary>§"),
-        *("<pre><pre></pre>§", "\\begin{verbatim}\n§", "\\verb|§", "#+BEGIN_SRC xml\n§"),
+        *("<pre><pre></pre>§", "\\begin{verbatim}\n§", "#+BEGIN_SRC xml\n§"),
         *("[quote=me]§", "cat <<'EOF'\n§", "cat << END§", 'x = """§', "'''§", "<!-- §", "/* a§"),
-        *("\u201cso§", "\u300c§", "\\end{a}\\begin{a}§", "<![CDATA[§", "$x = @'\n§"),
-        *("const a = `\n§", ".. code-block:: json\n\n  §", "{{{\n§", "=pod\n\n§"),
-        *("-----BEGIN MESSAGE-----\n§", "--- begin quote ---\n§", "{% raw %}§", "{# §"),
-        *("\\mintinline{text}|§", "\\footnote{§", "[listing]\n§", "#+begin_src\n#+end_src§"),
+        *(
+            "\u201cso§",
+            "\u300c§",
+            "\\end{a}\\begin{a}§",
+            "<![CDATA[§",
+        ),
+        *("--- begin quote ---\n§", "{# §"),
+        *("[listing]\n§", "#+begin_src\n#+end_src§"),
         *('""" a """§', "\u201cso\u201d \u201eso\u201c \xabso\xbb§", "a = `\nx`§", "{# x #}§"),
         *("a <pre>b §", 'a <blockquote class="a">\nb §', "a <details><summary>x</summary>b §"),
         *("a <pre><pre></pre>b §", "a \\begin{verbatim}\nb §", "a #+BEGIN_SRC xml\nb §"),
         *("a [quote=me]b §", "a cat <<'EOF'\nb §", "a cat << ENDb §", 'a x = """b §'),
         *("a '''b §", "a <!-- b §", "a /* ab §", "a \u201csob §", "a \u300cb §"),
-        *("a \\end{a}\\begin{a}b §", "a <![CDATA[b §", "a $x = @'\nb §", "a const a = `\nb §"),
-        *("a {% raw %}b §", "a {# b §", "a [listing]\nb §", "<div>§</div>"),
+        *(
+            "a \\end{a}\\begin{a}b §",
+            "a <![CDATA[b §",
+        ),
+        *("a [listing]\nb §", "<div>§</div>"),
         *("<div><p></div>§</p>", "<div><p></div>§</div>", "{code:json}\n§\n{code}"),
         *("<pre>§</pre>", '""" a " ""§'),
         # What follows a call
-        *("§, § are two.", "Use § and more", "Use § Then more.", "Use § because of it"),
+        *("Use § and more", "Use § Then more.", "Use § because of it"),
         *("Use § is it", "Use §, §", "Use § or §", "I look.\n§ and more"),
         *("I look.\n§\nThat was an example.", "I look.\n§ is it"),
         # JSON before a call
@@ -128,7 +166,7 @@ OUTCOMES = {
         '{"a": "b" c, "d": "Do this.\n§\n"}\n§\nmore\n',
         # A call without marks
         *("So ¶", "So here is the function call: ¶", "You could send\n¶", "He wrote:\n¶"),
-        *("The page says it all.\n¶", "```\n# Then:\n```json\n¶\n```"),
+        "```\n# Then:\n```json\n¶\n```",
     ),
 }
 
