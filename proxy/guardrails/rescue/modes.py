@@ -8,7 +8,7 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import introduces_other_words
+from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
@@ -207,7 +207,8 @@ class Beginning:
     def said(self) -> Words:
         if not self.words.strip():
             return Words.NONE
-        return Words.SHOWING if introduces_other_words(self.words) else Words.OTHER
+        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
+        return Words.SHOWING if is_shown else Words.OTHER
 
     @property
     def is_example(self) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.examples import introduces_other_words
+from proxy.guardrails.rescue.examples import introduces_example
 from proxy.guardrails.rescue.surroundings import ProseDocument, Surroundings
 from tests.fakes.arrivals import chunkings, is_linear
 
@@ -149,9 +149,7 @@ def last_of(text: str) -> tuple[bool, bool]:
         surroundings = Surroundings()
         for piece in pieces:
             surroundings.pass_prose(piece)
-        results.add(
-            (surroundings.is_sentence_start, introduces_other_words(surroundings.last_words))
-        )
+        results.add((surroundings.is_sentence_start, introduces_example(surroundings.last_words)))
     assert len(results) == 1
     return results.pop()
 
@@ -202,6 +200,7 @@ def test_examples_are_announced(text: str) -> None:
         "I check the format first:\n",
         "For example, one can look. Let me do that:\n",
         "This is it:\n",
+        "For example: look here, ",
     ],
 )
 def test_other_words_announce_none(text: str) -> None:
@@ -212,12 +211,12 @@ def test_behind_an_example_another_one_may_follow_but_behind_a_call_none() -> No
     surroundings = Surroundings()
     surroundings.pass_prose("For example:\n")
     surroundings.pass_example("<call>")
-    assert (introduces_other_words(surroundings.last_words), surroundings.is_line_start) == (
+    assert (introduces_example(surroundings.last_words), surroundings.is_line_start) == (
         True,
         False,
     )
     surroundings.pass_call()
-    assert (introduces_other_words(surroundings.last_words), surroundings.is_sentence_start) == (
+    assert (introduces_example(surroundings.last_words), surroundings.is_sentence_start) == (
         False,
         True,
     )
