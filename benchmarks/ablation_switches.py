@@ -76,17 +76,16 @@ def _in_class(name: str, of: type) -> Iterator[Switch]:
         if key.startswith("__") or not inspect.isfunction(function) or not _returns_bool(function):
             continue
         for answer in (False, True):
-            constant = always(answer)
+            new = always(answer, is_property=is_property)
             mark = "" if is_property else "()"
-            new = property(constant) if is_property else constant
             yield Switch(f"{name}.{key}{mark} is {answer}", partial(setattr, of, key, new))
 
 
-def always(answer: bool) -> Callable[..., bool]:  # noqa: FBT001 - it is the value
+def always(answer: bool, *, is_property: bool = False) -> object:  # noqa: FBT001 - it is the value
     def constant(*_: object, **__: object) -> bool:
         return answer
 
-    return constant
+    return property(constant) if is_property else constant
 
 
 def _returns_bool(function: FunctionType) -> bool:

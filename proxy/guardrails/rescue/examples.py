@@ -20,6 +20,12 @@ _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
 
 
+# These words present a call that is meant.
+_PRESENTED = re.compile(
+    r"""\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z""", _FLAGS
+)
+
+
 class WordLists(msgspec.Struct, frozen=True):
     """The content of `words.toml`, which describes it."""
 
@@ -58,6 +64,11 @@ def introduces_example(words: str) -> bool:
     if any(pattern.search(words) for pattern in _announcements()):
         return True
     return _LIKE_THIS.search(words) is not None and not _OWN.search(_last_sentence(words))
+
+
+def presents(words: str) -> bool:
+    """Return whether `words` present what follows as the call."""
+    return _PRESENTED.search(words) is not None
 
 
 def _last_sentence(words: str) -> str:
