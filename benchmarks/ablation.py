@@ -32,6 +32,7 @@ from proxy.dialects.openai_chat.decode import decode_request
 from proxy.guardrails.model_quirks import GENERIC, Quirks
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.rescue import modes
+from proxy.guardrails.rescue.values.cursor import Literals
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.profiles.files import load_profiles
@@ -94,7 +95,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
 
 def keep_prepared() -> None:
     """Keep in memory what is prepared for each set of tools, which takes most of the time."""
-    prepared = cache(modes.Literals)
+    prepared = cache(Literals)
     vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from msgspec.structs import force_setattr
 
@@ -63,7 +63,7 @@ def _in_module(name: str, module: ModuleType) -> Iterator[Switch]:
             continue
         elif inspect.isfunction(value) and _returns_bool(value):
             for answer in (False, True):
-                known = partial(_replace, value, lambda *_, answer=answer, **__: answer)
+                known = partial(_replace, value, always(answer))
                 yield Switch(f"{name} {key}() is {answer}", known)
         elif inspect.isclass(value):
             yield from _in_class(f"{name} {key}", value)
@@ -76,14 +76,19 @@ def _in_class(name: str, of: type) -> Iterator[Switch]:
         if key.startswith("__") or not inspect.isfunction(function) or not _returns_bool(function):
             continue
         for answer in (False, True):
-            constant: object = lambda *_, answer=answer, **__: answer  # noqa: E731
-            if is_property:
-                constant = property(lambda _, answer=answer: answer)
+            new = always(answer, is_property=is_property)
             mark = "" if is_property else "()"
-            yield Switch(f"{name}.{key}{mark} is {answer}", partial(setattr, of, key, constant))
+            yield Switch(f"{name}.{key}{mark} is {answer}", partial(setattr, of, key, new))
 
 
-def _returns_bool(function: Callable[..., object]) -> bool:
+def always(answer: bool, *, is_property: bool = False) -> object:  # noqa: FBT001 - it is the value
+    def constant(*_: object, **__: object) -> bool:
+        return answer
+
+    return property(constant) if is_property else constant
+
+
+def _returns_bool(function: FunctionType) -> bool:
     return inspect.signature(function).return_annotation is bool
 
 
@@ -132,4 +137,4 @@ def _empty_cue(field: str) -> None:
     languages = load_languages()
     for one in languages:
         object.__setattr__(one, field, "")
-    _replace(recognition.load_languages, lambda: languages)
+    vars(recognition)["load_languages"] = lambda: languages

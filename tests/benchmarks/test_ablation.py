@@ -22,7 +22,7 @@ REQUEST: JsonObject = {
     "tools": [TOOL],
 }
 CALL = '{"name": "look", "arguments": {"at": "it"}}'
-CORPUS = {"id": "a", "raw": CALL, "kind": "positive", "tools": [TOOL]}
+CORPUS: JsonObject = {"id": "a", "raw": CALL, "kind": "positive", "tools": [TOOL]}
 SCORE = """
 def offered(case): return case["tools"]
 def args_of(arguments): return arguments

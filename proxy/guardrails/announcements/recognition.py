@@ -179,15 +179,12 @@ def instructs(text: str) -> bool:
     return _INSTRUCTS.match(text) is not None
 
 
-def shows_next(words: str, *, may_report: bool = True) -> bool:
-    """Return whether the words before a call say that it is only shown, and announce no act.
-
-    Unless they `may_report`, an account of what others write says nothing.
-    """
+def shows_next(words: str) -> bool:
+    """Return whether the words before a call say that it is only shown, and announce no act."""
     if not (sentences := split_sentences(words)):
         return False
     is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
-    is_shown = _shows(sentences[-1], may_report=may_report and is_open)
+    is_shown = _shows(sentences[-1], may_report=is_open)
     return is_shown and not (announces(words) or _ACTS.match(sentences[-1]))
 
 
@@ -206,7 +203,7 @@ def asks_user(text: str) -> bool:
 
 
 def _shows(written: str, *, may_report: bool) -> bool:
-    sentence = normalise(_EMPHASIS.sub("", written))
+    sentence = normalise(written)
     found = matchers_for(sentence.text)
     return any(one.shows(sentence, may_report=may_report) for one in found)
 

@@ -1,4 +1,9 @@
-"""Words around calls, in `words.toml`, and those that introduce a call only as an example."""
+"""Words with which a reply introduces a call as an example instead of making it.
+
+The lists of these and of other words around calls are in `words.toml`.
+"""
+
+# ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
 
 import re
 from functools import cache
@@ -6,21 +11,19 @@ from importlib.resources import files
 
 import msgspec
 
-from proxy.guardrails.announcements import recognition
-
 # The length of prose that is needed to recognise an announcement.
 LEAD_LENGTH = 120
-# A heading or a label ("## Tool usage", "Syntax:"), or a sentence that goes on with an example.
-_LABEL = re.compile(
-    r"""\b(?:e\.\s?g|such\s+as|as\s+in|looks?\s+like|works\s+like\s+this|would\s+then\s+be
-      |(?:you|one|people|models?|they|users?)\s+(?:\w+\s+){0,2}(?:write|send|emit|type)s?(?:\s+\w+){0,3}
-      |(?:generated|emitted|sent|received|returned)(?:\s+(?:this|that|me|you|us|back))*(?=\s*:)
-      )\b[\s.:,]*\Z
-    |(?:\A|[\n.!?])[\W\d]*+(?:(?:tool|function|api|call|xml|json|basic|general)\s+)*
-    (?:usage|syntax|format|notation|examples?|예|例)\W*\Z""",
-    re.IGNORECASE | re.VERBOSE,
+_FLAGS = re.IGNORECASE | re.VERBOSE
+_END = r"\s*(?:```\w*\s*)?\Z"
+_LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)
+_OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
+
+
+# These words present a call that is meant.
+_PRESENTED = re.compile(
+    r"""\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z""", _FLAGS
 )
-_FENCE_AT_END = re.compile(r"\s*```\w*\s*\Z")
 
 
 class WordLists(msgspec.Struct, frozen=True):
@@ -29,6 +32,9 @@ class WordLists(msgspec.Struct, frozen=True):
     labels: frozenset[str]
     forbids: str
     showing: frozenset[str]
+    hints: tuple[str, ...]
+    announcements: tuple[str, ...]
+    parts: dict[str, str]
 
 
 @cache
@@ -38,12 +44,34 @@ def words_around_calls() -> WordLists:
     return msgspec.toml.decode(file.read_bytes(), type=WordLists)
 
 
+@cache
+def _announcements() -> list[re.Pattern[str]]:
+    """Compile the patterns, which takes longer than a start should."""
+    known = words_around_calls()
+    patterns: list[re.Pattern[str]] = []
+    for written in known.announcements:
+        for name, part in known.parts.items():
+            written = written.replace(f"{{{name}}}", part)
+        patterns.append(re.compile(written + _END, _FLAGS))
+    return patterns
+
+
 def introduces_example(words: str) -> bool:
-    """Return whether `words` introduce an example."""
-    lead = _FENCE_AT_END.sub("", words)
-    return _LABEL.search(lead) is not None or recognition.shows_next(lead, may_report=False)
+    """Return whether `words` introduce an example, or the words of others."""
+    small = words.casefold()
+    if not any(hint in small for hint in words_around_calls().hints):
+        return False
+    if any(pattern.search(words) for pattern in _announcements()):
+        return True
+    return _LIKE_THIS.search(words) is not None and not _OWN.search(_last_sentence(words))
 
 
-def introduces_other_words(words: str) -> bool:
-    """Return whether `words` introduce an example, or what somebody else writes."""
-    return introduces_example(words) or recognition.shows_next(_FENCE_AT_END.sub("", words))
+def presents(words: str) -> bool:
+    """Return whether `words` present what follows as the call."""
+    return _PRESENTED.search(words) is not None
+
+
+def _last_sentence(words: str) -> str:
+    text = words.rstrip()
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return words[ends[-1] :] if ends else words

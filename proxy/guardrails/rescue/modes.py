@@ -8,7 +8,7 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import introduces_other_words
+from proxy.guardrails.rescue.examples import introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.markup import ends_in_mark
@@ -208,7 +208,8 @@ class Beginning:
     def said(self) -> Words:
         if not self.words.strip():
             return Words.NONE
-        return Words.SHOWING if introduces_other_words(self.words) else Words.OTHER
+        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
+        return Words.SHOWING if is_shown else Words.OTHER
 
     @property
     def is_example(self) -> bool:
@@ -224,7 +225,8 @@ class Beginning:
         These are on its line and announce no act, or they are a sentence without an end.
         """
         is_inline = self.opening.startswith(" ")
-        is_announced = self.is_sentence_start and recognition.announces(self.words, tools)
+        is_meant = recognition.announces(self.words, tools) or presents(self.words)
+        is_announced = self.is_sentence_start and is_meant
         return self.words.rstrip()[-1:].isalnum() or (is_inline and not is_announced)
 
 

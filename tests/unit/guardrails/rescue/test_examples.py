@@ -1,6 +1,6 @@
 import pytest
 
-from proxy.guardrails.rescue.examples import introduces_other_words
+from proxy.guardrails.rescue.examples import introduces_example
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from proxy.guardrails.rescue.examples import introduces_other_words
     ],
 )
 def test_announcements_are_known(words: str) -> None:
-    assert introduces_other_words(words)
+    assert introduces_example(words)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_announcements_are_known(words: str) -> None:
     ],
 )
 def test_other_words_announce_nothing(words: str) -> None:
-    assert not introduces_other_words(words)
+    assert not introduces_example(words)
