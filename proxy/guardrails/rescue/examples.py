@@ -20,6 +20,12 @@ _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
 
 
+# A reply that reports what others write, or what might be written, makes no call in plain JSON.
+_ACCOUNT = re.compile(
+    r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
+    |contains?|shows?|logs?|observation|response|payload|body)\b""",
+    _FLAGS,
+)
 # These words present a call that is meant.
 _PRESENTED = re.compile(
     r"""\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z""", _FLAGS
@@ -64,6 +70,12 @@ def introduces_example(words: str) -> bool:
     if any(pattern.search(words) for pattern in _announcements()):
         return True
     return _LIKE_THIS.search(words) is not None and not _OWN.search(_last_sentence(words))
+
+
+def gives_account(words: str) -> bool:
+    """Return whether the last sentence of `words` reports what somebody else writes."""
+    is_any = _ACCOUNT.search(words) is not None
+    return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
 
 
 def presents(words: str) -> bool:

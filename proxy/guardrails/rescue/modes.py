@@ -8,7 +8,7 @@ from typing import TypeAlias
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import introduces_example, presents
+from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.markup import ends_in_mark
@@ -222,12 +222,14 @@ class Beginning:
     def is_in_sentence(self, tools: Sequence[str]) -> bool:
         """Return whether a call belongs to the words before it.
 
-        These are on its line and announce no act, or they are a sentence without an end.
+        These are on its line and announce no act, they are a sentence without an end, or they
+        report what somebody else writes.
         """
         is_inline = self.opening.startswith(" ")
         is_meant = recognition.announces(self.words, tools) or presents(self.words)
         is_announced = self.is_sentence_start and is_meant
-        return self.words.rstrip()[-1:].isalnum() or (is_inline and not is_announced)
+        is_open = self.words.rstrip()[-1:].isalnum() or gives_account(self.words)
+        return is_open or (is_inline and not is_announced)
 
 
 @dataclass(slots=True)

@@ -50,7 +50,8 @@ OUTCOMES = {
             "§Then more.",
             "§ Then more.",
         ),
-        *("§ §", "§\n§"),
+        *("§ §", "§\n§", "§, §", "§ and §", "§, and then §", "§; then §", "§,\n§"),
+        *("I look.\n§, §", "I look.\n§ and §"),
         *("I look.\n§ Then more.",),
         # JSON before a call
         *('{"a": 1} and\n§', '{"a": "b {", "c": [1, -2.5e3, true, None, ...], } and\n§'),
@@ -70,6 +71,7 @@ OUTCOMES = {
         *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
     "asked": (
+        "The page says it all.\n¶",
         # Words or marks on the line of a call (docs/ablation.md)
         *(
             "----\na\n----\n§\n----\n",
@@ -85,11 +87,6 @@ OUTCOMES = {
             "§andy",
             "§ and more<|im_end|>",
             "§ 12\nThen",
-            "§, §",
-            "§ and §",
-            "§, and then §",
-            "§; then §",
-            "§,\n§",
             "Here is the call\n¶",
             "§, § are two.",
         ),
@@ -106,8 +103,6 @@ OUTCOMES = {
         *("¶ is it", "¶\nDone.", "So\n¶ x"),
     ),
     "text": (
-        # Calls that words join, after other words
-        *("I look.\n§, §", "I look.\n§ and §"),
         # What is said before a call
         *("For example: §", "A call, e.g. §", "as in §", "It looks like this:\n§"),
         *("An example call is §", "Here is a simple example\n§", "Done. Example of another: §"),
