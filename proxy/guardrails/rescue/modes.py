@@ -244,11 +244,10 @@ class AfterCall:
 
 @dataclass(slots=True)
 class JoinedCall:
-    """A call that counts if the next one does, and what is between the two."""
+    """A call that counts if the next one does, and the gap between the two."""
 
     found: FoundCalls
     gap: str = ""
-    joint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ later one is accepted alone. After a call that broke, what follows may still bel
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.names import find_name
@@ -120,43 +118,25 @@ def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
 
 
 LOOKAHEAD = 200  # characters of a line that are examined
-_JOINT = re.compile(r"(?:[,;&+]\s*)?(?:and\s+)?(?:then\s+)?")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
-# How a line continues after a call; `open` if that does not decide.
-Sequel: TypeAlias = Literal["apart", "words", "open"]
 
 
-@dataclass(frozen=True, slots=True)
-class TextAhead:
-    """The text after a call, as much as is examined; `is_all` if no more is expected."""
+def is_apart(text: str, found: FoundCalls, beginning: Beginning, *, is_all: bool) -> bool | None:
+    """Return whether a call is apart from the text on its line; None if that needs more text.
 
-    text: str
-    is_all: bool
-
-    def find_sequel(self, found: FoundCalls, beginning: Beginning) -> Sequel | None:
-        """Return how the line continues; None if more text is needed.
-
-        If one sentence ended before the call and another begins after it, the call belongs to
-        neither. Control tokens and calls of several lines are not written in passing, unless a
-        sentence continues around or behind them.
-        """
-        first = self.text[0]
-        is_sentence = first.isalpha() and not first.islower()
-        is_block = found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip()
-        may_be_within = not is_block or (beginning.is_apart and not is_sentence)
-        if first in CLOSING_QUOTES or (may_be_within and not beginning.is_sentence_start):
-            return "words"
-        if is_sentence:
-            return "apart"
-        if not is_block:
-            return "open"
-        line, end, _ = self.text.partition("\n")
-        if first.islower() and not (end or self.is_all):
-            return None
-        is_subject = first.islower() and _SENTENCE_END.search(line) is not None
-        return "words" if is_subject else "apart"
-
-    @property
-    def joint(self) -> str:
-        found = _JOINT.match(self.text)
-        return found[0] if found else ""
+    If one sentence ended before the call and another begins after it, the call belongs to neither.
+    Control tokens and calls of several lines are not written in passing, unless a sentence
+    continues around or behind them. `is_all` says that no more text is expected.
+    """
+    first = text[0]
+    is_sentence = first.isalpha() and not first.islower()
+    is_block = found.source.startswith(CONTROL_BEGINNINGS) or "\n" in found.source.strip()
+    may_be_within = not is_block or (beginning.is_apart and not is_sentence)
+    if first in CLOSING_QUOTES or (may_be_within and not beginning.is_sentence_start):
+        return False
+    if is_sentence or not is_block:
+        return is_sentence
+    line, end, _ = text.partition("\n")
+    if first.islower() and not (end or is_all):
+        return None
+    return not (first.islower() and _SENTENCE_END.search(line))

@@ -145,9 +145,9 @@ class Record:
         is_offered = found.is_marked or self.siblings.offers(found)
         return None if is_offered else Reason.NOT_OFFERED
 
-    def join(self, found: FoundCalls, gap: str = "", joint: str = "") -> None:
-        """Let a call wait for the fate of the next one; `joint` is the end of the `gap`."""
-        self._row.append(JoinedCall(found, gap, joint.strip()))
+    def join(self, found: FoundCalls, gap: str = "") -> None:
+        """Let a call wait for the fate of the next one."""
+        self._row.append(JoinedCall(found, gap))
         self.surroundings.pass_call()
 
     def widen_gap(self, gap: str) -> None:
@@ -161,9 +161,8 @@ class Record:
             lead = self.report.take_held()
             self.room -= len(one.found.calls)
             self.report.add(replace(one.found, lead=lead))
-            if one.gap and not one.joint:
+            if one.gap:
                 self.report.add(Gap(one.gap))
-            self.report.say(one.joint)
         self._row.clear()
 
     def drop(self) -> None:

@@ -45,7 +45,7 @@ from proxy.guardrails.rescue.modes import (
     cut_nothing,
     openings_of,
 )
-from proxy.guardrails.rescue.neighbours import LOOKAHEAD, TextAhead
+from proxy.guardrails.rescue.neighbours import LOOKAHEAD, is_apart
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
@@ -415,19 +415,11 @@ class Scanner:
             refuse(None, found, gap)
 
     def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
-        ahead = TextAhead(*self._cursor.look_ahead(LOOKAHEAD))
-        sequel = ahead.find_sequel(found, self._record.beginning)
-        mark: str | None = ""
-        if sequel == "open" and (joint := ahead.joint):
-            mark = self._cursor.here(self._openings.in_prose, len(joint))
-        if sequel is None or mark is None:
+        text, is_all = self._cursor.look_ahead(LOOKAHEAD)
+        counts = is_apart(text, found, self._record.beginning, is_all=is_all)
+        if counts is None:
             return False
-        is_like = mark == self._record.beginning.opening or not any(map(str.isalpha, ahead.joint))
-        if mark and is_like and self._openings.is_any_marked(mark):  # words join only similar calls
-            self._cursor.advance(len(joint))
-            self._record.join(found, gap + joint, joint)
-            self._state = InProse()
-        elif sequel == "apart":
+        if counts:
             self._record.accept(found)
             state.pending = None
         else:

@@ -3,7 +3,7 @@ import pytest
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls
 from proxy.guardrails.rescue.modes import Beginning
-from proxy.guardrails.rescue.neighbours import Sequel, Siblings, TextAhead
+from proxy.guardrails.rescue.neighbours import Siblings, is_apart
 from proxy.guardrails.rescue.syntax import Reason
 
 OFFERED = ("look", "now")
@@ -148,43 +148,37 @@ def call(source: str = SOURCE, **arguments: str) -> FoundCalls:
     )
 
 
-def sequel(text: str, source: str = SOURCE, beginning: Beginning = START) -> Sequel | None:
-    """Tell how a line goes on."""
-    return TextAhead(text, is_all=True).find_sequel(call(source), beginning)
+def judge(
+    text: str, source: str = SOURCE, beginning: Beginning = START, *, is_all: bool = True
+) -> bool | None:
+    """Tell whether a call is apart from the text behind it."""
+    return is_apart(text, call(source), beginning, is_all=is_all)
 
 
-def test_a_new_sentence_stands_apart() -> None:
-    assert sequel("Then more.") == "apart"
-    assert sequel("Then more.", beginning=WITHIN) == "words"
+def test_a_new_sentence_is_apart() -> None:
+    assert judge("Then more.") is True
+    assert judge("Then more.", beginning=WITHIN) is False
 
 
-def test_lower_words_behind_the_beginning_of_a_sentence_do_not_tell() -> None:
-    assert sequel("and more") == "open"
-    assert sequel("and more", beginning=WITHIN) == "words"
+@pytest.mark.parametrize("text", ["and more", ", too", ".", "{x}", "123"])
+def test_a_sentence_may_go_on_with_other_text(text: str) -> None:
+    assert judge(text) is False
 
 
 @pytest.mark.parametrize("source", [TOKEN, SOURCE.replace("{", "\n{")])
 def test_tokens_and_calls_of_several_lines_are_no_words_of_a_sentence(source: str) -> None:
-    assert sequel("because of it", source) == "apart"
-    assert sequel("because of it", source, WITHIN) == "words"
-    assert sequel("Then more", source, WITHIN) == "apart"
+    assert judge("because of it", source) is True
+    assert judge("because of it", source, WITHIN) is False
+    assert judge("Then more", source, WITHIN) is True
 
 
 @pytest.mark.parametrize("text", ["is it.", "means this!\nMore", '" he said', "` and"])
 def test_a_call_of_which_a_sentence_tells_is_never_apart(text: str) -> None:
-    assert sequel(text, TOKEN) == "words"
+    assert judge(text, TOKEN) is False
 
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more."])
 def test_more_text_is_waited_for_where_it_can_tell(text: str) -> None:
-    assert TextAhead(text, is_all=False).find_sequel(call(TOKEN), START) is None
-    assert TextAhead("And", is_all=False).find_sequel(call(TOKEN), START) == "apart"
-    assert TextAhead(text, is_all=False).find_sequel(call(), START) == "open"
-
-
-@pytest.mark.parametrize(
-    ("text", "joint"),
-    [(", x", ", "), ("and x", "and "), (", and then x", ", and then "), ("or x", ""), ("andy", "")],
-)
-def test_commas_and_conjunctions_join(text: str, joint: str) -> None:
-    assert TextAhead(text, is_all=True).joint == joint
+    assert judge(text, TOKEN, is_all=False) is None
+    assert judge("And", TOKEN, is_all=False) is True
+    assert judge(text, is_all=False) is False

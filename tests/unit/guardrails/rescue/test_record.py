@@ -74,23 +74,23 @@ def found(name: str, source: str = "", *, is_marked: bool = True) -> FoundCalls:
 def test_calls_that_wait_count_with_the_next_one() -> None:
     record = Record(("look", "now"))
     record.say("So: ")
-    record.join(found("look"), " and ", "and ")
+    record.join(found("look"), "\n")
     assert record.is_doubtful
     assert record.report.take() == [Prose("So:")]
     record.accept(found("now"))
-    assert joined(record.report.take()) == [found("look"), Prose("and"), found("now")]
+    assert joined(record.report.take()) == [found("look"), found("now")]
     assert not record.is_doubtful
 
 
 def test_calls_that_wait_are_refused_with_the_next_one() -> None:
     record = Record(("look", "now"))
-    record.join(found("look"), " and ", "and ")
+    record.join(found("look"), "\n")
     record.refuse_call(Reason.IN_SENTENCE, found("now"), " so")
     assert record.report.take() == [
         RefusedText(Reason.IN_SENTENCE),
-        Prose("<look> and"),
+        Prose("<look>"),
         RefusedText(Reason.IN_SENTENCE),
-        Prose(" <now> so"),
+        Prose("\n<now> so"),
     ]
 
 
@@ -103,9 +103,9 @@ def test_a_call_that_is_repeated_counts_once() -> None:
 
 def test_prose_ends_the_waiting() -> None:
     record = Record(("look",))
-    record.join(found("look"), " and ", "and ")
+    record.join(found("look"), "\n")
     record.say("more")
-    assert record.end() == [RefusedText(Reason.IN_SENTENCE), Prose("<look> and"), Prose(" more")]
+    assert record.end() == [RefusedText(Reason.IN_SENTENCE), Prose("<look>"), Prose("\nmore")]
 
 
 def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
