@@ -46,13 +46,7 @@ OUTCOMES = {
         *("a -----BEGIN MESSAGE-----\nb §", "a --- begin quote ---\nb §", "<Answer>§</answer>"),
         *("<think>§</think>", '""" a """\n§'),
         # What follows a call
-        *(
-            "§Then more.",
-            "§ Then more.",
-        ),
-        *("§ §", "§\n§", "§, §", "§ and §", "§, and then §", "§; then §", "§,\n§"),
-        *("I look.\n§, §", "I look.\n§ and §"),
-        *("I look.\n§ Then more.",),
+        *("§Then more.", "§ Then more.", "§ §", "§\n§", "I look.\n§ Then more."),
         # JSON before a call
         *('{"a": 1} and\n§', '{"a": "b {", "c": [1, -2.5e3, true, None, ...], } and\n§'),
         *("{'a': \"it's\"} and\n§", '{"a": "\\"}"} and\n§', '[{"a": []}, "b"] and\n§'),
@@ -71,6 +65,8 @@ OUTCOMES = {
         *("Here's the tool call:\n```json\n¶\n```", "Here is the call:\n```json\n¶\n```"),
     ),
     "asked": (
+        # Calls that words join
+        *("§, §", "§ and §", "§, and then §", "§; then §", "§,\n§"),
         "The page says it all.\n¶",
         # Words or marks on the line of a call (docs/ablation.md)
         *(
@@ -103,6 +99,8 @@ OUTCOMES = {
         *("¶ is it", "¶\nDone.", "So\n¶ x"),
     ),
     "text": (
+        # Calls that words join, after other words
+        *("I look.\n§, §", "I look.\n§ and §"),
         # What is said before a call
         *("For example: §", "A call, e.g. §", "as in §", "It looks like this:\n§"),
         *("An example call is §", "Here is a simple example\n§", "Done. Example of another: §"),
