@@ -2,8 +2,8 @@
 
 `is_executed` decides that a call has succeeded since the user's last message and must not run
 again; `find_failed_call` that it would fail again. Small models vary a call that they repeat: `5.0`
-for `5`, an optional member with its default, or other capital letters in a subject. Compared member
-by member, such a mail was sent twice, so `are_alike` compares by effect.
+for `5`, an optional member with its default, or other capital letters in a subject. A comparison
+member by member missed such a repeat and sent a mail twice, so `are_alike` compares the effects.
 
 A repeated call is passed on in two cases. Its result said that something is still going on, or it
 observes something (`read_file`, `run_tests`) and a new call that may have changed it came after it.

@@ -1,4 +1,4 @@
-"""Splits a reply in labelled lines while it arrives: thoughts, actions and the final answer.
+"""Splits a reply in labeled lines while it arrives: thoughts, actions and the final answer.
 
 Only a model that was asked for such lines writes them, so no other reply is read like this. A label
 counts at the start of a line. Text without labels stays as it is; text after an invented result is

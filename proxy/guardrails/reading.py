@@ -1,7 +1,10 @@
 """Reads one reply while it arrives: reasoning, prose, the respond message and tool calls.
 
-It separates what the model says from what it wants to run, in whichever channel it arrives. It
-judges only provenance: whether text that looks like a call is one.
+`ReplyReader` takes the events of a backend and returns what the model said. Text passes
+`reasoning` and then the scanner of `rescue`. For each call that the scanner finds, the reader
+collects the facts (`Standing`), and `rescue.provenance` decides whether the model meant it. Calls
+that the backend recognized itself are not judged here. A call inside reasoning counts only if it
+ends the reasoning and neither an answer nor another call follows.
 """
 
 import re

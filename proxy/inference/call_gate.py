@@ -1,9 +1,9 @@
-"""Shows the calls that a backend recognised while the model is still writing them.
+"""Shows the calls that a backend recognized while the model is still writing them.
 
-A call is begun with the first of its arguments that is certain, so that nobody is left with the
-name of a call that was wrong from its first word on. The others follow as far as they are certain.
-The next call waits until this one is settled. After the first doubt everything waits for the
-verdict on the whole reply.
+The client sees a call only after its first argument is certain. So no client receives the name of a
+call whose arguments are wrong from the first character. The others follow as far as they are
+certain. The next call waits until this one is settled. After the first doubt everything waits for
+the verdict on the whole reply.
 
 How arguments are read
 ----------------------
@@ -12,8 +12,8 @@ values. A string that every schema of its parameter accepts is passed on as it a
 its closing quote: only a known key, or the verdict, proves that the quote was the end. Every other
 value is held until it is complete, then checked and sent in its final form. At the first
 irregularity (an unknown key, broken JSON, a value that does not fit) the reader stops, and the rest
-waits for the verdict. The lenient reader of `rescue.values` cannot do this: it tells what a text
-means once it is clear, so it looks up to 256 characters ahead before it ends a string.
+waits for the verdict. The lenient reader of `rescue.values` cannot do this: it returns a value only
+after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
 
 So the part that was shown always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;

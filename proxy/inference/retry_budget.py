@@ -1,8 +1,8 @@
 """Bounds how many requests may retry at the same time, whatever their own ladders allow.
 
 If every reply is bad, retries would triple the load when the backend can bear it least. With few
-live requests, `FLOOR` of them may retry at once. With many, one in `PRICE` may: one or two more
-attempts for every ten first ones, which is a fifth more work at most.
+live requests, `FLOOR` of them may retry at once. With many, one request in `PRICE` may retry: one
+or two retries for every ten first attempts, so at most 20% more work.
 """
 
 FLOOR = 3

@@ -1,8 +1,8 @@
 """What a scanner reports about a reply, in the order of the text.
 
-All `Prose` and the sources of all `FoundCalls`, joined in order, are the reply again, except for
-what is dropped on purpose: the `lead` of found calls and the `Gap` after them, and what a `LeftOut`
-stands for. The text of a `RefusedText` follows it as `Prose`.
+Joined in order, all `Prose` and the sources of all `FoundCalls` give the reply again. Three things
+are dropped on purpose: the `lead` of found calls, the `Gap` after them, and the text that a
+`LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
 """
 
 from typing import TypeAlias

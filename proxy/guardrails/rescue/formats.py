@@ -1,4 +1,4 @@
-"""The table of marks, `formats.toml`, which describes its rows: what structures a reply.
+"""Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
 Everything else that knows a mark has it from here. The readers of `syntaxes` take a row.
 """

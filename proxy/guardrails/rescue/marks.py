@@ -1,6 +1,7 @@
 """The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
 
-A value whose end is missing or doubtful may run into the next call. It is no value then.
+If the end of a value is missing or uncertain, the value may include the next call; it is then
+rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar

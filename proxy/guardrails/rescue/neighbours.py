@@ -1,7 +1,7 @@
 """What a reply's earlier calls, and the words after a call on its line, mean for the call.
 
-The calls of a reply are meant in order: after one that was meant and could not be accepted, no
-later one is accepted alone. After a call that broke, what follows may still belong to it.
+The model intends its calls to run in order. So after an intended call that could not be accepted,
+no later call is accepted alone. After a call that broke, what follows may still belong to it.
 """
 
 import re

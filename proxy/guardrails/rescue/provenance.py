@@ -1,7 +1,9 @@
-"""Whose words a call in a model's text is, and what becomes of it: one table.
+"""Decides what becomes of a call in a model's text: one table.
 
-The scanner and the reply reader collect the facts about a call and look it up here. The docs show
-this table (`docs/guides/quoted-calls.md`).
+A call is read (it counts), asked about (the reply is retried), shown as text, or left out. The
+decision depends on the facts in a `Standing` and on nothing else: who wrote the call before, its
+position, the words next to it, and its format. `guardrails.reading` fills the `Standing` from what
+the scanner and `rescue.copies` found. The docs show this table (`docs/guides/quoted-calls.md`).
 """
 
 from collections.abc import Collection
@@ -62,7 +64,7 @@ class Content(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of one call."""
+    """The facts about one call that the decision depends on."""
 
     origin: Origin = Origin.MODEL
     around: Around = Around.NOTHING

@@ -1,6 +1,7 @@
-"""Records the scanner's decisions about what counts and what is prose, in order.
+"""Records, in order, what the scanner has decided about calls and prose, as findings.
 
-It also remembers what each decision means for later ones.
+It also remembers what each decision means for later calls: a call that waits for the next one, the
+words before an opening, and the calls refused so far.
 """
 
 from collections.abc import Callable, Collection

@@ -1,6 +1,7 @@
 """Every syntax, from the rows of `formats`, in the order in which they are tried by default.
 
-Three are no calls: they prevent reading a call in a message to the user or in a repeated result.
+Three syntaxes read no calls. They prevent the scanner from finding a call in a message to the user
+or in a repeated result.
 """
 
 from collections.abc import Callable, Iterable, Mapping

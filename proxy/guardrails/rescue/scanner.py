@@ -1,25 +1,30 @@
-"""Keep calls and prose apart in a reply while it arrives, and enforce whose words a call is.
+"""Finds the calls in a reply while it arrives, and keeps them apart from prose.
 
-Theory of operation. One pass over a `Cursor`, in four modes:
+Theory of operation. The scanner makes one pass over a `Cursor`, in four modes:
 
-- `InProse`: up to the next opening. White space, control tokens and what may be the beginning of an
+- `InProse`: up to the next opening. White space, control tokens and a possible beginning of an
   opening are held back until it is known whether a call follows.
-- `OpeningAttempt`: behind an opening, the syntaxes that share it read. Refused text is prose and is
-  not searched again: that keeps the work linear.
-- `AfterCall`: behind a call. What follows decides whether it was one: a marked call must not stand
-  within a sentence unless it began with a control token, one without closing mark must be followed
-  by another or by the end, an unmarked one must be the end of the reply and name only offered
-  tools. What was announced as an example never was one. A call that is joined to the next one
-  counts only together with it.
-- `Skipping`: inside a result that the model invented after its own call, or copied where an answer
-  was due.
+- `OpeningAttempt`: after an opening. The syntaxes that share the opening read, one after another.
+  Refused text is prose and is not searched again; that keeps the work linear.
+- `AfterCall`: after a call. The next characters decide whether it counts. A marked call counts
+  unless a sentence continues after it; then the reader of the reply decides. A call without a
+  closing mark must be followed by another call or by the end. An unmarked call must end the reply
+  and name only offered tools.
+- `Skipping`: inside a result that the model invented after its own call, or copied instead of an
+  answer.
 
-A call is cut off from the rest of the reply where the reply stops making progress: an invented
-result follows it, or the same call for the third time.
+For example, `I look. <tool_call>{"name": "f", "arguments": {}}</tool_call><|im_end|>` takes these
+steps:
 
-What happened to the calls before (`Siblings`) decides about a call before anything else does.
-Behind the mark that ends thoughts, a reply starts over: the prompt had begun the thoughts.
-What is decided depends on the text alone, never on the pieces in which it arrives.
+    InProse         "I look." is prose; the space is held back
+    OpeningAttempt  `<tool_call>` opens `hermes`, which reads f({})
+    AfterCall       `<|im_end|>` ends a reply, so no sentence continues
+    findings        Prose("I look."), FoundCalls("hermes", f({})), Gap("<|im_end|>")
+
+The calls before a call (`Siblings`) decide about it first. The reply is cut off where it makes no
+progress: after an invented result, or at the third copy of a call. After an end-of-reasoning mark
+the scanner starts over, because the prompt had opened the reasoning block. Every decision depends
+on the text alone, never on the pieces in which it arrives.
 """
 
 from collections.abc import Callable, Collection, Sequence

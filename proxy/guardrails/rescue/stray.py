@@ -5,8 +5,8 @@
     The store first, then the file.
 
 A closing mark is stray where nothing was opened before it and it ends its line: alone on it, or
-right after a word. An opening mark is stray alone on its line. A mark in a sentence, in code or in
-quotation marks, and one that the prompt or the words before it are about, is text.
+right after a word. An opening mark is stray alone on its line. A mark is text if it is in a
+sentence, in code or in quotation marks, or if the prompt or the words before the mark discuss it.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar

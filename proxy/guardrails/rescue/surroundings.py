@@ -1,7 +1,7 @@
 """Where in the prose of a reply a place is: in code, a quotation, or a JSON document.
 
 It gets all text that is prose, in order, in pieces of any size, and knows nothing about calls. Text
-in a document is data, even if it reads like a call. A broken document has no recognisable end, so
+in a document is data, even if it reads like a call. A broken document has no recognizable end, so
 it continues as long as there is text.
 """
 

@@ -6,8 +6,8 @@ that cuts too early leaves half a mark behind (vLLM#53227):
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
 
-The value is written between marks again and read like text. A model also writes files about
-markup, so a mark that was opened in the value, or that is followed by words, is part of it.
+The value is written between marks again and read like text. Models also write files about markup,
+so a mark belongs to the value if its opening mark is in the value too, or if words follow it.
 """
 
 # ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar

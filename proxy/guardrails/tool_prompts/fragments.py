@@ -4,8 +4,8 @@ A convention asks the model for a form that a rescue syntax reads, and writes th
 history in the same form, so that they serve as examples. Whatever it writes
   - depends on its arguments alone, so that a prompt keeps its bytes from turn to turn;
   - holds a call so that the reader finds the same call again;
-  - holds names, arguments and results so that none of them can end the form around it: a mark
-    within JSON can only stand in a string, and has an escape for its first character there.
+  - encodes names, arguments and results so that none of them can close the form around it: in JSON
+    a mark can occur only in a string, and there its first character is escaped.
 """
 
 from collections.abc import Iterable, Sequence

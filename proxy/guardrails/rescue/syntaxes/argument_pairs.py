@@ -5,9 +5,9 @@ r"""Calls as a name with alternating keys and values, each between marks.
 GLM writes it; LongCat, K2-Horizon and others use the same grammar with other words. Hunyuan has a
 suffix in all tags and a wrapper. Kimi K3 and Solar write control tokens around keys and values.
 
-Engines and models lose single tags. Without the mark before its value, a value begins after the
-key's end; without the mark before it, a key is glued to the name (`run_shellcommand</arg_key>`),
-which only the tools can separate (`unnamed.complete`), or it follows the value before it.
+Engines and models lose single tags. If a value has no opening mark, it begins at the end of its
+key. If a key has no opening mark, it follows the previous value, or it is glued to the tool name
+(`run_shellcommand</arg_key>`); only the list of tools can separate the two (`unnamed.complete`).
 """
 
 import re

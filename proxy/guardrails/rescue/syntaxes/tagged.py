@@ -1,10 +1,10 @@
 """Calls as tags: an element for the call, with an element for every argument in it.
 
 Values are text between marks; the tool's schema decides what they mean. A mark inside a value looks
-like a missing closing mark, so a value ends early only if everything after it fits; otherwise
-nothing is a call. Nor is it one if a mark is missing in one place and there is a surplus one
-elsewhere. If a token that cannot be part of a value precedes every tag, elements can contain
-elements: an object, or a list if a name is repeated.
+the same as a missing closing mark. So a value ends at such a mark only if all text after it parses;
+otherwise the whole text is not a call. The text is not a call either if one mark is missing and
+another mark is surplus. If a token that cannot be part of a value precedes every tag, elements can
+contain elements: an object, or a list if a name is repeated.
 """
 
 import re

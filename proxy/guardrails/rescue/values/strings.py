@@ -1,9 +1,10 @@
 """Quoted strings in what models write as JSON or Python, for text that is still arriving.
 
-A quotation mark inside a string is often not escaped. A mark ends the string only if what follows
-can follow a string there; in correct JSON this is always so. If the unescaped marks inside a string
-come in pairs, there is no other reading. If one has no partner, the string may have ended at it, or
-continue after its apparent end, which then belongs to what it quotes: JSON, or another call.
+A quotation mark inside a string is often not escaped. A quotation mark ends the string only if the
+next text can follow a string there; in valid JSON it always can. If the unescaped marks inside a
+string come in pairs, there is no other reading. If a quotation mark is unpaired, the string may end
+there. Or it may continue past its apparent end, which then belongs to the JSON or the call that the
+string quotes.
 """
 
 # ruff: noqa: RUF001 - some quotation marks are a typesetter's
