@@ -71,7 +71,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("fresh_lookup")
 def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
-    assert "Show broken tool calls" in told("demo", "--help")
+    assert "Show tool calls of a model" in told("demo", "--help")
     assert "Measure how much Temper helps" in told("eval", "--help")
 
 
