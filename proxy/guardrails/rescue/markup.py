@@ -36,6 +36,11 @@ _CLOSING = {
 # The closing marks of what has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
 _ENDS = re.compile(r"</|\\end|\#\+end|\[/", re.IGNORECASE)
+# LaTeX shows the argument of these; with any other command it is text.
+_INLINE = re.compile(
+    r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
+    r"|mintinline\{\w{1,20}\}\W)\Z"
+)
 _MOST_OPEN = 64  # different ones
 # Other marks: a line begins or ends with them.
 _SIGN = r"(?:[<>\[\]{}|\\$=_+~@%#/\"'`]|--|::|\.\.|\*/)"
@@ -58,11 +63,12 @@ class Markup:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}  # marks that would close what is open, with counts
         self._end: re.Pattern[str] | None = None  # what ends text that is not examined
+        self._is_inline = False
 
     @property
     def is_quotation(self) -> bool:
         is_shown = any(count and not _is_layout(one) for one, count in self._open.items())
-        return is_shown or self._end is not None
+        return is_shown or self._end is not None or self._is_inline
 
     @property
     def layout(self) -> tuple[str, ...]:
@@ -70,6 +76,7 @@ class Markup:
         return tuple(one for one, count in self._open.items() if count and _is_layout(one))
 
     def pass_text(self, text: str) -> None:
+        self._is_inline = _INLINE.search(text[-40:]) is not None
         place = self._pass_end(text, 0)
         if place == 0 and _SIGNS.search(text) is None:
             return

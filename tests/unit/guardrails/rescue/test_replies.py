@@ -133,7 +133,7 @@ OUTCOMES = {
             "\\end{a}\\begin{a}§",
             "<![CDATA[§",
         ),
-        *("--- begin quote ---\n§", "{# §"),
+        *("--- begin quote ---\n§", "{# §", "\\verb|§", "\\footnote{§", "\\texttt{§}"),
         *("[listing]\n§", "#+begin_src\n#+end_src§"),
         *('""" a """§', "\u201cso\u201d \u201eso\u201c \xabso\xbb§", "a = `\nx`§", "{# x #}§"),
         *("a <pre>b §", 'a <blockquote class="a">\nb §', "a <details><summary>x</summary>b §"),
