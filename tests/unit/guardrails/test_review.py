@@ -391,6 +391,11 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
             ReadReply("", (replace(TO_EVA, arguments='{"to": "EVA@example.org"}', id="a"), TO_EVA)),
             *(None, "", "send_mail", [REPEATED]),
         ),
+        (
+            replace(AUTO, spoken=("Mail eva@example.org",)),
+            ReadReply("", (TO_EVA, replace(TO_EVA, arguments={"to": "EVA@example.org"}))),
+            *(None, "", "send_mail", [REPEATED]),
+        ),
         (AUTO, ReadReply("", (TIME, IN_ROME)), None, "", "get_time get_weather", []),
         (
             *(

@@ -52,6 +52,14 @@ def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
     ("call", "treatment"),
     [
         (Standing(), Treatment.READ),
+        (Standing(before=Words.OTHER, format=Format.OWN), Treatment.READ),
+        (Standing(before=Words.OTHER, behind=Words.SHOWING, format=Format.OWN), Treatment.ASKED),
+        (Standing(around=Around.SENTENCE), Treatment.ASKED),
+        (Standing(around=Around.SENTENCE, before=Words.OTHER), Treatment.TEXT),
+        (
+            Standing(around=Around.SENTENCE, before=Words.OTHER, format=Format.OWN),
+            Treatment.ASKED,
+        ),
         (Standing(around=Around.QUOTATION), Treatment.TEXT),
         (Standing(around=Around.QUOTATION, origin=Origin.RESULT), Treatment.TEXT),
         (Standing(around=Around.QUOTATION, content=Content.PLACEHOLDERS), Treatment.TEXT),
