@@ -16,10 +16,11 @@ _MARKUP = re.compile(
       |listing|literal|source|verse)\b[^\]\n]*\]
     |<<[-~]?[ ]?(?P<mark>["']?)(?P<heredoc>[A-Za-z_]\w*)(?P=mark)(?=[\s|>;)&]|\Z)
     |(?P<verbatim><!--|/\*|<!\[CDATA\[|\"{3}|'{3})
+    |(?P<directive>^\.\.[ ][\w-]+::)|(?P<braces>^\{\{\{[ \t]*$)
     |(?P<opened>[“«„「『‹])|(?P<closed>[”»」』›])""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}")
+_SIGNS = re.compile(r"[<\\#\[“”«»„「」『』‹›]|/\*|\"{3}|'{3}|^(?:\.\.[ ]|\{{3})", re.MULTILINE)
 # Elements about calls or thoughts contain calls that are meant.
 _OWN = re.compile(r"tool|func|call|invo|action|think|thought|reason|param|arg", re.IGNORECASE)
 _CLOSING = {
@@ -32,6 +33,11 @@ _CLOSING = {
     "<!--": "-->",
     "/*": "*/",
     "<![cdata[": "]]>",
+}
+# The ends of blocks of reStructuredText and of wikis, which no mark after a call shows for certain.
+_BLOCK_ENDS = {
+    "directive": re.compile(r"^\S", re.MULTILINE),
+    "braces": re.compile(r"^\}\}\}", re.MULTILINE),
 }
 # The closing marks of what has a name.
 _NAMED = {"element": "</", "environment": "\\end{", "block": "#+end_", "bracket": "[/"}
@@ -101,6 +107,8 @@ class Markup:
         elif verbatim := mark["verbatim"]:
             opener = verbatim.casefold()
             self._end = re.compile(re.escape(_CLOSING.get(opener, opener)))
+        elif found.lastgroup in _BLOCK_ENDS:
+            self._end = _BLOCK_ENDS[found.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))

@@ -134,6 +134,7 @@ OUTCOMES = {
             "<![CDATA[§",
         ),
         *("--- begin quote ---\n§", "{# §", "\\verb|§", "\\footnote{§", "\\texttt{§}"),
+        *(".. code-block:: json\n\n  §", "{{{\n§"),
         *("[listing]\n§", "#+begin_src\n#+end_src§"),
         *('""" a """§', "\u201cso\u201d \u201eso\u201c \xabso\xbb§", "a = `\nx`§", "{# x #}§"),
         *("a <pre>b §", 'a <blockquote class="a">\nb §', "a <details><summary>x</summary>b §"),
