@@ -288,7 +288,7 @@ class ReplyReader:
         return []
 
     def has_call(self, index: int) -> bool:
-        """Whether a call that the backend recognised has this index, and is no message."""
+        """Whether a call that the backend recognized has this index, and is no message."""
         call = self.structured.get(index)
         return call is not None and call.message is None
 

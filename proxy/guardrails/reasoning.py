@@ -284,8 +284,9 @@ class ReasoningSplitter:
 
     def _read_block(self, text: str) -> str:
         text = self._partial + text
-        place = self._block.literals.find(text, 0, is_finished=False)
-        mark = self._block.literals.at(text, place, is_finished=False)
+        ends = self._block.literals
+        place = ends.find(text, 0, is_finished=False)
+        mark = ends.at(text, place, is_finished=False)
         if self._block.is_trimmed:
             self._emit_trimmed(text[:place])
         else:

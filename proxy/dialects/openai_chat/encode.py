@@ -163,21 +163,24 @@ class ChunkEncoder:
         match delta:
             case ToolCallArgumentsDelta(index):
                 kind = index
-            case TextDelta(text, logprobs) if logprobs is not None or not text:
-                content: JsonObject = {"content": text} if text else {}
-                return self._delta(content, logprobs) if logprobs is not None else b""
+            case TextDelta(text, logprobs) if not (text or logprobs):
+                return b""
+            case TextDelta(text, logprobs) if logprobs is not None:
+                return self._delta({"content": text} if text else {}, logprobs)
             case _:
                 pass
-        head, tail = self._frames.get(kind) or self._frame(delta, kind)
+        head, tail = self._frame(delta, kind)
         written = head + json.dump(delta.text) + tail
         return written if self._has_role else self._role() + written
 
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
-        """Return what is written around the text of a delta; a call's number is its `kind`."""
-        sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
-        head, _, tail = sample.rpartition(json.dump(_SAMPLE))
-        self._frames[kind] = head, tail
-        return head, tail
+        """Return the bytes around the text of a delta; a call's number is its `kind`."""
+        known = self._frames.get(kind)
+        if known is None:
+            sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
+            head, _, tail = sample.rpartition(json.dump(_SAMPLE))
+            known = self._frames[kind] = head, tail
+        return known
 
     def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
         return self._role() + self._choice(delta, logprobs)

@@ -18,8 +18,6 @@ _END = r"\s*(?:```\w*\s*)?\Z"
 _LIKE_THIS = re.compile(rf"\b(?:like\s(?:this|so)|as\sfollows|thus)\s*[:：,]?{_END}", _FLAGS)
 _OWN = re.compile(r"\b(?:I|we|me|us|let's|let’s)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？]\s|\n")
-
-
 # A reply that reports what others write, or what might be written, makes no call in plain JSON.
 _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
@@ -28,7 +26,7 @@ _ACCOUNT = re.compile(
 )
 # These words present a call that is meant.
 _PRESENTED = re.compile(
-    r"""\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z""", _FLAGS
+    r"\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z", _FLAGS
 )
 
 

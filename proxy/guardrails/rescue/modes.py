@@ -225,11 +225,12 @@ class Beginning:
         These are on its line and announce no act, they are a sentence without an end, or they
         report what somebody else writes.
         """
-        is_inline = self.opening.startswith(" ")
+        if self.words.rstrip()[-1:].isalnum() or gives_account(self.words):
+            return True
+        if not self.opening.startswith(" "):
+            return False
         is_meant = recognition.announces(self.words, tools) or presents(self.words)
-        is_announced = self.is_sentence_start and is_meant
-        is_open = self.words.rstrip()[-1:].isalnum() or gives_account(self.words)
-        return is_open or (is_inline and not is_announced)
+        return not (self.is_sentence_start and is_meant)
 
 
 @dataclass(slots=True)

@@ -9,8 +9,7 @@ the name together with its closing tag:
 
 from collections.abc import Sequence
 
-from proxy.conversation.json import JsonObject
-from proxy.conversation.tools import Tool, WrittenCall
+from proxy.conversation.tools import Tool, WrittenCall, properties_of
 from proxy.guardrails.names import find_tool
 
 UNNAMED = ""
@@ -32,7 +31,7 @@ def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
 def _split(glued: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
     """Return the names and the keys of which the text may consist."""
     parts = ((glued[:place], glued[place:]) for place in range(1, len(glued)))
-    by_name = {tool.name: properties_of(tool) for tool in tools}
+    by_name = {tool.name: properties_of(tool.parameters) for tool in tools}
     return [(name, key) for name, key in parts if name in by_name and key in by_name[name]]
 
 
@@ -44,13 +43,6 @@ def _find_parameter(name: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
     required = tool.parameters.get("required")
     if not isinstance(required, list) or len(required) != 1:
         return []
-    schema = properties_of(tool).get(str(required[0]))
+    schema = properties_of(tool.parameters).get(str(required[0]))
     is_text = isinstance(schema, dict) and schema.get("type") == "string"
     return [(name, str(required[0]))] if is_text else []
-
-
-def properties_of(tool: Tool) -> JsonObject:
-    """Return the parameters that a tool declares, by name."""
-    schema = tool.parameters
-    declared = schema.get("properties") if isinstance(schema, dict) else None
-    return declared if isinstance(declared, dict) else {}

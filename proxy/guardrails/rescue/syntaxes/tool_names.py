@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy import bounds
 from proxy.conversation.json import JsonObject
-from proxy.conversation.tools import Tool, WrittenCall
+from proxy.conversation.tools import Tool, WrittenCall, properties_of
 from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.rows import read_behind_marks, read_row
@@ -317,5 +317,4 @@ def _syntaxes(
 
 
 def keys_of(tool: Tool) -> frozenset[str]:
-    declared = tool.parameters.get("properties") if isinstance(tool.parameters, dict) else None
-    return frozenset(declared) if isinstance(declared, dict) else frozenset()
+    return frozenset(properties_of(tool.parameters))
