@@ -80,7 +80,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
     """Play a request whose model writes these texts, the last one again and again."""
     plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
     turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
-    while turn.next_question() is not None:
+    while turn.next_request() is not None:
         text = replies[min(answer.asked, len(replies) - 1)]
         answer.asked += 1
         shown: list[ReplyEvent] = []

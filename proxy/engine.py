@@ -30,10 +30,10 @@ async def converse(
     Content that a `sink` takes has to be given to the turn there, and is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
-    while (question := turn.next_question()) is not None:
+    while (upstream_request := turn.next_request()) is not None:
         try:
             with attempt(headers) as own:
-                batches = backend.ask(question, own, sink)
+                batches = backend.ask(upstream_request, own, sink)
                 try:
                     async for batch in batches:
                         shown, failure = _receive(turn, batch)

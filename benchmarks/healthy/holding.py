@@ -32,7 +32,7 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     reply = KINDS[kind](number)
     request = decode_request(body_of(Wish(kind, number)))
     turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
-    turn.next_question()
+    turn.next_request()
     waiting = _Waiting(reply.deltas)
     for place, event in enumerate(map(_heard, reply.deltas)):
         waiting.see(turn.receive(event), place)

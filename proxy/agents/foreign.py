@@ -22,7 +22,7 @@ from proxy.conversation import json, replies
 from proxy.conversation.endings import STOP
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import assistant_message
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.openai_chat.decode import decode_request
@@ -62,21 +62,21 @@ class SdkRequests:
     window: int | None
     book: TokenBook
 
-    def request(self, question: Question) -> JsonObject:
+    def request(self, upstream_request: UpstreamRequest) -> JsonObject:
         """Write a question as the arguments of an SDK's call."""
         if self.engine == LLAMA_SERVER:
-            question = simplify_tools(question)
-            extra = llama_server_directives(question)
+            upstream_request = simplify_tools(upstream_request)
+            extra = llama_server_directives(upstream_request)
         else:
-            extra = directives(question)
-        body = cast("JsonObject", json.parse(encode_question(question, extra)))
+            extra = directives(upstream_request)
+        body = cast("JsonObject", json.parse(encode_question(upstream_request, extra)))
         return {name: value for name, value in body.items() if name not in _NOT_ASKED}
 
-    def learn(self, question: Question, said: JsonObject) -> None:
+    def learn(self, upstream_request: UpstreamRequest, said: JsonObject) -> None:
         usage = said.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if self.window is not None and isinstance(total, int) and total > 0:
-            self.book.hear(question.messages, question.tools, total, self.window)
+            self.book.hear(upstream_request.messages, upstream_request.tools, total, self.window)
 
     def is_unreadable(self, error: Exception) -> bool:
         """Return whether a llama-server's own parser could not read what the model wrote."""
@@ -116,7 +116,7 @@ class GuardedTurn:
         self._turn = turn
         self._requests = requests
         self._decoder = ChunkDecoder()
-        self._question: Question | None = None
+        self._question: UpstreamRequest | None = None
         self._is_heard = True
         self._error: Exception | None = None
         self._reply = replies.ReplyInProgress()
@@ -132,7 +132,7 @@ class GuardedTurn:
             self.fail(errors.BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
         if self._error is not None:
             raise self._error
-        self._question = self._turn.next_question()
+        self._question = self._turn.next_request()
         if self._question is None:
             return None
         self._decoder, self._is_heard = ChunkDecoder(), False

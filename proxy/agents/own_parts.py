@@ -25,7 +25,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
 from proxy.conversation.replies import EventSink
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
@@ -52,12 +52,12 @@ class ClientBackend:
         self._requests = SdkRequests("openai", None, TokenBook())
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         del headers, sink
         decoder = ChunkDecoder()
         try:
-            async for one in _chunks(self._client(self._requests.request(question))):
+            async for one in _chunks(self._client(self._requests.request(upstream_request))):
                 said = plain(one)
                 parts = decoder.feed(json.dump_text(said))
                 parts += decoder.finish() if is_over(said) else []
@@ -76,7 +76,7 @@ class ClientBackend:
     def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
         raise errors.BackendRefused(_NAME, 501, f"is asked for chats only, not for {passage.path}")
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         return None
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:

@@ -39,7 +39,7 @@ from proxy.conversation.replies import (
     ReplyStarted,
     TextDelta,
 )
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.front import Sender
@@ -147,12 +147,12 @@ class Overheard(BackendWrapper):
         ).strip()
 
     async def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         del sink  # which would see what is not heard here
         self._reply, is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
-        async with aclosing(self._backend.ask(question, headers)) as batches:
+        async with aclosing(self._backend.ask(upstream_request, headers)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._reply.add(event)

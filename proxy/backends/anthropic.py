@@ -14,7 +14,7 @@ from proxy.backends.counting import TokenCounter
 from proxy.backends.refusals import Refusal, as_error
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
 from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
@@ -43,9 +43,13 @@ class Anthropic(http_backend.HttpBackend):
         self._counter = TokenCounter(connection)
         self._listed: tuple[BackendModel, ...] | None = None
 
-    async def prepare(self, question: Question, lacks: Lacks) -> http_backend.OutgoingQuestion:
-        limits = await self._limits(question.request.model)
-        return http_backend.OutgoingQuestion(MESSAGES, encode_question(question, limits), question)
+    async def prepare(
+        self, upstream_request: UpstreamRequest, lacks: Lacks
+    ) -> http_backend.OutgoingQuestion:
+        limits = await self._limits(upstream_request.request.model)
+        return http_backend.OutgoingQuestion(
+            MESSAGES, encode_question(upstream_request, limits), upstream_request
+        )
 
     def new_reading(self) -> http_backend.ReplyDecoder:
         return http_backend.PieceReading(EventDecoder(), EventReader())
@@ -67,13 +71,15 @@ class Anthropic(http_backend.HttpBackend):
             raise error
         if (error.status, error.kind) != (404, "not_found_error"):
             raise error
-        limits = await self._limits(attempt.question.request.model)
+        limits = await self._limits(attempt.upstream_request.request.model)
         known = tuple(model.id for model in self._listed or ())
         raise errors.UnknownModel(limits.model, known) from error
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         try:
-            body = encode_count(question, await self._limits(question.request.model))
+            body = encode_count(
+                upstream_request, await self._limits(upstream_request.request.model)
+            )
         except errors.InvalidRequest:
             return None
         return await self._counter.count_messages(body, headers)

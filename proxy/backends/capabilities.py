@@ -16,7 +16,7 @@ from proxy.backends.refusals import MOST_CHARACTERS, says_any, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
-from proxy.conversation.requests import Parsing, Question, Request
+from proxy.conversation.requests import Parsing, Request, UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_object, parse_object
 from proxy.dialects.openai_chat.thinking import (
@@ -38,28 +38,33 @@ from proxy.inference.plan import ANSWER_FORM, PromptFormat
 logger = logging.getLogger(__name__)
 
 
-def directives(question: Question) -> JsonObject:
+def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that constrain an unknown engine's output.
 
     Every engine knows the constraint `required`. If tools are described in the prompt, a schema
     takes its place.
     """
-    if not question.tools:
-        return answer_form(question)
+    if not upstream_request.tools:
+        return answer_form(upstream_request)
     fields: JsonObject = {}
-    if question.calls_singly and "parallel_tool_calls" not in question.request.fields:
+    if (
+        upstream_request.calls_singly
+        and "parallel_tool_calls" not in upstream_request.request.fields
+    ):
         fields["parallel_tool_calls"] = False
-    if question.schema is not None:
+    if upstream_request.schema is not None:
         return {**fields, "tool_choice": "required"}
-    is_raw = question.parsing is Parsing.OURS or question.tool_choice is ToolUse.NONE
+    is_raw = (
+        upstream_request.parsing is Parsing.OURS or upstream_request.tool_choice is ToolUse.NONE
+    )
     return {**fields, "tool_choice": "none"} if is_raw else fields
 
 
-def answer_form(question: Question) -> JsonObject:
+def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the field that binds the whole output to the question's schema, if it has one."""
-    if question.schema is None:
+    if upstream_request.schema is None:
         return {}
-    schema: JsonObject = {"name": "tool_call", "schema": question.schema, "strict": True}
+    schema: JsonObject = {"name": "tool_call", "schema": upstream_request.schema, "strict": True}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
@@ -157,7 +162,9 @@ def refuses_pictures(refusal: BackendRefused) -> bool:
     return says_any(wordings().blind, refusal.message)
 
 
-def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capability, str]]:
+def suspects(
+    refusal: BackendRefused, upstream_request: UpstreamRequest
+) -> Iterator[tuple[Capability, str]]:
     """Yield what may have caused a refusal, the most likely first, with what to know of it.
 
     vLLM without a parser refuses "auto" and since 0.13 the others too (vllm#30613); LM Studio
@@ -168,7 +175,7 @@ def suspects(refusal: BackendRefused, question: Question) -> Iterator[tuple[Capa
         return
     message = refusal.message[:MOST_CHARACTERS]
     is_about_effort = _EFFORTS.search(f"{refusal.param} {message}") is not None
-    if is_about_effort and (offered := _efforts_offered(message, question.request)):
+    if is_about_effort and (offered := _efforts_offered(message, upstream_request.request)):
         yield Capability.EFFORT_WORDS, offered
     for known in wordings().refusals:
         if says_any(known.wordings, message):
@@ -186,16 +193,20 @@ def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
         yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
 
 
-def without(question: Question, lacks: Lacks) -> Question:
+def without(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
     """Put a question without what an engine refuses."""
     if not lacks:
-        return question
-    omits = question.omits | {_OMITTED[missing][0] for missing in _OMITTED if missing in lacks}
-    question = replace(question, omits=omits, messages=_messages(question.messages, lacks))
+        return upstream_request
+    omits = upstream_request.omits | {
+        _OMITTED[missing][0] for missing in _OMITTED if missing in lacks
+    }
+    upstream_request = replace(
+        upstream_request, omits=omits, messages=_messages(upstream_request.messages, lacks)
+    )
     for capability, change in _CHANGES.items():
         if capability in lacks:
-            question = change(question, lacks)
-    return question
+            upstream_request = change(upstream_request, lacks)
+    return upstream_request
 
 
 def _template(lacks: Lacks) -> Template:
@@ -234,24 +245,26 @@ _BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
 }
 
 
-def _without_thoughts(question: Question, lacks: Lacks) -> Question:
-    if not question.messages or question.messages[-1].role != "assistant":
-        return question
-    request = question.request
+def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
+    if not upstream_request.messages or upstream_request.messages[-1].role != "assistant":
+        return upstream_request
+    request = upstream_request.request
     fields = dict(request.fields)
     if VARIABLES in fields:
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
-    return replace(question, request=replace(request, fields=fields, thinking=thinking))
+    return replace(upstream_request, request=replace(request, fields=fields, thinking=thinking))
 
 
-def _with_simple_schemas(question: Question, lacks: Lacks) -> Question:
-    schema = question.schema
+def _with_simple_schemas(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
+    schema = upstream_request.schema
     return replace(
-        question,
-        request=_with_simple_form(question.request) if question.checks_answer else question.request,
-        tools=tuple(simplify(tool, is_further=True) for tool in question.tools),
+        upstream_request,
+        request=_with_simple_form(upstream_request.request)
+        if upstream_request.checks_answer
+        else upstream_request.request,
+        tools=tuple(simplify(tool, is_further=True) for tool in upstream_request.tools),
         schema=None if schema is None else simplify_for_grammar(schema),
     )
 
@@ -266,14 +279,19 @@ def _with_simple_form(request: Request) -> Request:
     return replace(request, fields={**request.fields, ANSWER_FORM: written})
 
 
-def describe_tools(question: Question, lacks: Lacks) -> Question:
+def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
     """Describe the tools in the prompt, in the most common syntax."""
-    has_tools = bool(question.tools) and question.tool_choice is not ToolUse.NONE
-    if not (has_tools or (not question.tools and any(one.calls for one in question.messages))):
-        return question
-    form = PromptFormat(question.tools, None, find_convention("hermes"), _template(lacks))
-    told = form.question(question.request, question.messages, omits=question.omits)
-    return replace(question, messages=told.messages, tools=(), omits=told.omits)
+    has_tools = bool(upstream_request.tools) and upstream_request.tool_choice is not ToolUse.NONE
+    if not (
+        has_tools
+        or (not upstream_request.tools and any(one.calls for one in upstream_request.messages))
+    ):
+        return upstream_request
+    form = PromptFormat(upstream_request.tools, None, find_convention("hermes"), _template(lacks))
+    told = form.upstream_request(
+        upstream_request.request, upstream_request.messages, omits=upstream_request.omits
+    )
+    return replace(upstream_request, messages=told.messages, tools=(), omits=told.omits)
 
 
 _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
@@ -286,21 +304,23 @@ def _efforts_offered(message: str, request: Request) -> str:
     return " ".join(word for word in named if word != sent)
 
 
-def _with_offered_effort(question: Question, lacks: Lacks) -> Question:
-    request = fit_effort(question.request, lacks[Capability.EFFORT_WORDS].split())
-    return replace(question, request=request)
+def _with_offered_effort(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
+    request = fit_effort(upstream_request.request, lacks[Capability.EFFORT_WORDS].split())
+    return replace(upstream_request, request=request)
 
 
-def _with_functions(question: Question, change: Callable[[JsonObject], JsonObject]) -> Question:
+def _with_functions(
+    upstream_request: UpstreamRequest, change: Callable[[JsonObject], JsonObject]
+) -> UpstreamRequest:
     """Change the functions that the tools declare; tools that stay the same keep their bytes."""
     tools: list[Tool] = []
-    for tool in question.tools:
+    for tool in upstream_request.tools:
         written = as_object(json.parse(tool.source))
         function = as_object(written.get("function"))
         changed = change(function)
         source = tool.source if changed == function else json.dump({**written, "function": changed})
         tools.append(replace(tool, source=source))
-    return replace(question, tools=tuple(tools))
+    return replace(upstream_request, tools=tuple(tools))
 
 
 def _with_properties(function: JsonObject) -> JsonObject:
@@ -312,44 +332,50 @@ def _without_strict(function: JsonObject) -> JsonObject:
     return {name: value for name, value in function.items() if name != "strict"}
 
 
-_CHANGES: Mapping[Capability, Callable[[Question, Lacks], Question]] = {
+_CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest]] = {
     Capability.EFFORT_WORDS: _with_offered_effort,
     Capability.THOUGHTFUL_PREFILL: _without_thoughts,
-    Capability.REPLY_PARSER: lambda question, _: replace(question, parsing=Parsing.OURS),
+    Capability.REPLY_PARSER: lambda upstream_request, _: replace(
+        upstream_request, parsing=Parsing.OURS
+    ),
     Capability.RICH_SCHEMAS: _with_simple_schemas,
-    Capability.BARE_SCHEMAS: lambda question, _: _with_functions(question, _with_properties),
-    Capability.STRICT_FIELD: lambda question, _: _with_functions(question, _without_strict),
+    Capability.BARE_SCHEMAS: lambda upstream_request, _: _with_functions(
+        upstream_request, _with_properties
+    ),
+    Capability.STRICT_FIELD: lambda upstream_request, _: _with_functions(
+        upstream_request, _without_strict
+    ),
     Capability.TOOLS: describe_tools,
 }
 
 
-def directives_without(question: Question, lacks: Lacks) -> JsonObject:
+def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields that constrain the output of an engine that lacks something.
 
     Without a parser a schema takes the place of `required`: vLLM keeps the tools in the prompt
     with "none" (unless --exclude-tools-when-tool-choice-none), and the raw text comes back.
     """
-    fields = directives(question)
-    fields |= _limits(question, lacks) | _thoughts(question, lacks)
+    fields = directives(upstream_request)
+    fields |= _limits(upstream_request, lacks) | _thoughts(upstream_request, lacks)
     if Capability.PARALLEL_CHOICE in lacks:
         fields.pop("parallel_tool_calls", None)
-    if not question.tools:
+    if not upstream_request.tools:
         return fields
     if Capability.TOOL_PARSER in lacks:
-        return {**fields, "tool_choice": "none", **answer_form(question)}
-    if question.schema is not None and Capability.BOUND_ARGUMENTS in lacks:
-        fields |= _binding(question, question.schema, lacks)
+        return {**fields, "tool_choice": "none", **answer_form(upstream_request)}
+    if upstream_request.schema is not None and Capability.BOUND_ARGUMENTS in lacks:
+        fields |= _binding(upstream_request, upstream_request.schema, lacks)
     choice = fields.get("tool_choice")
-    is_named = isinstance(question.tool_choice, NamedTool)
+    is_named = isinstance(upstream_request.tool_choice, NamedTool)
     if is_named and choice is None and Capability.NAMED_CHOICE in lacks:
         choice = fields["tool_choice"] = "required"
-    sends_required = choice == "required" or question.tool_choice is ToolUse.REQUIRED
+    sends_required = choice == "required" or upstream_request.tool_choice is ToolUse.REQUIRED
     if sends_required and choice != "none" and Capability.REQUIRED_CHOICE in lacks:
         fields["tool_choice"] = "auto"
     return fields
 
 
-def _binding(question: Question, schema: JsonObject, lacks: Lacks) -> JsonObject:
+def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks) -> JsonObject:
     """Return the fields that bind a call to a schema where `required` alone binds none.
 
     Strict tools are bound by their own schemas. For a call of only some of them, or one that goes
@@ -358,13 +384,13 @@ def _binding(question: Question, schema: JsonObject, lacks: Lacks) -> JsonObject
     if Capability.BOUND_TEXT in lacks:
         return {}
     written = json.dump(schema)
-    due = [tool for tool in question.tools if json.dump({"const": tool.name}) in written]
-    is_whole = schema == call_schema(due) and len(due) in (1, len(question.tools))
+    due = [tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written]
+    is_whole = schema == call_schema(due) and len(due) in (1, len(upstream_request.tools))
     has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
     if not (has_strict and is_whole):
-        return {"tool_choice": "none", **answer_form(question)}
-    tools: JsonValue = [_as_strict(tool) for tool in question.tools]
-    if len(due) == len(question.tools) or Capability.NAMED_CHOICE in lacks:
+        return {"tool_choice": "none", **answer_form(upstream_request)}
+    tools: JsonValue = [_as_strict(tool) for tool in upstream_request.tools]
+    if len(due) == len(upstream_request.tools) or Capability.NAMED_CHOICE in lacks:
         return {"tools": tools}
     named: JsonObject = {"type": "function", "function": {"name": due[0].name}}
     return {"tools": tools, "tool_choice": named}
@@ -375,19 +401,19 @@ def _as_strict(tool: Tool) -> JsonObject:
     return {**written, "function": {**as_object(written.get("function")), "strict": True}}
 
 
-def _limits(question: Question, lacks: Lacks) -> JsonObject:
+def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Send the limit of the answer under the name that the engine knows."""
     return {
-        known: question.request.max_tokens
+        known: upstream_request.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
-        if known and limit in lacks and sent in question.request.fields
+        if known and limit in lacks and sent in upstream_request.request.fields
     }
 
 
-def _thoughts(question: Question, lacks: Lacks) -> JsonObject:
+def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
-    told = thinking_fields(question.request)
+    told = thinking_fields(upstream_request.request)
     return {name: value for name, value in told.items() if name not in unknown}
 
 

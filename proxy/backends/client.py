@@ -11,7 +11,7 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink, ReplyEvent
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 
 # Events that arrive together stay in one batch: a batch costs the same whatever its size.
 ReplyEvents: TypeAlias = AsyncGenerator[Sequence[ReplyEvent], None]
@@ -110,7 +110,7 @@ class ChatBackend(Protocol):
         """The address shown in headers, logs and errors, without credentials."""
 
     def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         """Send a question with `headers`, and stream the reply in batches.
 
@@ -125,7 +125,7 @@ class Backend(ChatBackend, Protocol):
     def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
         """Forward a request with `headers`, and stream whole lines of its answer."""
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         """Return the tokens of a question's prompt; None if unknown, never raises."""
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
@@ -168,16 +168,16 @@ class LateBackend(ABC):
         """Return the backend if it is there; never raises."""
 
     def ask(
-        self, question: Question, headers: Headers, sink: EventSink | None = None
+        self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        return self._stream(lambda backend: backend.ask(question, headers, sink))
+        return self._stream(lambda backend: backend.ask(upstream_request, headers, sink))
 
     def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
         return self._stream(lambda backend: backend.relay(request, headers))
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         backend = await self._present()
-        return await backend.count(question, headers) if backend else None
+        return await backend.count(upstream_request, headers) if backend else None
 
     async def count_texts(self, texts: Iterable[str], headers: Headers) -> tuple[int, ...] | None:
         backend = await self._present()

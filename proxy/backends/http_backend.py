@@ -28,7 +28,7 @@ from proxy.backends.refusals import (
 from proxy.backends.transport import BackendClient, BackendResponse, WholeResponse
 from proxy.conversation import endings, json, replies
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.lenient_json import as_text
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_error
 from proxy.guardrails.history_repair.refused_forms import find_new_picture
@@ -57,7 +57,7 @@ class OutgoingQuestion(msgspec.Struct):
 
     path: str
     body: bytes
-    question: Question
+    upstream_request: UpstreamRequest
     may_pause: bool = False
     began_at: float = 0.0
     lacks: capabilities.Lacks = msgspec.field(default_factory=dict)
@@ -180,9 +180,11 @@ class HttpBackend(ABC):
         """Return what the engine lacks for a model, as far as that is known."""
         return self.learnt.of(model)
 
-    def lacks_of(self, question: Question, headers: client.Headers) -> capabilities.Lacks:
+    def lacks_of(
+        self, upstream_request: UpstreamRequest, headers: client.Headers
+    ) -> capabilities.Lacks:
         """Return what the engine lacks for the model of a request, as its conversation knows it."""
-        request = question.request
+        request = upstream_request.request
         return self.learnt.of_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
@@ -194,7 +196,9 @@ class HttpBackend(ABC):
         await self._connection.close()
 
     @abstractmethod
-    async def prepare(self, question: Question, lacks: capabilities.Lacks) -> OutgoingQuestion:
+    async def prepare(
+        self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
+    ) -> OutgoingQuestion:
         """Write what is sent for a question that is put without what the engine `lacks`.
 
         Raises `InvalidRequest` for what cannot be asked.
@@ -222,11 +226,14 @@ class HttpBackend(ABC):
         return as_error(self.name, refusal)
 
     async def ask(
-        self, question: Question, headers: client.Headers, sink: replies.EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: client.Headers,
+        sink: replies.EventSink | None = None,
     ) -> client.ReplyEvents:
-        lacks = self.lacks_of(question, headers)
+        lacks = self.lacks_of(upstream_request, headers)
         attempt: OutgoingQuestion | Sequence[replies.ReplyEvent] = await self._prepare_without(
-            question, lacks
+            upstream_request, lacks
         )
         while isinstance(attempt, OutgoingQuestion):
             try:
@@ -252,21 +259,23 @@ class HttpBackend(ABC):
                         yield await _last(answer, end)
                     return
             except (errors.ContextOverflow, errors.BackendFailed) as error:
-                attempt = await self._next_attempt(question, attempt, error, headers)
+                attempt = await self._next_attempt(upstream_request, attempt, error, headers)
         yield attempt
 
     async def _prepare_without(
-        self, question: Question, lacks: capabilities.Lacks
+        self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
     ) -> OutgoingQuestion:
-        if (most := question.refusals.most_tokens) is not None:
-            question = replace(question, request=question.request.limit_tokens(most))
-        attempt = await self.prepare(capabilities.without(question, lacks), lacks)
+        if (most := upstream_request.refusals.most_tokens) is not None:
+            upstream_request = replace(
+                upstream_request, request=upstream_request.request.limit_tokens(most)
+            )
+        attempt = await self.prepare(capabilities.without(upstream_request, lacks), lacks)
         attempt.lacks = lacks
         return attempt
 
     async def _next_attempt(
         self,
-        question: Question,
+        upstream_request: UpstreamRequest,
         attempt: OutgoingQuestion,
         error: errors.ContextOverflow | errors.BackendFailed,
         headers: client.Headers,
@@ -274,17 +283,17 @@ class HttpBackend(ABC):
         """Return what to send after a failure, or the reply's last events; raises what it means."""
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
-        if not attempt.has_begun and _lower_limit(question, len(attempt.body), error):
-            return await self._prepare_without(question, attempt.lacks)
+        if not attempt.has_begun and _lower_limit(upstream_request, len(attempt.body), error):
+            return await self._prepare_without(upstream_request, attempt.lacks)
         if isinstance(error, errors.ContextOverflow):
             raise error
-        changed = await self._adapt(question, attempt, error, headers)
+        changed = await self._adapt(upstream_request, attempt, error, headers)
         changed = changed or await self.recover(attempt, error)
         return (changed,) if isinstance(changed, replies.ReplyUnreadable) else changed
 
     async def _adapt(
         self,
-        question: Question,
+        upstream_request: UpstreamRequest,
         attempt: OutgoingQuestion,
         error: errors.BackendFailed,
         headers: client.Headers,
@@ -296,38 +305,38 @@ class HttpBackend(ABC):
         if not isinstance(error, errors.BackendRefused):
             return None
         is_lost = error.failed_text is not None
-        is_lost = is_lost or capabilities.is_unreadable(error, attempt.question.messages)
-        for missing, known in self._blamed(attempt.question, error):
+        is_lost = is_lost or capabilities.is_unreadable(error, attempt.upstream_request.messages)
+        for missing, known in self._blamed(attempt.upstream_request, error):
             if missing in attempt.lacks:
                 continue
-            again = await self._prepare_without(question, {**attempt.lacks, missing: known})
+            again = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
             if again.body != attempt.body:
-                self.learnt.add(question.request.model, missing, known)
+                self.learnt.add(upstream_request.request.model, missing, known)
                 if missing is capabilities.Capability.TOOLS:
-                    self.learnt.note_words(question.request, headers)
-                question.refusals.acted += 1
-                if is_lost or (attempt.has_begun and question.tools):
+                    self.learnt.note_words(upstream_request.request, headers)
+                upstream_request.refusals.acted += 1
+                if is_lost or (attempt.has_begun and upstream_request.tools):
                     is_lost = True  # a grammar failed in the middle: the next attempt has none
-                elif not attempt.has_begun and question.refusals.acted <= _MOST_REFUSALS:
+                elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return again
                 break
         return replies.ReplyUnreadable(error.message) if is_lost else None
 
     def _blamed(
-        self, question: Question, error: errors.BackendRefused
+        self, upstream_request: UpstreamRequest, error: errors.BackendRefused
     ) -> Iterable[tuple[capabilities.Capability, str]]:
         """Return what a refusal blames; raises `InvalidRequest` for what cannot be left out."""
         if capabilities.refuses_pictures(error):
-            field = find_new_picture(question.messages)
+            field = find_new_picture(upstream_request.messages)
             if field is not None:
                 raise errors.InvalidRequest(error.message, field) from error
             forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
             return [(one, "") for one in (*forms, capabilities.Capability.PICTURES)]
         if error.failed_text is not None:
             return ()
-        if capabilities.is_unreadable(error, question.messages):
+        if capabilities.is_unreadable(error, upstream_request.messages):
             return [(one, "") for one in self.parsers]
-        return capabilities.suspects(error, question)
+        return capabilities.suspects(error, upstream_request)
 
     async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
         """Begin to read an answer; raises what it means where that is no success."""
@@ -365,7 +374,7 @@ class HttpBackend(ABC):
 
     # there is no common way to count tokens
 
-    async def count(self, question: Question, headers: client.Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         return None
 
     async def count_texts(
@@ -512,13 +521,13 @@ def _failed_text(attempt: OutgoingQuestion, error: errors.TemperError) -> str | 
     return error.failed_text or None
 
 
-def _lower_limit(question: Question, size: int, error: errors.TemperError) -> bool:
+def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.TemperError) -> bool:
     """Limit the answers of a request to what the model has room for, if only that was refused.
 
     Engines may count a prompt roughly, and vLLM only says "at least" for one of a body of `size`
     bytes. So a part of the window stays free, and a further refusal leaves a quarter.
     """
-    most = question.refusals.most_tokens or question.request.max_tokens
+    most = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if most is None or most <= _LEAST_TOKENS:
         return False
     room: int | None = None
@@ -530,7 +539,7 @@ def _lower_limit(question: Question, size: int, error: errors.TemperError) -> bo
             room = window - window // 64 - (size // 3 if prompt is None else prompt)
     if room is None:
         return False
-    question.refusals.most_tokens = max(room if room < most else most // 4, _LEAST_TOKENS)
+    upstream_request.refusals.most_tokens = max(room if room < most else most // 4, _LEAST_TOKENS)
     return True
 
 

@@ -18,7 +18,7 @@ from proxy.backends.http_backend import OutgoingQuestion
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
 from proxy.dialects.openai_chat.thinking import thinking_fields
@@ -41,7 +41,7 @@ _SWITCH = ("enable_thinking",)
 _TOO_LARGE = "is too large to process"
 
 
-def directives(question: Question) -> JsonObject:
+def directives(upstream_request: UpstreamRequest) -> JsonObject:
     """Return the fields that make a llama-server answer as a question wants.
 
     With `tools` and `tool_choice: "none"` the rendered prompt, and so the prompt cache, stays the
@@ -50,16 +50,16 @@ def directives(question: Question) -> JsonObject:
     Progress keeps a long prompt from looking like silence and makes cancelling it quick.
     """
     fields: JsonObject = {"return_progress": True}
-    if question.tools:
-        is_raw = question.parsing is Parsing.OURS or question.schema is not None
-        is_none = is_raw or question.tool_choice is ToolUse.NONE
+    if upstream_request.tools:
+        is_raw = upstream_request.parsing is Parsing.OURS or upstream_request.schema is not None
+        is_none = is_raw or upstream_request.tool_choice is ToolUse.NONE
         fields["tool_choice"] = "none" if is_none else "auto"
-    if question.resets_cache:
+    if upstream_request.resets_cache:
         fields["cache_prompt"] = False
-    if question.request.wants_stop:  # it tells that nowhere else
+    if upstream_request.request.wants_stop:  # it tells that nowhere else
         fields["verbose"] = True
-    thinking = thinking_fields(question.request, _SWITCH, takes_budget=True)
-    return fields | thinking | answer_form(question)
+    thinking = thinking_fields(upstream_request.request, _SWITCH, takes_budget=True)
+    return fields | thinking | answer_form(upstream_request)
 
 
 class LlamaServer(OpenAICompatible):
@@ -90,13 +90,13 @@ class LlamaServer(OpenAICompatible):
         self._poll_seconds = poll_seconds
         self._served: tuple[client.BackendModel, ...] = ()
 
-    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
-        return directives(question)
+    def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
+        return directives(upstream_request)
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
         now = asyncio.get_running_loop().time() if self._load_wait else 0.0
-        body = self.body_of(simplify_tools(question), lacks)
-        return OutgoingQuestion(CHAT, body, question, began_at=now)
+        body = self.body_of(simplify_tools(upstream_request), lacks)
+        return OutgoingQuestion(CHAT, body, upstream_request, began_at=now)
 
     async def recover(
         self, attempt: OutgoingQuestion, error: errors.BackendFailed
@@ -136,11 +136,11 @@ class LlamaServer(OpenAICompatible):
             else:
                 return
 
-    async def count(self, question: Question, headers: client.Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         if not self._counter.can_count:
             return None
-        lacks = self.lacks_of(question, headers)
-        body = self.body_of(simplify_tools(without(question, lacks)), lacks)
+        lacks = self.lacks_of(upstream_request, headers)
+        body = self.body_of(simplify_tools(without(upstream_request, lacks)), lacks)
         return await self._counter.count_prompt(body, headers)
 
     async def count_texts(
@@ -194,10 +194,14 @@ class LlamaServer(OpenAICompatible):
         )
 
 
-def simplify_tools(question: Question) -> Question:
+def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
     """Simplify what the server refuses."""
-    tools = tuple(map(simplify, question.tools))
-    return question if tools == question.tools else structs.replace(question, tools=tools)
+    tools = tuple(map(simplify, upstream_request.tools))
+    return (
+        upstream_request
+        if tools == upstream_request.tools
+        else structs.replace(upstream_request, tools=tools)
+    )
 
 
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:

@@ -18,7 +18,7 @@ from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaMod
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.lines import LineDecoder
 from proxy.dialects.ollama_chat.decode import LineReader, decode_error
@@ -67,22 +67,28 @@ class Ollama(HttpBackend):
         """Unload the models that Ollama loaded for Temper; never raises."""
         await self._models.unload()
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        name = self._resolve_model(question.request.model)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+        name = self._resolve_model(upstream_request.request.model)
         shown = await self._models.show(name)
-        question = _without_pictures(question, name, shown)
+        upstream_request = _without_pictures(upstream_request, name, shown)
         settings = ModelSettings(
             name,
             await self._models.decide(
-                name, as_positive(question.request.load.options.get("num_ctx"))
+                name, as_positive(upstream_request.request.load.options.get("num_ctx"))
             ),
             self._overrides.keep_alive,
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
-        asked = describe_tools(question, lacks) if _needs_words(question, shown) else question
+        asked = (
+            describe_tools(upstream_request, lacks)
+            if _needs_words(upstream_request, shown)
+            else upstream_request
+        )
         # while a model writes a call, Ollama sends nothing at all
-        return OutgoingQuestion(CHAT, encode_question(asked, settings), question, may_pause=True)
+        return OutgoingQuestion(
+            CHAT, encode_question(asked, settings), upstream_request, may_pause=True
+        )
 
     def new_reading(self) -> ReplyDecoder:
         return PieceReading(LineDecoder(), LineReader())
@@ -95,13 +101,13 @@ class Ollama(HttpBackend):
     ) -> OutgoingQuestion:
         if not isinstance(error, errors.BackendRefused):
             raise error
-        name = self._resolve_model(attempt.question.request.model)
+        name = self._resolve_model(attempt.upstream_request.request.model)
         is_cut = _CUT_PROMPT in error.message
         if is_cut and await self._models.widen(name, len(attempt.body) // _CHARACTERS):
-            wider = await self.prepare(attempt.question, attempt.lacks)
+            wider = await self.prepare(attempt.upstream_request, attempt.lacks)
             wider.lacks = attempt.lacks
             return wider
-        raise await self._cause(error, attempt.question, name) from error
+        raise await self._cause(error, attempt.upstream_request, name) from error
 
     def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
         if not request.text_field:
@@ -161,10 +167,10 @@ class Ollama(HttpBackend):
         return name
 
     async def _cause(
-        self, refusal: errors.BackendRefused, question: Question, name: str
+        self, refusal: errors.BackendRefused, upstream_request: UpstreamRequest, name: str
     ) -> Exception:
         if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
-            param = next((one for one in _THINKING if one in question.request.fields), None)
+            param = next((one for one in _THINKING if one in upstream_request.request.fields), None)
             return errors.InvalidRequest(
                 f"{refusal.message}. Leave it out, or take another model.", param
             )
@@ -188,20 +194,22 @@ class Ollama(HttpBackend):
             logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
 
 
-def _needs_words(question: Question, shown: ModelDetails | None) -> bool:
+def _needs_words(upstream_request: UpstreamRequest, shown: ModelDetails | None) -> bool:
     if shown is not None and shown.can("tools") is False:
         return True
     # where the whole reply is bound to a form no parser finds a call in it
-    sent = question.request.fields.keys() - question.omits
-    has_form = question.schema is not None or "response_format" in sent
-    return question.parsing is Parsing.OURS and not has_form
+    sent = upstream_request.request.fields.keys() - upstream_request.omits
+    has_form = upstream_request.schema is not None or "response_format" in sent
+    return upstream_request.parsing is Parsing.OURS and not has_form
 
 
-def _without_pictures(question: Question, name: str, shown: ModelDetails | None) -> Question:
+def _without_pictures(
+    upstream_request: UpstreamRequest, name: str, shown: ModelDetails | None
+) -> UpstreamRequest:
     """Refuse a new image for a model without vision: Ollama would silently drop it."""
     if shown is None or shown.can("vision") is not False:
-        return question
-    if (param := find_new_picture(question.messages)) is not None:
+        return upstream_request
+    if (param := find_new_picture(upstream_request.messages)) is not None:
         problem = f"The model {name!r} takes no pictures. Choose one that does."
         raise errors.InvalidRequest(problem, param)
-    return replace(question, messages=hide_pictures(question.messages))
+    return replace(upstream_request, messages=hide_pictures(upstream_request.messages))

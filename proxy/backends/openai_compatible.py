@@ -36,7 +36,7 @@ from proxy.backends.probing import (
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
@@ -57,12 +57,12 @@ class OpenAICompatible(HttpBackend):
 
     _lacks_reasons = False
 
-    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
+    def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         """Return the fields that are added to a question."""
-        return directives_without(question, lacks)
+        return directives_without(upstream_request, lacks)
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion(CHAT, self.body_of(question, lacks), question)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
     def new_reading(self) -> ReplyDecoder:
         return ReplyReading(report=self._report_no_reason)
@@ -72,8 +72,8 @@ class OpenAICompatible(HttpBackend):
             self._lacks_reasons = True
             logger.warning("%s ends replies without a finish reason; Temper adds one", self.name)
 
-    def body_of(self, question: Question, lacks: Lacks) -> bytes:
-        return encode_question(question, self.directives(question, lacks))
+    def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
+        return encode_question(upstream_request, self.directives(upstream_request, lacks))
 
 
 class ReplyReading(msgspec.Struct):
@@ -229,24 +229,24 @@ class AdaptiveEngine(OpenAICompatible):
     def lacks(self, model: str) -> Lacks:
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        if question.schema is not None:
-            model = question.request.model
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+        if upstream_request.schema is not None:
+            model = upstream_request.request.model
             async with self._probing:
-                if question.tools and Capability.TOOL_PARSER not in lacks:
+                if upstream_request.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
                     lacks = {**lacks, **{one: "" for one in _BINDINGS if one in self.lacks(model)}}
-                is_text = ANSWER_FORM in self.directives(question, lacks)
+                is_text = ANSWER_FORM in self.directives(upstream_request, lacks)
                 if is_text and STRUCTURAL_TAG not in self.learnt.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
-        return await super().prepare(question, lacks)
+        return await super().prepare(upstream_request, lacks)
 
-    def directives(self, question: Question, lacks: Lacks) -> JsonObject:
-        fields = super().directives(question, lacks)
-        is_tight = self.learnt.honours(question.request.model).get(STRUCTURAL_TAG)
-        if is_tight and question.schema is not None and ANSWER_FORM in fields:
+    def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
+        fields = super().directives(upstream_request, lacks)
+        is_tight = self.learnt.honours(upstream_request.request.model).get(STRUCTURAL_TAG)
+        if is_tight and upstream_request.schema is not None and ANSWER_FORM in fields:
             del fields[ANSWER_FORM]
-            fields |= tight_form(question.schema)
+            fields |= tight_form(upstream_request.schema)
         return fields
 
     async def _find_binding(self, model: str) -> None:
@@ -276,25 +276,25 @@ class AdaptiveEngine(OpenAICompatible):
         logger.info("%s, %r: %s: %s", self.name, model, probe.says, "yes" if honoured else "no")
         return honoured
 
-    async def count(self, question: Question, headers: Headers) -> int | None:
+    async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         if not self.kind.tokenizes:
             return None
-        lacks = self.lacks_of(question, headers)
-        body = self.body_of(without(question, lacks), lacks)
+        lacks = self.lacks_of(upstream_request, headers)
+        body = self.body_of(without(upstream_request, lacks), lacks)
         return await self._counter.count_chat(body, headers)
 
-    def body_of(self, question: Question, lacks: Lacks) -> bytes:
-        fields = self.directives(question, lacks)
+    def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
+        fields = self.directives(upstream_request, lacks)
         if self._pinned:
             fields["model"] = self._pinned
-        return encode_question(question, fields)
+        return encode_question(upstream_request, fields)
 
     async def recover(
         self, attempt: OutgoingQuestion, error: BackendFailed
     ) -> OutgoingQuestion | ReplyUnreadable:
         if not isinstance(error, BackendRefused) or not self._learn(attempt, error.message):
-            raise await self._explain(error, attempt.question.request.model)
-        return await self.prepare(attempt.question, attempt.lacks)
+            raise await self._explain(error, attempt.upstream_request.request.model)
+        return await self.prepare(attempt.upstream_request, attempt.lacks)
 
     async def _explain(self, error: BackendFailed, model: str) -> BackendFailed | InvalidRequest:
         """Return an error that lists the models, for a refusal of one that is not listed."""
@@ -309,7 +309,7 @@ class AdaptiveEngine(OpenAICompatible):
 
     def _learn(self, attempt: OutgoingQuestion, refusal: str) -> bool:
         """Learn the pinned model, or that not every schema fits into a tag; or nothing."""
-        model = attempt.question.request.model
+        model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
             self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)
             return True

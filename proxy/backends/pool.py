@@ -17,7 +17,7 @@ from proxy.backends import client
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key, rank
 from proxy.backends.breaker import Breaker
 from proxy.conversation.replies import EventSink, PromptProgress
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 
 
 @dataclass(eq=False, slots=True)
@@ -101,16 +101,19 @@ class Pool:
         return PinnedMember(self, self._timeouts)
 
     def ask(
-        self, question: Question, headers: client.Headers, sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: client.Headers,
+        sink: EventSink | None = None,
     ) -> client.ReplyEvents:
-        return self.pin().ask(question, headers, sink)
+        return self.pin().ask(upstream_request, headers, sink)
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         return self.pin().relay(request, headers)
 
-    async def count(self, question: Question, headers: client.Headers) -> int | None:
-        member = self.order(_key(question, headers))[0]
-        return await member.backend.count(question, headers)
+    async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
+        member = self.order(_key(upstream_request, headers))[0]
+        return await member.backend.count(upstream_request, headers)
 
     async def count_texts(
         self, texts: Iterable[str], headers: client.Headers
@@ -204,13 +207,16 @@ class PinnedMember:
         return self._pool.name if self._asked is None else self._asked.backend.name
 
     def ask(
-        self, question: Question, headers: client.Headers, sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: client.Headers,
+        sink: EventSink | None = None,
     ) -> client.ReplyEvents:
         return self._ask_until_loaded(
-            _key(question, headers),
-            lambda backend: backend.ask(question, headers, sink),
+            _key(upstream_request, headers),
+            lambda backend: backend.ask(upstream_request, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
-            may_fail=question.may_fail,
+            may_fail=upstream_request.may_fail,
         )
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
@@ -321,5 +327,5 @@ def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:
     return isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
 
 
-def _key(question: Question, headers: client.Headers) -> str:
-    return headers.get(PREFIX_HEADER) or conversation_key(question.request, {})
+def _key(upstream_request: UpstreamRequest, headers: client.Headers) -> str:
+    return headers.get(PREFIX_HEADER) or conversation_key(upstream_request.request, {})

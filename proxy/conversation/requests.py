@@ -142,7 +142,7 @@ class RefusalCount(msgspec.Struct):
     most_tokens: int | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class UpstreamRequest(msgspec.Struct, frozen=True):
     """One attempt: the request with the messages and tools that are really sent.
 
     `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, Handling, refuse, rows
 from proxy.dialects.lenient_json import as_object
 from proxy.errors import InvalidRequest
@@ -29,10 +29,12 @@ COMMON = {
 }
 
 
-def carry_fields(question: Question, table: FieldTable) -> Iterator[tuple[str, JsonValue, str]]:
+def carry_fields(
+    upstream_request: UpstreamRequest, table: FieldTable
+) -> Iterator[tuple[str, JsonValue, str]]:
     """Yield name, value and target of what goes on; raises `InvalidRequest` for what is refused."""
-    for name, raw in question.request.fields.items():
-        if name in question.omits or raw.strip() == _NOTHING:
+    for name, raw in upstream_request.request.fields.items():
+        if name in upstream_request.omits or raw.strip() == _NOTHING:
             continue
         row = table.of(name)
         if row.handling is Handling.CARRIED:

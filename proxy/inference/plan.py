@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from proxy.context.compaction import Compaction, Fitted
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Messages
-from proxy.conversation.requests import Question, RefusalCount, Request
+from proxy.conversation.requests import RefusalCount, Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Compacted, Fact
@@ -40,23 +40,25 @@ class PromptFormat(msgspec.Struct, frozen=True):
     def offered(self) -> tuple[Tool, ...]:
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
-    def question(
+    def upstream_request(
         self,
         request: Request,
         messages: Messages,
         choice: ToolChoice = ToolUse.AUTO,
         omits: frozenset[str] = frozenset(),
-    ) -> Question:
+    ) -> UpstreamRequest:
         """Build a question from messages; fields that were moved into them are in `omits`."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
-            return Question(request, messages, self.offered, choice, omits=omits)
+            return UpstreamRequest(request, messages, self.offered, choice, omits=omits)
         described = describe_in_prompt(
             messages, self.tools, self.respond, convention=self.convention, template=self.template
         )
         stops = self.convention.stops if self.tools else ()
-        return Question(request, described, (), choice, omits=omits | _TOOL_FIELDS, stops=stops)
+        return UpstreamRequest(
+            request, described, (), choice, omits=omits | _TOOL_FIELDS, stops=stops
+        )
 
 
 ANSWER_FORM = "response_format"
@@ -149,17 +151,19 @@ class RequestPlan(msgspec.Struct, frozen=True):
         """Fit messages and tools into the window; raises `ContextOverflow` if nothing fits."""
         return strategy.fit(self.messages, self.tools, self.request.reserved)
 
-    def question(self) -> Question:
+    def upstream_request(self) -> UpstreamRequest:
         """Build the first question as if nothing had to be cut."""
-        return self.prompt_format.question(self.request, self.messages, self.request.tool_choice)
+        return self.prompt_format.upstream_request(
+            self.request, self.messages, self.request.tool_choice
+        )
 
-    def question_for(
+    def request_for(
         self,
         attempt: Attempt,
         nudges: Messages,
         schema: JsonObject | None,
         most_tokens: int | None = None,
-    ) -> Question:
+    ) -> UpstreamRequest:
         """Build the question of an attempt; `most_tokens` None leaves the limit to the client."""
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
@@ -171,7 +175,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         quirks = self.policy.quirks
         told = neutralise(nudges, quirks.template.control_tokens, [])  # they quote the reply
         return replace(
-            self.prompt_format.question(request, self.messages + told, choice, omits),
+            self.prompt_format.upstream_request(request, self.messages + told, choice, omits),
             parsing=attempt.parsing,
             schema=schema,
             resets_cache=quirks.resets_state and not self._goes_on(attempt),

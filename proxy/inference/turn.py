@@ -46,7 +46,7 @@ from proxy.conversation.replies import (
     ReplyUnreadable,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall, ToolUse, WrittenCall
 from proxy.errors import CallBrokeOff, GuardrailsExhausted
 from proxy.guardrails.close_out import (
@@ -219,7 +219,7 @@ class Turn:
             isinstance(fact, facts.Compacted) and fact.sent < fact.client for fact in self.facts
         )
 
-    def next_question(self) -> Question | None:
+    def next_request(self) -> UpstreamRequest | None:
         """Return what to ask the backend, None when the turn is done."""
         if self.state is TurnState.DONE:
             return None
@@ -232,7 +232,7 @@ class Turn:
         if is_constrained and first_reply:  # without a call it would never end
             most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
-        return self._plan.question_for(self._attempt, self._nudges, schema, most)
+        return self._plan.request_for(self._attempt, self._nudges, schema, most)
 
     def receive(self, event: ReplyEvent) -> Sequence[ReplyEvent]:
         """Take one event of the reply; return the client's events.

@@ -15,7 +15,7 @@ from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEve
 from proxy.conversation import json, replies
 from proxy.conversation.endings import STOP, ending_of
 from proxy.conversation.json import JsonObject
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
 from proxy.errors import BackendFailed, InvalidRequest
@@ -190,13 +190,16 @@ class _RecordedBackend(BackendWrapper):
         self._recorder = recorder
 
     async def ask(
-        self, question: Question, headers: Headers, sink: replies.EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: Headers,
+        sink: replies.EventSink | None = None,
     ) -> ReplyEvents:
         self._recorder.begin()
         has_ended = False
         try:
             # without the sink: a recording has to see the whole reply
-            async with aclosing(self._backend.ask(question, headers)) as batches:
+            async with aclosing(self._backend.ask(upstream_request, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
                         self._recorder.note(piece)

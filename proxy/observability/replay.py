@@ -18,7 +18,7 @@ from msgspec import structs
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgress
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.engine import end_early
@@ -57,7 +57,7 @@ class ReplayedTurns:
         profiles: Sequence[Profile],
         without: frozenset[Part] = frozenset(),
     ) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[UpstreamRequest] = []
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
@@ -106,10 +106,10 @@ class ReplayedTurns:
         return "asks again" if state is TurnState.ASKING else "fails"
 
     @property
-    def following(self) -> Question | None:
+    def following(self) -> UpstreamRequest | None:
         """The next question to the model."""
         last = self._turns[-1:]
-        return next((one.next_question() for one in last if one.state is TurnState.ASKING), None)
+        return next((one.next_request() for one in last if one.state is TurnState.ASKING), None)
 
     def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
         from proxy.tool_rounds.run import Ask, Run, RunState
@@ -173,10 +173,10 @@ class ReplayedTurns:
             *before, last = pieces or (["nothing"],)
             if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
                 raise ValueError(f"a generation has to end with one of {', '.join(ENDINGS)}")
-            question = turn.next_question()
-            if question is None:
+            upstream_request = turn.next_request()
+            if upstream_request is None:
                 return
-            self.asked.append(question)
+            self.asked.append(upstream_request)
             is_failed = last[0] == FAILED
             yield from _hear(turn, before if is_failed else pieces)
             if is_failed:
@@ -312,7 +312,7 @@ def replay(
     return ReplayResult(exchange.id, model, changes)
 
 
-def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[Question]:
+def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[UpstreamRequest]:
     """Return the questions behind the generations of an exchange, and the next one.
 
     Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
@@ -420,7 +420,7 @@ def _generation(pieces: Sequence[Piece]) -> Generation:
 def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[list[Nudge]]:
     """Return what the model was told after each generation but the last."""
     try:
-        asked = [question.messages for question in questions_of(exchange, profiles)]
+        asked = [upstream_request.messages for upstream_request in questions_of(exchange, profiles)]
     except (InvalidRequest, ValueError):
         return []  # with other profiles the turn may go differently
     asked = asked[: len(exchange.generations)]

@@ -34,7 +34,7 @@ from proxy.conversation.endings import LENGTH
 from proxy.conversation.failures import has_failed
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.lenient_json import as_count, read_usage, write_usage
 from proxy.errors import ContextOverflow
 from proxy.inference.length import ReplyLength
@@ -163,7 +163,7 @@ class Fitting:
 
         Then the exact total of the prompt, None where nobody has counted it.
         """
-        asked = plan.question()
+        asked = plan.upstream_request()
         if asked.messages is not plan.messages:
             await self._weigh(asked.messages)
         room = self._room(plan, slot, book.doubt)
@@ -194,7 +194,7 @@ class Fitting:
         self, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> int | None:
         """Have the backend count a prompt as it would go out uncut; None where it cannot."""
-        total = await self._backend.count(plan.question(), headers)
+        total = await self._backend.count(plan.upstream_request(), headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
         return total
@@ -220,17 +220,19 @@ class Fitting:
             break
         return plan.fit(chosen)
 
-    async def count(self, question: Question, known: KnownModel, headers: Headers) -> int:
+    async def count(
+        self, upstream_request: UpstreamRequest, known: KnownModel, headers: Headers
+    ) -> int:
         """Count the prompt of a question, by estimate if the backend cannot."""
-        exact = await self._backend.count(question, headers)
+        exact = await self._backend.count(upstream_request, headers)
         if exact is not None:
             return exact
-        return self._book(known.model).estimate(question.messages, question.tools)
+        return self._book(known.model).estimate(upstream_request.messages, upstream_request.tools)
 
     def estimate(self, model: str, plan: RequestPlan) -> int:
         """Estimate the tokens of a prompt as it would be sent uncut."""
-        question = plan.question()
-        return self._book(model).estimate(question.messages, question.tools)
+        upstream_request = plan.upstream_request()
+        return self._book(model).estimate(upstream_request.messages, upstream_request.tools)
 
     def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
         """Return the backend, wrapped to learn what its prompts really cost.
@@ -283,11 +285,14 @@ class _LearningBackend(BackendWrapper):
         self._window = window
 
     async def ask(
-        self, question: Question, headers: Headers, sink: replies.EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: Headers,
+        sink: replies.EventSink | None = None,
     ) -> ReplyEvents:
-        most = question.request.max_tokens or self._window
-        length = ReplyLength(most, is_constrained=question.schema is not None)
-        replying = self._backend.ask(question, headers, length.bound(sink))
+        most = upstream_request.request.max_tokens or self._window
+        length = ReplyLength(most, is_constrained=upstream_request.schema is not None)
+        replying = self._backend.ask(upstream_request, headers, length.bound(sink))
         untold: replies.UsageReported | None = _NO_USAGE
         try:
             async for batch in replying:
@@ -296,7 +301,7 @@ class _LearningBackend(BackendWrapper):
                     place, usage = told
                     untold = None if _tells_anything(usage) else usage
                     try:
-                        self._check(question, usage.usage.get("prompt_tokens"))
+                        self._check(upstream_request, usage.usage.get("prompt_tokens"))
                     except ContextOverflow:
                         if place:  # this was said, whatever is wrong with the prompt
                             yield batch[:place]
@@ -305,19 +310,21 @@ class _LearningBackend(BackendWrapper):
                     if not batch:
                         continue
                 batch, is_over = _bound(length, batch)
-                yield self._with_usage(question, length.tokens, untold, batch)
+                yield self._with_usage(upstream_request, length.tokens, untold, batch)
                 if is_over:
                     return
         except ContextOverflow as overflow:
             window = overflow.window or self._window
-            self._book.refuse(question.messages, question.tools, overflow.prompt_tokens, window)
+            self._book.refuse(
+                upstream_request.messages, upstream_request.tools, overflow.prompt_tokens, window
+            )
             raise
         finally:
             await replying.aclose()
 
     def _with_usage(
         self,
-        question: Question,
+        upstream_request: UpstreamRequest,
         answer: int,
         untold: replies.UsageReported | None,
         batch: Sequence[replies.ReplyEvent],
@@ -325,15 +332,15 @@ class _LearningBackend(BackendWrapper):
         """Add an estimate to the end of a reply whose usage is `untold`: missing, or zeros."""
         if untold is None or not isinstance(batch[-1], replies.ReplyFinished):
             return batch
-        prompt = self._book.estimate(question.messages, question.tools)
+        prompt = self._book.estimate(upstream_request.messages, upstream_request.tools)
         usage: JsonObject = {**write_usage(prompt, answer, None), "temper": {"estimated": True}}
         return (*batch[:-1], structs.replace(untold, usage=usage), batch[-1])
 
-    def _check(self, question: Question, total: JsonValue) -> None:
+    def _check(self, upstream_request: UpstreamRequest, total: JsonValue) -> None:
         """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
         if not isinstance(total, int) or total <= 0:
             return
-        messages, tools = question.messages, question.tools
+        messages, tools = upstream_request.messages, upstream_request.tools
         if self._window is None:
             self._book.calibrate(messages, tools, total)
             return

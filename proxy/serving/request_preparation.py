@@ -211,9 +211,11 @@ class RequestPreparation:
         return turn if turn.is_shortened else None
 
     async def count(self, prepared: PreparedRequest) -> int:
-        question = (await self.turn(prepared, lambda: False)).next_question()
-        assert question is not None  # noqa: S101 - every turn begins with one
-        return await prepared.service.fitting.count(question, prepared.known, prepared.headers)
+        upstream_request = (await self.turn(prepared, lambda: False)).next_request()
+        assert upstream_request is not None  # noqa: S101 - every turn begins with one
+        return await prepared.service.fitting.count(
+            upstream_request, prepared.known, prepared.headers
+        )
 
     def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
         """Let a request's headers override the operator's settings and the tuned ones."""

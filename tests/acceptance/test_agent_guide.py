@@ -80,4 +80,4 @@ def test_an_example_prints_what_comes_of_it(title: str, capsys: pytest.CaptureFi
     with listening_in_thread(backend) as url:
         guide.run(title, page=PAGE, **({"url": url} if scripts else {}))
     assert capsys.readouterr().out.strip() == printed
-    assert len(backend.questions) == len(scripts)
+    assert len(backend.upstream_requests) == len(scripts)

@@ -16,7 +16,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, UsageReported
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow
 from proxy.processes.process import RunningServer
@@ -61,15 +61,17 @@ async def connected(server: RunningServer) -> AsyncGenerator[LlamaServer, None]:
         await backend.close()
 
 
-def asking(*messages: JsonObject, tools: Sequence[JsonObject] = (), **more: JsonValue) -> Question:
+def asking(
+    *messages: JsonObject, tools: Sequence[JsonObject] = (), **more: JsonValue
+) -> UpstreamRequest:
     body: JsonObject = {"messages": list(messages), "max_tokens": 1, **more}
     if tools:
         body["tools"] = list(tools)
     request = decode_request(json.dump(body))
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def of_size(tokens: int, last: str = "") -> Question:
+def of_size(tokens: int, last: str = "") -> UpstreamRequest:
     """Make a question with a prompt of a known size: a letter is a token of this model."""
     return asking(said("user", "x" * (tokens - len(AROUND)) + last))
 
@@ -77,8 +79,8 @@ def of_size(tokens: int, last: str = "") -> Question:
 AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|>", *"assistant\n")
 
 
-async def reply(backend: LlamaServer, question: Question) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(question, {})) as events:
+async def reply(backend: LlamaServer, upstream_request: UpstreamRequest) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(upstream_request, {})) as events:
         return await every(events)
 
 
@@ -99,11 +101,11 @@ def usage_of(events: list[ReplyEvent]) -> UsageReported:
     ids=["words", "history", "tools", "refused schema", "no thoughts"],
 )
 async def test_a_prompt_has_as_many_tokens_as_were_counted(
-    llama_server: RunningServer, question: Question
+    llama_server: RunningServer, upstream_request: UpstreamRequest
 ) -> None:
     async with connected(llama_server) as backend:
-        counted = await backend.count(question, {})
-        usage = usage_of(await reply(backend, question))
+        counted = await backend.count(upstream_request, {})
+        usage = usage_of(await reply(backend, upstream_request))
     assert counted == usage.usage["prompt_tokens"]
     timings = usage.timings
     assert timings is not None
@@ -118,8 +120,10 @@ async def test_every_attempt_at_an_answer_is_counted_as_it_is_sent(
     llama_server: RunningServer,
 ) -> None:
     plain = asking(*ROUND, tools=TOOLS)
-    raw = Question(plain.request, plain.messages, plain.tools, plain.tool_choice, Parsing.OURS)
-    fewer = Question(plain.request, plain.messages[:2], plain.tools[:1], plain.tool_choice)
+    raw = UpstreamRequest(
+        plain.request, plain.messages, plain.tools, plain.tool_choice, Parsing.OURS
+    )
+    fewer = UpstreamRequest(plain.request, plain.messages[:2], plain.tools[:1], plain.tool_choice)
     async with connected(llama_server) as backend:
         counts = [await backend.count(each, {}) for each in (plain, raw, fewer)]
         sent = usage_of(await reply(backend, fewer)).usage["prompt_tokens"]
@@ -148,10 +152,10 @@ async def test_an_older_build_counts_the_same_in_two_steps(llama_server: Running
     older = LlamaServer(
         BackendClient(llama_server.base_url, llama_server.api_key, pool=MockedPool(wire))
     )
-    questions = [asking(*ROUND, tools=TOOLS), asking(said("user", "Hi"))]
+    upstream_requests = [asking(*ROUND, tools=TOOLS), asking(said("user", "Hi"))]
     async with connected(llama_server) as backend:
-        exact = [await backend.count(each, {}) for each in questions]
-        rendered = [await older.count(each, {}) for each in questions]
+        exact = [await backend.count(each, {}) for each in upstream_requests]
+        rendered = [await older.count(each, {}) for each in upstream_requests]
     await wire.aclose()
     assert rendered == exact
     assert wire.paths == [COUNT, *["/apply-template", "/tokenize"] * 2]
@@ -196,11 +200,11 @@ async def test_a_prompt_must_leave_room_for_one_token(llama_server: RunningServe
 
 
 async def test_an_overflow_names_what_was_counted(llama_server: RunningServer) -> None:
-    question = asking(*ROUND, said("user", "word " * 9000), tools=TOOLS)
+    upstream_request = asking(*ROUND, said("user", "word " * 9000), tools=TOOLS)
     async with connected(llama_server) as backend:
-        counted = await backend.count(question, {})
+        counted = await backend.count(upstream_request, {})
         with pytest.raises(ContextOverflow) as caught:
-            await reply(backend, question)
+            await reply(backend, upstream_request)
     assert (caught.value.prompt_tokens, caught.value.window) == (counted, CONTEXT_TOKENS)
 
 
@@ -211,9 +215,9 @@ async def test_a_window_that_fills_up_ends_the_reply_as_if_it_were_too_long(
     request = of_size(CONTEXT_TOKENS - room, " [[forever]]").request
     fields = {name: raw for name, raw in request.fields.items() if name != "max_tokens"}
     endless = decode_request(json.join_object(dict(fields)))
-    question = Question(endless, endless.messages, (), endless.tool_choice)
+    upstream_request = UpstreamRequest(endless, endless.messages, (), endless.tool_choice)
     async with connected(llama_server) as backend:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            events = await reply(backend, question)
+            events = await reply(backend, upstream_request)
     assert events[-1] == ReplyFinished("length")
     assert usage_of(events).usage["total_tokens"] == CONTEXT_TOKENS

@@ -255,7 +255,7 @@ async def test_what_was_seen_is_read_in_every_language(row: Row, front: Front) -
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error) == (200, "")
         assert (got.called, got.text.strip()) == (row.calls, row.text), (language, stream)
-        assert len(front.backend.questions) == len(row.replies)
+        assert len(front.backend.upstream_requests) == len(row.replies)
 
 
 SPEED = "[calculate_final_speed(time=5)]"
@@ -286,7 +286,7 @@ async def test_s13_a_valid_call_beside_words_is_asked_about_and_not_repeated(
         front.backend.play(*Row("", (said, call_of(call))).scripts)
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called, got.text) == (200, "", (call,), "")
-        _, question = front.backend.questions
+        _, question = front.backend.upstream_requests
         assert SPEED not in json.dump_text(question.fields["messages"])
 
 
@@ -312,7 +312,7 @@ async def test_s16_a_question_beside_a_call_without_values_is_the_answer(
         got = await ask(front, language, CHAT, stream=stream)
         assert (got.status, got.error, got.called) == (200, "", ())
         assert got.text.split() == said.format("").split()
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
 
 
 CUT = '<tool_call>{"name": "get_weather", "arguments": {"loc'
@@ -342,7 +342,7 @@ async def test_where_no_reply_is_usable_the_answer_says_so_in_words(
         assert objection in got.text
         assert "<" not in got.text
         assert "{" not in got.text
-        assert len(front.backend.questions) == len(replies)
+        assert len(front.backend.upstream_requests) == len(replies)
 
 
 DOUBTED = f"{TOLD.strip()} is how I look at it."

@@ -19,7 +19,7 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import EventSink, UsageReported
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.inference.plan import Policy
 from proxy.processes.process import RunningServer
 from temper_evals.demo.scripted_model import build_scripted_model
@@ -90,7 +90,7 @@ def failing_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 class Attempt:
     """One question to the server: when it was put and done with, and what the server spent."""
 
-    question: Question
+    upstream_request: UpstreamRequest
     began: float
     ended: float = 0.0
     timings: JsonObject = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Attempt:
     @property
     def messages(self) -> list[bytes]:
         """The messages as they were sent."""
-        return [message.source for message in self.question.messages]
+        return [message.source for message in self.upstream_request.messages]
 
 
 class WatchedServer(LlamaServer):
@@ -123,13 +123,16 @@ class WatchedServer(LlamaServer):
         self.attempts: list[Attempt] = []
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
         clock = asyncio.get_running_loop().time
-        attempt = Attempt(question, clock())
+        attempt = Attempt(upstream_request, clock())
         self.attempts.append(attempt)
         try:
-            async with aclosing(super().ask(question, headers)) as batches:
+            async with aclosing(super().ask(upstream_request, headers)) as batches:
                 async for batch in batches:
                     for event in batch:
                         if isinstance(event, UsageReported):
@@ -181,7 +184,7 @@ def check_appended(attempts: list[Attempt]) -> None:
     for before, after in itertools.pairwise(attempts):
         assert after.messages[: len(before.messages)] == before.messages
         assert len(after.messages) > len(before.messages)
-        assert after.question.tools == before.question.tools
+        assert after.upstream_request.tools == before.upstream_request.tools
 
 
 def told(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
@@ -198,8 +201,8 @@ async def test_a_good_call_is_asked_for_once_and_is_clean(
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
     assert (answer.called, answer.report) == ([PARIS], told(1, "clean"))
     (attempt,) = temper.attempts
-    assert attempt.question.parsing is Parsing.BACKEND
-    assert attempt.question.schema is None
+    assert attempt.upstream_request.parsing is Parsing.BACKEND
+    assert attempt.upstream_request.schema is None
 
 
 async def test_a_call_that_can_be_read_is_rescued_without_a_second_generation(
@@ -232,9 +235,9 @@ async def test_a_model_that_learns_is_told_once_what_was_wrong(
     assert f"rejected={defect}" in answer.report["repairs"]
     check_appended(temper.attempts)
     first, second = temper.attempts
-    assert [one.role for one in second.question.messages[len(first.messages) :]] == added
-    assert second.question.parsing is Parsing.BACKEND
-    assert second.question.schema is None
+    assert [one.role for one in second.upstream_request.messages[len(first.messages) :]] == added
+    assert second.upstream_request.parsing is Parsing.BACKEND
+    assert second.upstream_request.schema is None
 
 
 async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_every_attempt(
@@ -246,7 +249,7 @@ async def test_after_a_reply_that_the_server_lost_its_parser_is_kept_out_of_ever
     assert answer.called == [PARIS]
     assert answer.report["attempts"] == "3"
     assert "rejected=unreadable,invalid_arguments" in answer.report["repairs"]
-    parsing = [attempt.question.parsing for attempt in temper.attempts]
+    parsing = [attempt.upstream_request.parsing for attempt in temper.attempts]
     assert parsing == [Parsing.BACKEND, Parsing.OURS, Parsing.OURS]
     lost, raw, nudged = temper.attempts
     assert raw.messages == lost.messages
@@ -281,7 +284,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert answer.report["outcome"] == "retried"
     assert f"rejected={defect};" in answer.report["repairs"] + ";"
     check_appended(attempts)
-    assert [one.question.schema is None for one in attempts] == [True, True, False]
+    assert [one.upstream_request.schema is None for one in attempts] == [True, True, False]
 
 
 async def test_a_ladder_that_ends_gives_what_there_is_and_says_so(

@@ -56,8 +56,8 @@ def test_a_loop_asks_again_runs_the_call_and_answers(
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
     assert messages[2]["content"] == "21 degrees in Oslo"
     assert capsys.readouterr().out.strip() == ANSWER
-    assert len(scripted.questions) == len(scripts)
-    assert b"21 degrees in Oslo" in scripted.questions[2].messages[-1]
+    assert len(scripted.upstream_requests) == len(scripts)
+    assert b"21 degrees in Oslo" in scripted.upstream_requests[2].messages[-1]
 
 
 def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_functions_are_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
         guide.run("Functions alone", url=url)
 
     assert capsys.readouterr().out.strip() == "21 degrees in Oslo"
-    assert b"Its name, in English." in scripted.questions[0].tools[0]
+    assert b"Its name, in English." in scripted.upstream_requests[0].tools[0]
 
 
 def test_parts_alone_ask_again_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,4 +75,4 @@ def test_parts_alone_ask_again_with_their_nudge(capsys: pytest.CaptureFixture[st
         guide.run("Parts of it", url=url)
 
     assert capsys.readouterr().out.strip() == 'get_weather({"city":"Oslo"}) (\'get_weather\',)'
-    assert len(scripted.questions[1].messages) > 1
+    assert len(scripted.upstream_requests[1].messages) > 1

@@ -288,7 +288,7 @@ async def test_a_refusal_is_acted_on_and_remembered(
                 else:
                     assert got.text == row.reply
             described = await engine.describe("m")
-            asked = front.backend.questions
+            asked = front.backend.upstream_requests
             listed = (await front.client.get(f"/v1/models/{name}")).json()["engine"]
             known = introduce(name, Evidence(), (), Overrides())
             target = Target(Settings(), name, known, front.client, front.client, "")
@@ -428,7 +428,7 @@ async def test_a_history_or_a_tool_is_sent_in_the_form_that_the_engine_takes(
             )
             assert (got.status, got.error) == (200, "")
             assert got.called or "tools" not in body
-        asked = front.backend.questions
+        asked = front.backend.upstream_requests
         assert learnt in engine.name_lacks("m", is_only=True)
     assert [is_mended(one) for one in asked] == [False, True, True]
     assert all("tools" in one.fields for one in asked if "tools" in body)
@@ -458,7 +458,7 @@ async def test_only_the_answer_is_too_long_for_the_window(
         _,
     ):
         answer = await front.client.post("/v1/chat/completions", json=body)
-        limit = front.backend.questions[-1].fields["max_tokens"]
+        limit = front.backend.upstream_requests[-1].fields["max_tokens"]
     assert answer.status_code == 200
     assert isinstance(limit, int)
     assert limit == (sent or limit) < most
@@ -473,7 +473,7 @@ async def test_a_prompt_that_is_too_long_stays_an_overflow() -> None:
     body: JsonObject = {"model": "m", "messages": [HI], "max_tokens": 200}
     async with before("openai", refused("openai", 400, message)) as (front, _):
         got = await post(front, "/v1/chat/completions", body)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert (got.status, "context_length_exceeded" in got.error) == (400, True)
 
 
@@ -495,7 +495,7 @@ async def test_a_call_that_an_error_quotes_is_rescued(
 ) -> None:
     async with before("openai", refuses(400, error)) as (front, _):
         got = await ask(front, language, TOOLS, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert (got.status, got.error, got.called) == (200, "", (("get_weather", CITY),))
 
 
@@ -511,7 +511,7 @@ async def test_an_open_conversation_keeps_the_form_in_which_it_began(language: s
     async with before("openai", *scripts) as (front, _):
         for chat in (first, lost, later, longer):
             assert (await ask(front, language, chat, stream=False)).called
-        asked = front.backend.questions
+        asked = front.backend.upstream_requests
     assert [is_in_words(one) for one in asked] == [False, False, True, False, True]
 
 
@@ -542,7 +542,7 @@ async def test_words_that_were_shown_before_a_reply_was_lost_are_not_shown_again
             got = await ask(front, language, TOOLS, stream=True)
             assert (got.error, got.text.strip()) == ("", "Let me look.")
             assert got.called == (("get_weather", CITY),)
-        assert [is_in_words(one) for one in front.backend.questions] == [False, True, True]
+        assert [is_in_words(one) for one in front.backend.upstream_requests] == [False, True, True]
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -560,7 +560,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
         _,
     ):
         got = await ask(front, language, chat, stream=stream)
-        assert len(front.backend.questions) == 3
+        assert len(front.backend.upstream_requests) == 3
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
@@ -571,7 +571,7 @@ async def test_at_most_five_refusals_are_acted_on() -> None:
     said = (QWEN, FIRST, PREFILL, PREFILL, ONLY, ALTERNATE)
     async with before("openai", *[refused("openai", 400, one) for one in said]) as (front, _):
         got = await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.questions) == 6
+        assert len(front.backend.upstream_requests) == 6
     assert got.status == 400
     assert "alternate" in got.error
 
@@ -586,7 +586,7 @@ async def test_what_was_learnt_is_forgotten_with_another_build() -> None:
         front.backend.properties = {"build_info": "b2", "model_path": "m.gguf"}
         assert (await engine.describe("m")).lacks == ()
         await ask(front, "chat", TOOLS, stream=False)
-        assert not is_simple(front.backend.questions[-1])
+        assert not is_simple(front.backend.upstream_requests[-1])
 
 
 @pytest.mark.parametrize("others", [(), ("other",)])
@@ -614,7 +614,7 @@ async def test_r8_a_prompt_that_an_ollama_cut_is_shortened(language: str, stream
     async with before("ollama", *scripts) as (front, _):
         got = await ask(front, language, chat, stream=stream)
         assert (got.error, got.text) == ("", "Fine.")
-        first, second = front.backend.questions
+        first, second = front.backend.upstream_requests
     assert len(second.body) < len(first.body)
 
 
@@ -634,7 +634,7 @@ async def test_r8_or_gets_a_wider_window_where_the_model_can_have_one(
         for _ in range(2):
             got = await ask(front, language, chat, stream=stream)
             assert (got.error, got.text) == ("", "Fine.")
-        first, *others = front.backend.questions
+        first, *others = front.backend.upstream_requests
     assert "num_ctx" not in first.body.decode()
     for one in others:
         assert one.fields["messages"] == first.fields["messages"]
@@ -661,7 +661,7 @@ async def test_r1_a_form_of_answers_is_simplified_where_the_answer_is_checked(st
     async with before("llama-server", *scripts) as (front, _):
         body: JsonObject = {"model": "m", "stream": stream, "response_format": FORM, **TOOLS.chat()}
         got = await post(front, "/v1/chat/completions", body)
-        asked = front.backend.questions
+        asked = front.backend.upstream_requests
     assert (got.error, got.text) == ("", '{"city": "PARIS"}')
     forms = [json.dump_text(one.fields.get("response_format", "")) for one in asked]
     assert [("pattern" in form, "city" in form) for form in forms] == [
@@ -687,7 +687,7 @@ async def test_the_bound_of_refusals_is_that_of_all_attempts_together() -> None:
     wrong = says("openai", "<tool_call>{broken")
     async with before("openai", *first, wrong, *again) as (front, _):
         await ask(front, "chat", chat, stream=False)
-        assert len(front.backend.questions) == 7
+        assert len(front.backend.upstream_requests) == 7
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
@@ -698,7 +698,7 @@ async def test_r9_a_refused_picture_is_a_named_error(
     script = refused(engine, 500, "image_url is not supported")
     async with before(engine, script) as (front, _):
         got = await ask(front, language, Chat(has_picture=True), stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert got.status == 400
     assert "image_url is not supported" in got.error
     assert "messages.1" in got.error or "input" in got.error
@@ -712,7 +712,7 @@ async def test_r10_broken_calls_of_the_history_are_healed(
 ) -> None:
     async with before(engine, says(engine, "Fine.")) as (front, _):
         got = await _ask_on(front, language, broken, stream=stream)
-        (asked,) = front.backend.questions
+        (asked,) = front.backend.upstream_requests
     assert got.text == "Fine."
     messages = objects_in(asked.fields["messages"])
     (call,) = [call for one in messages for call in objects_in(one.get("tool_calls"))]
@@ -764,6 +764,6 @@ async def test_r2_where_the_profile_knows_the_efforts_nothing_is_refused(
             path, write = PATHS[language]
             asked: JsonObject = {"model": model, "stream": stream, **write(Chat(effort=effort))}
             assert (await post(front, path, asked)).text == "Hello."
-            (question,) = front.backend.questions
+            (question,) = front.backend.upstream_requests
             told = as_object(question.fields.get("chat_template_kwargs")) | question.fields
             assert told[name] == sent, language

@@ -133,7 +133,7 @@ async def test_a_stop_sequence_is_named_where_the_engine_tells_it() -> None:
     }
     async with temper(told, says("Hello")) as front:
         first, second = [await front.client.post("/v1/messages", json=body) for _ in range(2)]
-        asked = front.backend.questions[0].fields
+        asked = front.backend.upstream_requests[0].fields
     assert (first.json()["stop_reason"], first.json()["stop_sequence"]) == ("stop_sequence", "!")
     assert (second.json()["stop_reason"], second.json()["stop_sequence"]) == ("end_turn", None)
     assert (asked["stop"], asked["verbose"]) == (["!"], True)
@@ -173,12 +173,12 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
 
         async with asyncio.TaskGroup() as group:
             group.create_task(ask_as("first", "normal"))
-            await wait_until(lambda: bool(front.backend.questions))
+            await wait_until(lambda: bool(front.backend.upstream_requests))
             for priority in ("low", "normal", "high"):
                 group.create_task(ask_as(priority, priority))
                 await wait_until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
             go.set()
-        asked = [one.fields["user"] for one in front.backend.questions]
+        asked = [one.fields["user"] for one in front.backend.upstream_requests]
         wrong = {"x-temper-priority": "now", "x-api-key": "key"}
         unknown = await front.client.post(CHAT, json=body, headers=wrong)
     assert asked == ["first", "high", "normal", "low"]
@@ -203,5 +203,5 @@ async def test_the_text_of_a_pdf_goes_to_the_model_in_its_place() -> None:
         for path, body in asked.items():
             answer = await front.client.post(path, json={"model": "m", **body})
             assert answer.status_code == 200, answer.text
-        for question in front.backend.questions:
+        for question in front.backend.upstream_requests:
             assert b"[The text of 1 pages of a PDF:]\\nThe bill is 21 crowns." in question.body

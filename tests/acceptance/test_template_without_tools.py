@@ -109,14 +109,14 @@ async def test_tools_are_described_in_the_prompt_by_any_convention(
     answer, engine = await ask(server, f"[[{name}]]", overrides=Overrides(convention=name))
     assert answer.called == [("get_weather", {"city": "Paris"})]
     (attempt,) = engine.attempts
-    (message,) = attempt.question.messages
+    (message,) = attempt.upstream_request.messages
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
 async def test_what_the_template_says_decides_where_nobody_else_does(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]")
     assert answer.called == [("get_weather", {"city": "Paris"})]
-    assert engine.attempts[0].question.tools == ()
+    assert engine.attempts[0].upstream_request.tools == ()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_a_nudge_keeps_the_turns_and_the_cache(
     answer, engine = await ask(server, prompt)
     assert answer.called == [("get_weather", called)]
     first, second = engine.attempts
-    assert [one.role for one in second.question.messages] == ["user", "assistant", "user"]
+    assert [one.role for one in second.upstream_request.messages] == ["user", "assistant", "user"]
     assert second.messages[:1] == first.messages
     assert second.cached >= 0.9 * first.prompt
 
@@ -137,7 +137,7 @@ async def test_a_nudge_keeps_the_turns_and_the_cache(
 async def test_results_are_told_in_turns_as_well(server: RunningServer) -> None:
     answer, engine = await ask(server, "[[hermes]]", *RAN, policy="accept")
     assert answer.text == "Good to know."
-    roles = [message.role for message in engine.attempts[0].question.messages]
+    roles = [message.role for message in engine.attempts[0].upstream_request.messages]
     assert roles == ["user", "assistant", "user"]
 
 
@@ -163,14 +163,14 @@ async def test_a_model_is_stopped_before_it_invents_a_result(server: RunningServ
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert (answer.text or "", answer.reasoning) == ("", "A tool knows.")
     (attempt,) = engine.attempts
-    assert attempt.question.stops == ("\nObservation:",)
+    assert attempt.upstream_request.stops == ("\nObservation:",)
     assert "dropped" not in answer.report["repairs"]
 
 
 async def test_a_history_of_actions_is_written_with_its_labels(server: RunningServer) -> None:
     answer, engine = await ask(server, "Hello", *RAN, overrides=REACT, policy="auto")
     assert answer.text == "Good to know."
-    told = [message.text for message in engine.attempts[0].question.messages]
+    told = [message.text for message in engine.attempts[0].upstream_request.messages]
     assert told[1:] == [
         f"Action: get_weather\nAction Input: {CITY}",
         'Observation: "sunny in Paris"',

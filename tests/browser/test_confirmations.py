@@ -103,7 +103,7 @@ class Asked:
 
     def results(self) -> list[str]:
         """What the model was told last."""
-        messages = self.backend.questions[-1].messages
+        messages = self.backend.upstream_requests[-1].messages
         return [str(one.text) for one in messages if one.role == "tool"]
 
 
@@ -275,7 +275,7 @@ def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
         late = {"error": {"message": "it came too late", "code": "confirmation_over"}}
         page.route("**/confirmations/*", lambda route: route.fulfill(status=404, json=late))
         page.click(ALLOW)
-        page.locator(".questions [role=alert]", has_text="it came too late").wait_for()
+        page.locator(".upstream_requests [role=alert]", has_text="it came too late").wait_for()
     assert decided == []
 
 

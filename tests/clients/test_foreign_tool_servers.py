@@ -87,7 +87,7 @@ async def results(front: Front, count: int) -> list[str]:
     for _ in range(count):
         answer = await front.ask(asks)
         assert (answer.text, answer.report["tools"]) == ("Thank you.", "theirs=1")
-        messages = map(json.parse, front.backend.questions[-1].messages)
+        messages = map(json.parse, front.backend.upstream_requests[-1].messages)
         told = [one for one in messages if isinstance(one, dict) and one["role"] == "tool"]
         read.append(str(told[-1]["content"]))
     return read

@@ -25,5 +25,5 @@ def test_an_agent_runs_its_tool_and_answers(title: str, capsys: pytest.CaptureFi
         guide.run(title, url=url)
 
     assert capsys.readouterr().out.strip() == ANSWER
-    assert len(scripted.questions) == 2
-    assert b"21 degrees in Oslo" in scripted.questions[1].messages[-1]
+    assert len(scripted.upstream_requests) == 2
+    assert b"21 degrees in Oslo" in scripted.upstream_requests[1].messages[-1]

@@ -57,8 +57,8 @@ def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() ->
                 continue
             book.ask()
             asked += 1
-            assert book.question is not None
-            told = book.question.messages[len(request.messages) :]
+            assert book.upstream_request is not None
+            told = book.upstream_request.messages[len(request.messages) :]
             assert not any("Paris" in one.text for one in told), case.reply
             call(book, PARIS[0], json.dump_text(PARIS[1]))
             assert not any(isinstance(one, ToolCalled) for one in book.shown), case.reply

@@ -12,7 +12,7 @@ from proxy.backends.client import (
     ReplyEvents,
 )
 from proxy.conversation.replies import EventSink, ReplyEvent
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import TemperError
 
 
@@ -31,13 +31,13 @@ class ScriptedBackend:
     """
 
     scripts: list[list[ReplyEvent | TemperError]] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
+    upstream_requests: list[UpstreamRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     closed: int = 0
     passages: list[PassthroughRequest] = field(default_factory=list)
     pieces: list[bytes | TemperError] = field(default_factory=list)
     counts: list[int | None] = field(default_factory=list)
-    counted: list[Question] = field(default_factory=list)
+    counted: list[UpstreamRequest] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
     description: Description | None = None
     name: str = "scripted"
@@ -45,12 +45,15 @@ class ScriptedBackend:
     catalogue: tuple[str, ...] = ("one",)
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        self.questions.append(question)
+        self.upstream_requests.append(upstream_request)
         self.headers.append(headers)
         try:
-            for event in self.scripts[len(self.questions) - 1]:
+            for event in self.scripts[len(self.upstream_requests) - 1]:
                 if isinstance(event, TemperError):
                     raise event
                 yield (event,)
@@ -68,8 +71,8 @@ class ScriptedBackend:
         finally:
             self.closed += 1
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        self.counted.append(question)
+    async def count(self, upstream_request: UpstreamRequest, headers: dict[str, str]) -> int | None:
+        self.counted.append(upstream_request)
         return self.counts[min(len(self.counted), len(self.counts)) - 1] if self.counts else None
 
     async def count_texts(

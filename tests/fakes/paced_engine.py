@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from tests.fakes.questions import chunk
+from tests.fakes.upstream_requests import chunk
 
 _MARK = re.compile(rb"\[\[tokens=(\d+);ms=(\d+)(?:;bytes=(\d+))?\]\]")
 _SILENCE = b"[[silence]]"

@@ -12,7 +12,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.guardrails.review import NewId
 from proxy.inference.plan import Policy
@@ -84,7 +84,7 @@ class Playbook:
     """One turn, driven by hand."""
 
     turn: Turn
-    question: Question | None = None
+    upstream_request: UpstreamRequest | None = None
     shown: list[ReplyEvent] = field(default_factory=list)
 
     @classmethod
@@ -94,8 +94,8 @@ class Playbook:
     def ask(self) -> "Playbook":
         """The turn must have a question, and owe the client nothing."""
         assert self.shown == []
-        self.question = self.turn.next_question()
-        assert self.question is not None
+        self.upstream_request = self.turn.next_request()
+        assert self.upstream_request is not None
         return self
 
     def receive(self, *events: ReplyEvent) -> "Playbook":
@@ -114,16 +114,16 @@ class Playbook:
     def end(self) -> None:
         """The client must have got everything, and the model must not be asked again."""
         assert self.shown == []
-        assert self.turn.next_question() is None
+        assert self.turn.next_request() is None
 
     def schema(self) -> JsonObject | None:
-        assert self.question is not None
-        return self.question.schema
+        assert self.upstream_request is not None
+        return self.upstream_request.schema
 
     @property
     def last_message(self) -> JsonObject:
-        assert self.question is not None
-        source = json.parse(self.question.messages[-1].source)
+        assert self.upstream_request is not None
+        source = json.parse(self.upstream_request.messages[-1].source)
         assert isinstance(source, dict)
         return source
 

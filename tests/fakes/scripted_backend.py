@@ -82,7 +82,7 @@ class ScriptedBackend:
     """The server; the n-th question gets the n-th script, and there must be no further one."""
 
     def __init__(self, *scripts: Script | bytes) -> None:
-        self.questions: list[Asked]
+        self.upstream_requests: list[Asked]
         self.health = 200
         self.models: JsonValue = {"object": "list", "data": []}
         self.properties: JsonObject | None = None
@@ -93,7 +93,7 @@ class ScriptedBackend:
 
     def play(self, *scripts: Script | bytes) -> None:
         """Begin anew, with these."""
-        self.questions = []
+        self.upstream_requests = []
         self._scripts = [
             Script((script,)) if isinstance(script, bytes) else script for script in scripts
         ]
@@ -127,8 +127,8 @@ class ScriptedBackend:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = Asked(await _body(receive), Headers(scope=scope))
-        self.questions.append(asked)
-        number = len(self.questions)
+        self.upstream_requests.append(asked)
+        number = len(self.upstream_requests)
         is_scripted = number <= len(self._scripts)
         script = self._scripts[number - 1] if is_scripted else refuses(418, "not in the script")
         if "chat" in scope["path"] and asked.raw.get("stream") != b"true":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from proxy.backends.client import Description, ReplyEvents
 from proxy.context.message_sizes import countable
 from proxy.conversation.replies import EventSink, ReplyFinished, TextDelta, UsageReported
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow
 from tests.fakes.backend import ScriptedBackend
 
@@ -28,16 +28,21 @@ class TokenizingBackend(ScriptedBackend):
     refused: list[int] = field(default_factory=list)
     served: list[int] = field(default_factory=list)
 
-    def cost(self, question: Question) -> int:
+    def cost(self, upstream_request: UpstreamRequest) -> int:
         """Count a prompt with everything that belongs to it."""
-        said = sum(self.tokenize(countable(message)) + AROUND for message in question.messages)
-        return said + sum(self.tokenize(tool.source.decode()) for tool in question.tools)
+        said = sum(
+            self.tokenize(countable(message)) + AROUND for message in upstream_request.messages
+        )
+        return said + sum(self.tokenize(tool.source.decode()) for tool in upstream_request.tools)
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        self.questions.append(question)
-        cost = self.cost(question)
+        self.upstream_requests.append(upstream_request)
+        cost = self.cost(upstream_request)
         if cost >= self.window:
             self.refused.append(cost)
             raise ContextOverflow("too long", None if self.is_silent else cost, self.window)
@@ -45,8 +50,8 @@ class TokenizingBackend(ScriptedBackend):
         usage = UsageReported({"prompt_tokens": cost, "completion_tokens": 3})
         yield (TextDelta("It is warm."), usage, ReplyFinished("stop"))
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        return self.cost(question) if self.can_count else None
+    async def count(self, upstream_request: UpstreamRequest, headers: dict[str, str]) -> int | None:
+        return self.cost(upstream_request) if self.can_count else None
 
     async def count_texts(
         self, texts: Iterable[str], headers: dict[str, str]

@@ -23,7 +23,7 @@ class ToxicBackend:
     url: str
     toxics: tuple[Toxic, ...]
     documents: dict[str, bytes] = field(default_factory=dict)
-    questions: list[bytes] = field(default_factory=list)
+    upstream_requests: list[bytes] = field(default_factory=list)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,10 +32,10 @@ class ToxicBackend:
         try:
             while request := await caller.request():
                 if request.startswith(_QUESTIONS):
-                    self.questions.append(request)
-                    assert len(self.questions) <= len(self.toxics), "asked too often"
+                    self.upstream_requests.append(request)
+                    assert len(self.upstream_requests) <= len(self.toxics), "asked too often"
                     try:
-                        await self.toxics[len(self.questions) - 1](caller)
+                        await self.toxics[len(self.upstream_requests) - 1](caller)
                     finally:
                         self.over.set()
                     return

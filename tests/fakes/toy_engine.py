@@ -17,7 +17,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.engine_language import carry_fields, put_once
 from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, copies, copy_to, refuse, rows
 from proxy.dialects.lines import LineDecoder
@@ -32,12 +32,12 @@ FIELDS = FieldTable(
 )
 
 
-def encode_question(question: Question) -> bytes:
+def encode_question(upstream_request: UpstreamRequest) -> bytes:
     """Write the request body; raises `InvalidRequest` for what the engine cannot do."""
-    said: list[JsonValue] = [[message.role, message.text] for message in question.messages]
-    tools: JsonObject = {tool.name: tool.parameters for tool in question.tools}
-    body: JsonObject = {"name": question.request.model, "said": said, "tools": tools}
-    for name, value, target in carry_fields(question, FIELDS):
+    said: list[JsonValue] = [[message.role, message.text] for message in upstream_request.messages]
+    tools: JsonObject = {tool.name: tool.parameters for tool in upstream_request.tools}
+    body: JsonObject = {"name": upstream_request.request.model, "said": said, "tools": tools}
+    for name, value, target in carry_fields(upstream_request, FIELDS):
         put_once(body, target, value, name)
     return json.dump(body)
 
@@ -82,8 +82,8 @@ class LineReader:
 class ToyEngine(HttpBackend):
     """The adapter, for a case in `proxy/serving/opening.py`."""
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion("/talk", encode_question(question), question)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion("/talk", encode_question(upstream_request), upstream_request)
 
     def new_reading(self) -> PieceReading[bytes]:
         return PieceReading(LineDecoder(), LineReader())

@@ -74,7 +74,7 @@ async def test_what_is_not_one_json_object_is_refused_with_the_place(body: bytes
     assert answer.error["type"] == "invalid_request_error"
     assert answer.error["param"] == "body"
     assert answer.error["code"] is None
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 USER: JsonObject = {"role": "user", "content": "Hi"}
@@ -176,7 +176,7 @@ async def test_no_broken_document_reaches_a_model(*, subject: str, name: str) ->
     async with before(subject, says("Hi.")) as front:
         answer = await front.send(body)
     assert is_refusal(subject, answer.status)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @SHAPE
@@ -191,7 +191,7 @@ async def test_the_first_wrong_member_is_named(
     assert answer.error is not None
     assert str(answer.error["param"]).startswith(param)
     assert str(answer.error["message"]).startswith(str(answer.error["param"]))
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @SHAPE
@@ -231,7 +231,7 @@ async def test_an_address_of_an_image_is_refused_and_goes_nowhere(
     async with temper() as front:
         answer = await front.ask(chats(messages=[{"role": "user", "content": [image]}]))
     assert answer.status == 400
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @ADDRESS
@@ -257,7 +257,7 @@ async def test_an_image_in_the_message_itself_travels_on_as_it_is(
     message: JsonObject = {"role": "user", "content": [image]}
     async with before(subject, says("A picture.")) as front:
         answer = await front.ask(chats(messages=[message]), stream=stream)
-        (question,) = front.backend.questions
+        (question,) = front.backend.upstream_requests
     assert answer.text == "A picture."
     assert question.fields["messages"] == [message]
 
@@ -270,7 +270,7 @@ async def test_a_tools_name_is_of_a_strict_alphabet(name: str) -> None:
     async with temper() as front:
         answer = await front.ask(asks(tools=[make_tool(name), TIME]))
     assert answer.status == 400
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @ALPHABET
@@ -292,7 +292,7 @@ async def test_an_odd_request_id_is_replaced(sent: bytes) -> None:
         response = await front.client.post(
             CHAT, content=json.dump(chats()), headers=[(b"x-request-id", sent)]
         )
-        (question,) = front.backend.questions
+        (question,) = front.backend.upstream_requests
     assert response.headers["x-request-id"].startswith("req_")
     assert question.headers["x-request-id"] == response.headers["x-request-id"]
 
@@ -303,7 +303,7 @@ async def test_a_compressed_body_is_answered(headers: dict[str, str]) -> None:
     async with temper(says("Hi.")) as front:
         body = gzip.compress(json.dump(request()))
         answer = await front.send(body, {"content-encoding": "gzip", **headers})
-        (question,) = front.backend.questions
+        (question,) = front.backend.upstream_requests
     assert answer.status == 200
     assert "content-encoding" not in question.headers
 
@@ -342,7 +342,7 @@ async def test_a_huge_body_is_refused(subject: str) -> None:
         except httpx.NetworkError:
             status = 413 if subject != TEMPER else 0
     assert is_refusal(subject, status, 413)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @SIZE
@@ -352,7 +352,7 @@ async def test_a_compressed_body_is_not_blown_up(subject: str) -> None:
             CHAT, content=gzip.compress(LARGE), headers={"content-encoding": "gzip"}
         )
     assert is_refusal(subject, response.status_code, 413)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @SIZE
@@ -402,4 +402,4 @@ async def test_nothing_a_client_sends_is_a_server_error(subject: str) -> None:
     async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as front:
         for body in mutations(200, seed=20260101):
             assert (await front.send(body)).status < 500, body
-    assert front.backend.questions
+    assert front.backend.upstream_requests

@@ -86,7 +86,7 @@ async def test_control_tokens_in_foreign_words_are_broken_and_reported(
     async with temper(calls("get_weather", PARIS), serving=serving) as front:
         front.backend.properties = {"model_alias": "Qwen3-8B"}
         answer = await front.ask(after_result(attack), stream=stream)
-        (question,) = front.backend.questions
+        (question,) = front.backend.upstream_requests
     assert token not in str(question.fields["messages"])
     assert "healed=1" in answer.report["repairs"]
 
@@ -127,7 +127,7 @@ async def test_a_name_that_can_mean_only_one_tool_means_it(
         answer = await front.ask(asks(), stream=stream)
     assert named(answer) == ["get_weather"]
     if subject == TEMPER:
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
         assert "renamed=1" in answer.report["repairs"]
 
 
@@ -184,7 +184,7 @@ async def test_a_clients_own_tool_called_respond_stays_its_own(
     own = make_tool("respond", "message", message={"type": "string"})
     async with before(subject, *[calls("respond", '{"message": "Hi."}')] * ENOUGH) as front:
         answer = await front.ask(asks(tools=[own, TIME]), stream=stream)
-        offered = cast("list[JsonObject]", front.backend.questions[0].fields["tools"])
+        offered = cast("list[JsonObject]", front.backend.upstream_requests[0].fields["tools"])
     names = [cast("JsonObject", one["function"])["name"] for one in offered]
     assert len(names) == len(set(map(str, names)))
     assert named(answer) == ["respond"]
@@ -251,7 +251,7 @@ async def test_no_word_of_a_nudge_reaches_the_client(
 
 def said_to_the_model(front: Subject) -> list[str]:
     """Return what a proxy has added to a conversation in its own words."""
-    first, *later = [question.fields["messages"] for question in front.backend.questions]
+    first, *later = [question.fields["messages"] for question in front.backend.upstream_requests]
     known = str(first)
     texts: list[JsonValue] = [
         one.get("content")
@@ -277,7 +277,7 @@ async def test_a_step_that_is_never_taken_ends_somewhere(
 ) -> None:
     async with temper(*[calls("get_weather", PARIS)] * ENOUGH) as front:
         answer = await front.ask(asks(temper={"workflow": workflow}), stream=stream)
-        asked = len(front.backend.questions)
+        asked = len(front.backend.upstream_requests)
     assert asked <= 3
     assert answer.calls == []
     assert answer.status == 400 or answer.report["outcome"] == "exhausted"

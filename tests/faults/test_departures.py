@@ -71,7 +71,7 @@ async def test_the_generation_ends_when_the_client_leaves(
         async with asking(front.client, {**asked, "stream": stream}):
             question = await front.backend.asked()
         assert await has_left(question)
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @STREAMING
@@ -82,8 +82,8 @@ async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        assert await has_left(front.backend.questions[0])
-    assert len(front.backend.questions) == 1
+        assert await has_left(front.backend.upstream_requests[0])
+    assert len(front.backend.upstream_requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_later_attempt_ends_when_the_client_leaves(
         async with asking(front.client, asks(stream=stream)):
             questions = [await front.backend.asked() for _ in range(count)]
         assert await has_left(questions[-1])
-    assert len(front.backend.questions) == count
+    assert len(front.backend.upstream_requests) == count
 
 
 @WAITING
@@ -116,7 +116,7 @@ async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_a
             question = await front.backend.asked()
         assert await has_left(question)
         gate.set()
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @WAITING
@@ -129,7 +129,7 @@ async def test_nobody_waits_for_a_model_to_load_for_a_client_that_left(*, stream
             await front.backend.probed()
         await front.server.settle()
         front.backend.health = 200
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @WAITING
@@ -146,7 +146,7 @@ async def test_a_client_that_leaves_the_queue_is_never_asked_for(*, stream: bool
         third = asyncio.create_task(front.ask(asks(messages=[user("three")]), stream=stream))
         gate.set()
         await asyncio.gather(first, third)
-    assert [b"two" in asked.body for asked in front.backend.questions] == [False, False]
+    assert [b"two" in asked.body for asked in front.backend.upstream_requests] == [False, False]
 
 
 async def settled(front: Front, inside: int) -> None:
@@ -167,7 +167,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_asks_nothing(sub
             await writer.drain()
         answer = await front.ask(chats())
     assert answer.text == "Hi."
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @STREAMING

@@ -50,7 +50,7 @@ async def test_what_is_no_route_is_not_found_and_not_passed_on(*, subject: str, 
         url = str(front.client.base_url).rstrip("/") + path
         response = await front.client.post(url, json=chats())
     assert is_refusal(subject, response.status_code, 404)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @KEYS
@@ -90,7 +90,7 @@ async def test_a_name_that_was_rebound_to_this_machine_is_refused(
     async with before(subject, says("Hi."), serving=LOOPBACK) as front:
         response = await front.client.post(CHAT, json=chats(), headers={"host": host})
     assert is_refusal(subject, response.status_code, 403)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @PAGES
@@ -103,7 +103,7 @@ async def test_what_a_page_may_post_anywhere_is_refused(*, subject: str, kind: s
         body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
         response = await front.client.post(CHAT, content=body, headers=headers)
     assert is_refusal(subject, response.status_code, 415)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @PAGES

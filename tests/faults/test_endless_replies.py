@@ -60,7 +60,7 @@ async def test_a_call_without_an_end_is_cut_off_and_never_completed(*, stream: b
     ) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
         assert await front.backend.over.wait()
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert answer.runnable == []
     assert answer.is_done is (answer.reason == "length")
 
@@ -115,7 +115,7 @@ async def test_a_call_beyond_the_clients_limit_is_cut_off_and_never_completed(
     async with poisoned(endless) as front:
         answer = await front.ask({**WITH_TOOLS, "max_tokens": MOST_TOKENS}, stream=stream)
         assert await front.backend.over.wait()
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert (answer.error, answer.reason, answer.is_done) == (None, "length", True)
     assert answer.runnable == []
 

@@ -64,7 +64,7 @@ async def test_streams_that_wait_take_little_memory(subject: str) -> None:
         for _ in range(STREAMS // AT_ONCE):
             opening = (streams.enter_async_context(stream(front)) for _ in range(AT_ONCE))
             await asyncio.gather(*opening)
-        assert subject != TEMPER or len(backend.questions) == STREAMS
+        assert subject != TEMPER or len(backend.upstream_requests) == STREAMS
         grown = memory(front) - before
     assert before + AS_MANY_AS_IN_THE_ROW * grown < MOST_MEMORY
 

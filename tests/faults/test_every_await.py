@@ -76,7 +76,7 @@ async def test_nothing_is_left_of_a_request_with_two_rounds_of_tools(
     backend = await at_every_await(ROUNDS, next_one)
     assert [source.running for source in sources] == [0] * len(sources)
     assert [name for name, *_ in sources[-1].calls] == ["find", "open"]
-    for question in backend.questions:
+    for question in backend.upstream_requests:
         check([json.parse(message) for message in question.messages])
 
 
@@ -107,8 +107,8 @@ async def at_every_await(
                 steps += 1
                 is_whole = await _answered(engine, make(steps))
                 await behind.settle()
-                while len(backend.questions) % len(scripts):  # the next begins with the first
-                    backend.questions.append(backend.questions[-1])
+                while len(backend.upstream_requests) % len(scripts):  # the next begins with the first
+                    backend.upstream_requests.append(backend.upstream_requests[-1])
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:
             await engine.close()

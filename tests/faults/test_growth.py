@@ -87,9 +87,9 @@ def answer(front: Front, body: bytes) -> None:
     decoded = front.decode(body, Sender())
     plan = plan_request(decoded.request, Policy())
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
-    question = turn.next_question()
-    assert question is not None
-    encode_question(question, {})
+    upstream_request = turn.next_request()
+    assert upstream_request is not None
+    encode_question(upstream_request, {})
     builder = decoded.answering.builder(ReplyStarted())
     builder.build()
 

@@ -76,10 +76,10 @@ async def test_where_every_reply_is_malformed_the_load_grows_by_a_fifth(subject:
 
         clients = [asyncio.create_task(client(name)) for name in range(CLIENTS)]
         await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED)
-        under_load = len(front.backend.questions)
+        under_load = len(front.backend.upstream_requests)
         assert under_load <= MOST_ON_AVERAGE * begun
         await asyncio.gather(*clients)
-        generations = Counter(map(wish, front.backend.questions))
+        generations = Counter(map(wish, front.backend.upstream_requests))
     assert max(generations.values()) <= MOST_GENERATIONS
     assert len(generations) == CLIENTS * ROUNDS
 
@@ -116,7 +116,7 @@ async def test_three_of_few_are_asked_again_at_the_same_time_and_no_more() -> No
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         second.set()
         answers = [await each for each in asking]
-        assert len(front.backend.questions) == live + allowed
+        assert len(front.backend.upstream_requests) == live + allowed
     outcomes = [answer.report["outcome"] for answer in answers]
     assert sorted(outcomes) == ["exhausted"] * (live - allowed) + ["retried"] * allowed
     withheld = [answer for answer in answers if "withheld=1" in answer.report["repairs"]]
@@ -151,13 +151,13 @@ async def test_a_crowd_that_waits_for_a_start_is_served_in_its_order_after_one()
             for number in range(CROWD):
                 crowd.append(asyncio.create_task(posted(front, number)))
                 await until_inside(front, len(crowd))
-            assert backend.questions == []
+            assert backend.upstream_requests == []
             opens.set()
             answers = await asyncio.gather(*crowd)
         await supervisor.close()
     assert starts == 1
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
-    turns = [int(wish(asked).removeprefix("client ")) for asked in backend.questions]
+    turns = [int(wish(asked).removeprefix("client ")) for asked in backend.upstream_requests]
     assert turns == [*range(CROWD)]
 
 
@@ -170,7 +170,7 @@ async def test_no_more_questions_are_put_than_the_backend_has_slots(*, stream: b
         await front.backend.asked()
         await front.backend.asked()
         health = await front.client.get("/healthz")
-        assert (health.status_code, len(front.backend.questions)) == (200, 2)
+        assert (health.status_code, len(front.backend.upstream_requests)) == (200, 2)
         gate.set()
         answers = await asyncio.gather(*asking)
     assert [answer.report["outcome"] for answer in answers] == ["clean"] * 5
@@ -191,7 +191,7 @@ async def test_of_a_thousand_those_are_sent_away_for_whom_there_is_no_room() -> 
             refused += [one.result() for one in done]
         for _ in range(1 + SLOTS):
             await front.backend.asked()
-        assert len(front.backend.questions) == 1 + SLOTS
+        assert len(front.backend.upstream_requests) == 1 + SLOTS
         gate.set()
         served = await asyncio.gather(*waiting)
     assert all(answer.startswith(b"HTTP/1.1 429") for answer in refused)
@@ -270,7 +270,7 @@ async def test_clients_take_turns_however_many_requests_each_has(*, stream: bool
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.questions]
+        order = [wish(asked) for asked in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "c1", "a3"]
 
 
@@ -293,7 +293,7 @@ async def test_a_client_takes_one_turn_however_it_sends_its_key(*, stream: bool)
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.questions]
+        order = [wish(asked) for asked in front.backend.upstream_requests]
     assert order == ["a1", "a2", "b1", "a3", "a4"]
 
 
@@ -323,7 +323,7 @@ async def test_a_flood_of_one_key_fills_the_queue_for_no_other(*, stream: bool) 
         await ask("boss", 0)
         gate.set()
         answers = [await each for each in asking]
-        order = [wish(asked) for asked in front.backend.questions]
+        order = [wish(asked) for asked in front.backend.upstream_requests]
     statuses = [answer.status for answer in answers]
     assert statuses[30:] == [200] * 4
     assert statuses.count(429) == 21 + 3
@@ -345,7 +345,7 @@ async def test_on_an_open_server_the_name_of_a_key_gives_no_priority(*, stream: 
             await settled(front, len(asking))
         gate.set()
         await asyncio.gather(*asking)
-        order = [wish(asked) for asked in front.backend.questions]
+        order = [wish(asked) for asked in front.backend.upstream_requests]
     assert order == ["first", "second", "boss"]
 
 
@@ -363,7 +363,7 @@ async def test_the_same_key_again_gets_the_same_answer(*, stream: bool) -> None:
         first, second = [await keyed(front, stream=stream) for _ in range(2)]
     assert b"One." in first.content
     assert first.content == second.content
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @TWICE
@@ -379,7 +379,7 @@ async def test_the_same_key_at_the_same_time_is_one_generation(*, stream: bool) 
         answers = [await first, await second]
     assert b"One." in answers[0].content
     assert answers[0].content == answers[1].content
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @TWICE
@@ -396,7 +396,7 @@ async def test_the_first_client_may_leave_and_the_second_gets_the_answer(*, stre
         await settled(front, 1)
         gate.set()
         assert b"One." in (await second).content
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 @TWICE
@@ -405,4 +405,4 @@ async def test_the_same_key_with_another_request_is_refused(*, stream: bool) -> 
         await keyed(front, stream=stream)
         other = await keyed(front, stream=stream, asked=chats(messages=[user("Else?")]))
     assert other.status_code in (400, 409, 422)
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1

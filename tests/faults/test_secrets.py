@@ -120,7 +120,7 @@ async def test_no_key_leaves_temper_whatever_happens(
             await client.get("/v1/models", headers=right),
             await client.get("/metrics", headers=right),
         ]
-        (question, *_) = temper.front.backend.questions
+        (question, *_) = temper.front.backend.upstream_requests
         assert question.headers["authorization"] == f"Bearer {BACKEND}"
         assert question.headers["x-team"] == HEADER
     left = temper.written() + "".join(f"{one.headers}{one.text}" for one in answers)

@@ -34,7 +34,7 @@ class Sleeper(ScriptedBackend):
         self.properties = {"default_generation_settings": {"n_ctx": WINDOW}, "total_slots": 2}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.questions and scope["path"] != "/health":
+        if self.upstream_requests and scope["path"] != "/health":
             await self.is_awake.wait()
         await super().__call__(scope, receive, send)
 

@@ -60,14 +60,14 @@ class Hosted:
 
     def result(self, number: int = 1) -> str:
         """Return what the model read of the last call, in the question of that number."""
-        said = json.parse(self.front.backend.questions[number].messages[-1])
+        said = json.parse(self.front.backend.upstream_requests[number].messages[-1])
         assert isinstance(said, dict)
         assert said["role"] == "tool"
         return str(said["content"])
 
     def offered(self, number: int = 0) -> list[str]:
         """Name the tools that the model was offered, but for the one for prose."""
-        tools = self.front.backend.questions[number].fields.get("tools") or []
+        tools = self.front.backend.upstream_requests[number].fields.get("tools") or []
         assert isinstance(tools, list)
         names = [str(one["function"]["name"]) for one in tools]  # type: ignore[index, call-overload]
         return [name for name in names if name != "respond"]
@@ -317,7 +317,7 @@ async def test_a_program_hears_that_a_client_left_during_its_call(
         await until(log, "called hang")
         asking.cancel()
         await until(log, "cancelled")
-    assert len(hosted.front.backend.questions) == 1
+    assert len(hosted.front.backend.upstream_requests) == 1
 
 
 @LEAVES
@@ -350,7 +350,7 @@ async def test_no_address_of_a_clients_choice_is_called(path: str, member: str) 
         answer = await hosted.front.client.post(path, content=json.dump(asked))
     assert answer.status_code == 400, answer.text
     assert f"tools.0.{member}" in answer.text
-    assert (strangers, hosted.front.backend.questions) == ([], [])
+    assert (strangers, hosted.front.backend.upstream_requests) == ([], [])
 
 
 @STRANGER
@@ -369,7 +369,7 @@ async def test_a_stranger_gets_no_tool_and_has_none_run(
         serving=serving,
     ) as hosted:
         refused = await hosted.front.ask(asks(), stream=stream, headers=stranger)
-        assert (refused.status, hosted.front.backend.questions) == (403, [])
+        assert (refused.status, hosted.front.backend.upstream_requests) == (403, [])
         await hosted.front.ask(chats(), stream=stream, headers=stranger)
         assert hosted.offered() == []
     assert not has(log, "called echo")

@@ -83,7 +83,7 @@ async def test_a_backend_that_is_down_is_told_from_a_broken_one(*, stream: bool)
 async def test_a_backend_that_drops_everybody_is_asked_once(*, subject: str, stream: bool) -> None:
     async with poisoned(*[sends(b"")] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -94,7 +94,7 @@ async def test_a_backend_that_never_answers_times_out(
     silent = sends(b"", then=Then.SILENCE)
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert subject != TEMPER or len(front.backend.questions) == 1
+        assert subject != TEMPER or len(front.backend.upstream_requests) == 1
     assert is_told(answer, "backend_timeout", 504, name=subject)
 
 
@@ -202,7 +202,7 @@ async def test_an_answer_that_is_cut_short_is_a_bad_gateway(
 ) -> None:
     async with poisoned(*[cut] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -226,7 +226,7 @@ async def test_half_a_reply_is_an_error(
         answer = await front.ask(PLAIN, stream=stream)
     assert is_told(answer, "backend_unavailable", 200 if stream else 502, name=subject)
     assert subject != TEMPER or not answer.is_done
-    assert subject != TEMPER or len(front.backend.questions) == 1
+    assert subject != TEMPER or len(front.backend.upstream_requests) == 1
 
 
 @pytest.mark.fault("F06")
@@ -270,7 +270,7 @@ async def test_what_is_no_http_is_a_bad_gateway(
 ) -> None:
     async with poisoned(*[sends(garbage)] * 9, name=subject) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
     assert b"OpenSSH" not in answer.body
 

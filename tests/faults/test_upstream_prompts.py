@@ -42,7 +42,7 @@ async def test_a_model_that_is_being_loaded_is_waited_for(*, stream: bool) -> No
         front.backend.health = 200
         answer = await asking
     assert (answer.text, answer.reason) == ("It is sunny.", "stop")
-    assert len(front.backend.questions) == 2
+    assert len(front.backend.upstream_requests) == 2
 
 
 @pytest.mark.fault("F13")
@@ -64,7 +64,7 @@ async def test_a_wait_for_a_model_has_an_end(*, stream: bool) -> None:
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
     assert answer.error is not None
     assert answer.error["code"] == "model_loading"
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 def conversation(steps: int) -> JsonObject:
@@ -85,7 +85,7 @@ def conversation(steps: int) -> JsonObject:
 async def test_an_overflow_is_compacted_once_and_asked_once_more(*, stream: bool) -> None:
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
-        first, second = (question.messages for question in front.backend.questions)
+        first, second = (question.messages for question in front.backend.upstream_requests)
     assert answer.called == [("get_weather", {"city": "Paris"})]
     assert len(b"".join(second)) < len(b"".join(first))
 
@@ -96,7 +96,7 @@ async def test_an_overflow_that_stays_is_refused_with_both_numbers(
 ) -> None:
     async with before(subject, *[refuses(400, OVERFLOW)] * 9) as front:
         answer = await front.ask(conversation(20), stream=stream)
-        assert len(front.backend.questions) <= 2
+        assert len(front.backend.upstream_requests) <= 2
     assert answer.status == 400
     assert answer.error is not None
     assert "33009" in json.dump_text(answer.error)
@@ -162,7 +162,7 @@ async def test_a_broken_history_is_mended_in_the_same_way_every_time(
     async with before(subject, DONE, DONE) as front:
         answers = [await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2
         await front.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)
-        first, second = (question.messages for question in front.backend.questions)
+        first, second = (question.messages for question in front.backend.upstream_requests)
     assert all(answer.called == [("get_weather", {"city": "Paris"})] for answer in answers)
     assert is_sound(first)
     assert first == second
@@ -193,7 +193,7 @@ async def test_a_prompt_that_an_ollama_cut_in_silence_is_an_error(*, stream: boo
             asked: JsonObject = {"model": "m", "messages": OVERSTRETCHED}
             headers = {"x-temper-compaction": "off"}
             answer = await front.ask(asked, stream=stream, headers=headers)
-        assert b'"truncate":false' in backend.questions[0]
+        assert b'"truncate":false' in backend.upstream_requests[0]
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert answer.status == (200 if stream else 400)
@@ -213,7 +213,7 @@ async def test_the_only_wish_of_a_user_stays_in_a_prompt_that_is_shortened(*, st
         with_window(front)
         answer = await front.ask(conversation(30), stream=stream)
     assert answer.called == [("get_weather", {"city": "Paris"})]
-    (asked,) = front.backend.questions
+    (asked,) = front.backend.upstream_requests
     assert asked.messages[0] == json.dump(cast("list[JsonValue]", PLAIN["messages"])[0])
     assert len(b"".join(asked.messages)) < len(json.dump(conversation(30)["messages"]))
 
@@ -224,7 +224,7 @@ async def test_a_wish_that_has_no_room_is_refused_before_it_is_asked(*, stream: 
         with_window(front)
         long: JsonObject = {"role": "user", "content": "word " * 40_000}
         answer: Answer = await front.ask({**WITH_TOOLS, "messages": [long]}, stream=stream)
-        assert front.backend.questions == []
+        assert front.backend.upstream_requests == []
     assert answer.status == 400
     assert answer.error is not None
     assert (answer.error["code"], answer.error["n_ctx"]) == ("context_length_exceeded", WINDOW)

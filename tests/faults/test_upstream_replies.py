@@ -43,7 +43,7 @@ async def test_what_is_no_reply_is_a_bad_gateway(
     no_reply = Script((body,), headers={"content-type": kind})
     async with before(subject, *[no_reply] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -210,7 +210,7 @@ async def test_a_refusal_keeps_its_status_and_its_words(
 ) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert answer.status == status
     assert answer.error is not None
     assert subject != TEMPER or "no luck today" in str(answer.error["message"])
@@ -221,7 +221,7 @@ async def test_a_refusal_keeps_its_status_and_its_words(
 async def test_another_failure_is_a_bad_gateway(*, subject: str, status: int, stream: bool) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert is_bad_gateway(subject, answer)
 
 
@@ -255,7 +255,7 @@ async def test_when_to_come_back_is_passed_on(*, subject: str, when: str, stream
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": when})
     async with before(subject, *[busy] * 9) as front:
         answer = await front.ask(PLAIN, stream=stream)
-        assert len(front.backend.questions) == 1
+        assert len(front.backend.upstream_requests) == 1
     assert (answer.status, answer.headers.get("retry-after")) == (429, when)
 
 
@@ -284,7 +284,7 @@ async def test_the_raw_question_has_the_same_prompt(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": PEG, "type": "server_error"}
     async with temper(refuses(500, error), says(RAW)) as front:
         await front.ask(WITH_TOOLS, stream=stream)
-    first, second = front.backend.questions
+    first, second = front.backend.upstream_requests
     assert (first.fields["tool_choice"], second.fields["tool_choice"]) == ("auto", "none")
     assert second.raw["messages"] == first.raw["messages"]
     assert second.raw["tools"] == first.raw["tools"]
@@ -295,7 +295,7 @@ async def test_the_raw_body_is_never_shown_whatever_follows(*, stream: bool) -> 
     error: JsonObject = {"code": 500, "message": OLD, "type": "server_error"}
     async with temper(*[refuses(500, error)] * 5) as front:
         answer = await front.ask(WITH_TOOLS, stream=stream)
-        assert len(front.backend.questions) <= 4  # the first one costs no attempt
+        assert len(front.backend.upstream_requests) <= 4  # the first one costs no attempt
     assert b"SECRET" not in answer.body
 
 

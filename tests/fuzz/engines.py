@@ -79,7 +79,7 @@ def judge(data: bytes) -> None:
     wire = ask(ENGINES[how.engine], client, how.pieces)
     check(client, most=599)
     assert client.status not in (500, 501), client.answer[:500]
-    assert len(wire.questions) <= MOST_QUESTIONS
+    assert len(wire.upstream_requests) <= MOST_QUESTIONS
     if client.status == 200 and ENDS_IN_CALLS[how.path] in client.answer:
         for name, arguments in READERS[how.path, how.stream](client.answer):
             assert JUDGES[name].is_valid(json.parse(arguments)), (name, arguments)

@@ -89,7 +89,7 @@ def play(case: Case, dialect: str, *, stream: bool) -> tuple[Meaning, bytes]:
     wire = ask(LlamaServer, client, cut(reply, places))
     assert client.status < 600
     got = read_answer(client.status, client.answer_headers["content-type"], client.answer)
-    sent = [_messages(question) for question in wire.questions]
+    sent = [_messages(question) for question in wire.upstream_requests]
     return _meaning(dialect, sent, got, client.answer), client.answer
 
 

@@ -147,7 +147,7 @@ def _check_observation(text: str, pieces: Iterable[str]) -> None:
     shown = [one for event in events for one in turn.receive(event)]
     assert "".join(one.text for one in shown if isinstance(one, TextDelta)) == text
     assert not any(isinstance(one, ToolCalled) for one in shown)
-    assert turn.next_question() is None
+    assert turn.next_request() is None
 
 
 @cache

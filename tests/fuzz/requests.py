@@ -21,7 +21,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import TemperError
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
@@ -45,11 +45,14 @@ class Tireless(ScriptedBackend):
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
         self.forget()
         self.scripts = [next(self.turns)]
-        async for batch in super().ask(question, headers):
+        async for batch in super().ask(upstream_request, headers):
             yield batch
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:
@@ -57,7 +60,7 @@ class Tireless(ScriptedBackend):
 
     def forget(self) -> None:
         """Keep nothing of earlier requests, or memory would grow."""
-        for one in (self.questions, self.headers, self.counted, self.described):
+        for one in (self.upstream_requests, self.headers, self.counted, self.described):
             one.clear()
 
 

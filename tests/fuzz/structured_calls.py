@@ -487,7 +487,7 @@ def ask_for(case: Case) -> tuple[HandMadeClient, list[bytes]]:
     client = HandMadeClient(body_of(path, tools, stream=case.stream), "POST", path)
     wire = ask(LlamaServer, client, pieces_of(case))
     assert client.status == 200, client.answer
-    return client, wire.questions
+    return client, wire.upstream_requests
 
 
 def _report(client: HandMadeClient, *, stream: bool) -> dict[str, str]:

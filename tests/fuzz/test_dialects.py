@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader
 from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_question as encode_for_anthropic,
@@ -79,8 +79,8 @@ def read(body: bytes) -> Request | None:
     return None
 
 
-def question_of(request: Request) -> Question:
-    return Question(request, request.messages, request.tools, request.tool_choice)
+def question_of(request: Request) -> UpstreamRequest:
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
 @settings(deadline=None)
@@ -110,8 +110,8 @@ def test_a_request_is_put_to_ollama_or_refused_by_the_name_of_a_field(body: byte
     request = read(body)
     if request is None:
         return
-    question = question_of(request)
-    body_sent = refusal_or(lambda: encode_for_ollama(question, ModelSettings("m", 512)))
+    upstream_request = question_of(request)
+    body_sent = refusal_or(lambda: encode_for_ollama(upstream_request, ModelSettings("m", 512)))
     if isinstance(body_sent, InvalidRequest):
         assert f"{body_sent.param}".partition(".")[0] in request.fields
         return
@@ -130,8 +130,8 @@ def test_a_request_is_put_to_anthropic_or_refused_by_the_name_of_a_field(body: b
     request = read(body)
     if request is None:
         return
-    question = question_of(request)
-    body_sent = refusal_or(lambda: encode_for_anthropic(question, ModelLimits("m")))
+    upstream_request = question_of(request)
+    body_sent = refusal_or(lambda: encode_for_anthropic(upstream_request, ModelLimits("m")))
     if isinstance(body_sent, InvalidRequest):
         assert f"{body_sent.param}".partition(".")[0] in request.fields
         return

@@ -75,15 +75,15 @@ class FedPool(ConnectionPool):
 
     def __init__(self, *answers: Pieces) -> None:
         super().__init__(Endpoint("engine.test", 80), 5.0)
-        self.questions: list[bytes] = []
+        self.upstream_requests: list[bytes] = []
         self._answers = answers
 
     async def send(self, head: bytes, body: bytes, deadline: float) -> Connection:
         method, path, _ = head.partition(b"\r\n")[0].split(b" ")
         pieces: Pieces = [NOT_FOUND]
         if method == b"POST" and path in (b"/v1/chat/completions", b"/api/chat", b"/v1/messages"):
-            self.questions.append(body)
-            pieces = self._answers[min(len(self.questions), len(self._answers)) - 1]
+            self.upstream_requests.append(body)
+            pieces = self._answers[min(len(self.upstream_requests), len(self._answers)) - 1]
         connection = Connection(asyncio.get_running_loop())
         connection.connection_made(Wire(connection, pieces))
         await connection.begin(b"", body, deadline)

@@ -99,7 +99,7 @@ async def test_prose_is_asked_about_once_and_then_taken(*, stream: bool) -> None
         answer = await front.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
     assert answer.report == {"attempts": "2", "outcome": "retried", "repairs": "rejected=prose"}
-    assert len(front.backend.questions) == 2
+    assert len(front.backend.upstream_requests) == 2
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
@@ -109,7 +109,7 @@ async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool)
     async with temper(says("It is ", "sunny."), serving=ServerOptions(policy=policy)) as front:
         answer = await front.ask(request(), stream=stream, headers=headers)
     assert (answer.text, answer.reason, answer.report) == ("It is sunny.", "stop", CLEAN)
-    assert len(front.backend.questions[0].tools) == 2
+    assert len(front.backend.upstream_requests[0].tools) == 2
     if stream:
         assert len(answer.pieces) > 1
 
@@ -171,7 +171,7 @@ async def test_the_model_is_told_what_was_wrong_and_nothing_earlier_is_altered(
     async with temper(bad, calls("get_weather", PARIS)) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.called, answer.report["outcome"]) == (CALLED, "retried")
-    first, second = front.backend.questions
+    first, second = front.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
     assert violation in second.messages[-1].decode()
     assert second.raw["tools"] == first.raw["tools"]
@@ -194,7 +194,7 @@ async def test_the_last_attempt_leaves_the_model_no_choice(*, stream: bool) -> N
     async with temper(bad, bad, says(*forced)) as front:
         answer = await front.ask(request(), stream=stream)
     assert (answer.called, answer.report["attempts"]) == (CALLED, "3")
-    first, _, last = front.backend.questions
+    first, _, last = front.backend.upstream_requests
     assert last.raw["tools"] == first.raw["tools"]
     assert last.fields["tool_choice"] == "none"
     assert last.messages[: len(first.messages)] == first.messages
@@ -256,7 +256,7 @@ async def test_guardrails_can_be_switched_off_for_one_request(*, stream: bool) -
         off = {"x-temper-guardrails": "off"}
         answer = await front.ask(request(), stream=stream, headers=off)
     assert (answer.text, answer.calls, answer.report) == (LEAKED, [], CLEAN)
-    assert len(front.backend.questions[0].tools) == 2
+    assert len(front.backend.upstream_requests[0].tools) == 2
 
 
 @pytest.mark.parametrize("others", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
@@ -266,7 +266,7 @@ async def test_without_tools_everything_is_passed_on(
     async with temper(says("An example: ", LEAKED)) as front:
         answer = await front.ask(request(**others), stream=stream)
     assert (answer.text, answer.calls) == (f"An example: {LEAKED}", [])
-    assert "respond" not in front.backend.questions[0].body.decode()
+    assert "respond" not in front.backend.upstream_requests[0].body.decode()
 
 
 @pytest.mark.parametrize(
@@ -278,8 +278,8 @@ async def test_a_demanded_call_is_enforced_here(*, stream: bool, choice: JsonVal
         asked = request(tool_choice=choice)
         answer = await front.ask(asked, stream=stream)
     assert answer.called == (CALLED if isinstance(choice, dict) else [("get_time", {})])
-    assert "respond" not in front.backend.questions[0].body.decode()
-    assert {question.fields["tool_choice"] for question in front.backend.questions} <= {
+    assert "respond" not in front.backend.upstream_requests[0].body.decode()
+    assert {question.fields["tool_choice"] for question in front.backend.upstream_requests} <= {
         "auto",
         "none",
     }

@@ -106,7 +106,7 @@ async def test_what_is_not_in_the_table_is_not_there(path: str, method: str) -> 
     error = response.json()["error"]
     assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
     assert all(route in error["message"] for route in ROUTES)
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_a_body_that_is_not_declared_as_json_is_refused() -> None:
         response = await front.client.post(CHAT, content=b"{}", headers=headers)
     assert response.status_code == 415
     assert response.json()["error"]["code"] == "unsupported_media_type"
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
@@ -250,7 +250,7 @@ async def test_a_name_that_is_too_long_for_a_model_is_refused_everywhere(
             assert response.status_code == 400
             assert response.json()["error"]["param"] == "model"
             assert len(response.content) < 500
-        assert front.backend.questions == []
+        assert front.backend.upstream_requests == []
     own = [record for record in caplog.records if record.name.startswith("proxy")]
     assert own
     assert all(len(str(record.__dict__)) < 3_000 for record in own)

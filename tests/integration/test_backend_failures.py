@@ -71,7 +71,7 @@ async def test_an_early_failure_has_its_own_status(
     assert answer.error is not None
     assert answer.error["code"] == code
     assert answer.headers["content-type"] == "application/json"
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 async def test_an_overflow_names_both_numbers_in_words_that_clients_know(*, stream: bool) -> None:
@@ -118,7 +118,7 @@ async def test_all_attempts_together_have_one_deadline(*, stream: bool) -> None:
     async with temper(says("Prose."), Script((Ending.NEVER,)), serving=serving) as front:
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.ask(request(), stream=stream, headers=headers)
-        await front.backend.questions[1].left.wait()
+        await front.backend.upstream_requests[1].left.wait()
     assert answer.error is not None
     assert answer.error["code"] == "backend_timeout"
     assert answer.status == (200 if stream else 504)

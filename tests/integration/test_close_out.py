@@ -129,7 +129,7 @@ async def post(front: Front, path: str, *, stream: bool = False) -> str:
 async def test_a_new_call_is_one_of_the_same_message(*, path: str, stream: bool) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
-    first, second = front.backend.questions
+    first, second = front.backend.upstream_requests
     assert second.messages[: len(first.messages)] == first.messages
     said, asked = map(json.parse, second.messages[len(first.messages) :])
     assert said == {"role": "assistant", "content": "It failed."}
@@ -160,7 +160,7 @@ async def test_else_the_answer_is_the_one_that_it_was(
 ) -> None:
     async with temper(GAVE_UP, reply, serving=SERVING) as front:
         text = await post(front, path, stream=stream)
-    assert len(front.backend.questions) == 2
+    assert len(front.backend.upstream_requests) == 2
     assert "It failed." in text
     assert not any(word in text for word in ('DONE"', "sorry", "Paris", MARK, '"error":{'))
 
@@ -195,16 +195,16 @@ async def test_only_the_end_of_the_text_waits_while_there_are_signs_of_life(path
 async def test_what_is_no_call_is_stopped_at_the_backend(*, stops: Script, stream: bool) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as front:
         answer = await front.ask(CHAT, stream=stream)
-        await front.backend.questions[1].left.wait()
+        await front.backend.upstream_requests[1].left.wait()
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
 async def test_a_client_that_leaves_cancels_it(*, stream: bool) -> None:
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as front:
         asking = asyncio.create_task(front.ask(CHAT, stream=stream))
-        questions = [await front.backend.asked() for _ in range(2)]
+        upstream_requests = [await front.backend.asked() for _ in range(2)]
         asking.cancel()
-        await questions[1].left.wait()
+        await upstream_requests[1].left.wait()
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ async def test_nothing_is_asked_of_who_has_not_failed_and_the_bytes_are_the_same
     for serving in (SERVING, off):
         async with temper(says("Sunny."), serving=serving) as front:
             answers.append((await front.ask(body, stream=stream)).body)
-            questions = front.backend.questions
-            answers.append(questions[0].body)
-            assert len(questions) == 1
+            upstream_requests = front.backend.upstream_requests
+            answers.append(upstream_requests[0].body)
+            assert len(upstream_requests) == 1
     assert answers[:2] == answers[2:]

@@ -63,7 +63,7 @@ class Scene:
 
     def results(self) -> list[JsonValue]:
         """What the model was told last."""
-        messages = [json.parse(one) for one in self.front.backend.questions[-1].messages]
+        messages = [json.parse(one) for one in self.front.backend.upstream_requests[-1].messages]
         return [one["content"] for one in messages if isinstance(one, dict) and _is_result(one)]
 
     async def pending(self, many: int = 1) -> list[JsonObject]:

@@ -75,7 +75,7 @@ async def test_a_short_conversation_goes_out_byte_for_byte(*, stream: bool) -> N
     async with temper(DONE) as front:
         with_window(front)
         answer = await front.ask(conversation(2), stream=stream)
-    sent = front.backend.questions[0].messages
+    sent = front.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(2)["messages"]))
     told = shape(answer.report["context"])
     assert (told["n_ctx"], told["tier"], told["epoch"]) == (WINDOW, 0, 0)
@@ -90,7 +90,7 @@ async def test_a_long_one_is_shortened_and_says_so(*, stream: bool) -> None:
     told = shape(answer.report["context"])
     assert told["tier"] >= 1
     assert told["sent"] < WINDOW < told["client"]
-    sent = front.backend.questions[0].messages
+    sent = front.backend.upstream_requests[0].messages
     assert sent[:2] == [json.dump(SYSTEM), json.dump(QUESTION)]
     assert sent[-2:] == [json.dump(message) for message in step(29)]
     everything = b"".join(sent)
@@ -105,7 +105,7 @@ async def test_what_was_sent_stays_the_beginning_until_the_next_cut() -> None:
         for steps in range(20, 32):
             answer = await front.ask(conversation(steps))
             epochs.append(shape(answer.headers["x-temper-context"])["epoch"])
-        sent = [question.messages for question in front.backend.questions]
+        sent = [question.messages for question in front.backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     cut = [now > before for before, now in itertools.pairwise(epochs)]
     assert [not one for one in cut] == kept
@@ -118,7 +118,7 @@ async def test_a_client_may_forbid_compaction(mode: str) -> None:
         with_window(front)
         headers = {"x-temper-compaction": mode}
         answer = await front.ask(conversation(30), headers=headers)
-    sent = front.backend.questions[0].messages
+    sent = front.backend.upstream_requests[0].messages
     assert sent == json.split_array(json.dump(conversation(30)["messages"]))
     assert ("x-temper-context" in answer.headers) is (mode == "report")
 
@@ -136,7 +136,7 @@ async def test_a_prompt_that_proves_too_long_is_shortened_once_more(*, stream: b
     async with temper(refuses(400, OVERFLOW), DONE) as front:
         answer = await front.ask(conversation(20), stream=stream)
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
-    first, second = (question.messages for question in front.backend.questions)
+    first, second = (question.messages for question in front.backend.upstream_requests)
     assert len(b"".join(second)) < len(b"".join(first))
     assert shape(answer.report["context"])["tier"] >= 1
 
@@ -148,7 +148,7 @@ async def test_what_cannot_be_shortened_enough_is_refused_with_both_numbers(
     async with temper() as front:
         with_window(front)
         answer = await front.ask(long, stream=stream)
-        assert front.backend.questions == []
+        assert front.backend.upstream_requests == []
     assert answer.status == 400
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
@@ -178,7 +178,7 @@ async def test_tokens_are_counted_as_they_would_be_sent() -> None:
         bad = await front.client.post("/v1/chat/completions/input_tokens", json={"messages": []})
     assert 0 < counts[0] < counts[1] < WINDOW
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "messages")
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 async def test_an_answer_that_fills_the_window_says_so(*, stream: bool) -> None:
@@ -207,7 +207,7 @@ async def test_a_prompt_that_was_cut_in_silence_is_shortened_aloud(*, stream: bo
         with_window(front)
         await front.ask({**conversation(3), "tool_choice": "none"})
         answer = await front.ask({**conversation(10), "max_tokens": 64}, stream=stream)
-    first, second = (question.messages for question in front.backend.questions[1:])
+    first, second = (question.messages for question in front.backend.upstream_requests[1:])
     assert first == json.split_array(json.dump(conversation(10)["messages"]))
     assert len(b"".join(second)) < len(b"".join(first))
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
@@ -288,7 +288,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
     backend = TokenizingBackend(tokenize=tokenize, window=14_336)
     assert await grow(backend, steps) == [200] * 50
     assert backend.refused == []
-    sent = [question.messages for question in backend.questions]
+    sent = [question.messages for question in backend.upstream_requests]
     kept = [after[: len(before)] == before for before, after in itertools.pairwise(sent)]
     everything = sum(tokenize(json.dump_text(steps(number))) for number in range(50))
     assert kept.count(False) <= everything / (0.25 * backend.window)
@@ -315,7 +315,7 @@ async def test_what_is_refused_again_and_again_is_passed_on_once_nothing_is_left
     async with temper(*[refuses(400, overflow)] * 20) as front:
         with_window(front)
         answer = await front.ask(conversation(8))
-    asked = [len(b"".join(question.messages)) for question in front.backend.questions]
+    asked = [len(b"".join(question.messages)) for question in front.backend.upstream_requests]
     assert (answer.status, answer.error is not None) == (400, True)
     assert 2 <= len(asked) <= 9
     assert asked == sorted(set(asked), reverse=True)

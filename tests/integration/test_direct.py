@@ -169,5 +169,5 @@ async def test_a_client_that_leaves_amid_direct_content_ends_the_work() -> None:
                         next(going_on, None)
                         if b'"content":"."' in piece:
                             break
-                await backend.questions[0].left.wait()
+                await backend.upstream_requests[0].left.wait()
         await engine.close()

@@ -113,7 +113,7 @@ async def test_the_same_replies_lead_to_the_same_questions_and_calls(
     heard = guarded(guard.turn(messages, stream=stream), replies, stream=stream)
     async with temper(*replies) as front:
         answer = await front.ask(request(), stream=stream)
-    asked = [question.fields for question in front.backend.questions]
+    asked = [question.fields for question in front.backend.upstream_requests]
 
     assert heard.called == answer.called
     assert (heard.answer.text or None) == (answer.text or None)

@@ -87,10 +87,10 @@ async def test_a_client_that_left_is_counted_by_how_far_it_had_come(
         task = asyncio.create_task(
             front.client.post(CHAT, json=request(stream=stream), headers=RESPOND)
         )
-        questions = [await front.backend.asked() for _ in scripts]
+        upstream_requests = [await front.backend.asked() for _ in scripts]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await questions[-1].left.wait()
+        await upstream_requests[-1].left.wait()
         await front.server.settle()
         seen = await metrics_of(front)
     assert seen.value("temper_cancelled_requests_total", phase=phase) == 1

@@ -67,8 +67,8 @@ async def test_the_model_of_a_request_chooses_and_an_alias_is_translated(*, stre
         two.servers["b"].finish()
         answer = await two.ask("bbb", stream=stream)
         assert answer.report["outcome"] == "clean"
-        assert two.backends["a"].questions == []
-        assert two.backends["b"].questions[0].fields["model"] == "b"
+        assert two.backends["a"].upstream_requests == []
+        assert two.backends["b"].upstream_requests[0].fields["model"] == "b"
 
 
 async def test_an_unknown_model_is_refused_with_the_known_ones(*, stream: bool) -> None:
@@ -95,7 +95,7 @@ async def test_a_model_in_use_is_not_stopped_and_the_next_one_waits(*, stream: b
         gate.set()
         answers = await asyncio.gather(first, second, third)
         assert [answer.report["outcome"] for answer in answers] == ["clean"] * 3
-        assert [len(backend.questions) for backend in two.backends.values()] == [2, 1]
+        assert [len(backend.upstream_requests) for backend in two.backends.values()] == [2, 1]
 
 
 @asynccontextmanager

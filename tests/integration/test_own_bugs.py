@@ -9,7 +9,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink, TextDelta
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from tests.fakes import scripted_backend
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.front import in_front_of, request, temper
@@ -52,9 +52,12 @@ class Buggy(ScriptedBackend):
     """Fails amid its answer in a way that nobody foresaw."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        del question, headers
+        del upstream_request, headers
         yield [TextDelta("It is")]
         raise RuntimeError("a bug of our own")
 
@@ -100,7 +103,7 @@ async def test_whatever_a_call_violates_it_is_asked_for_again(
     asked = request(tools=[{"type": "function", "function": function}])
     async with temper(calls("f", wrong), calls("f", right)) as front:
         answer = await front.ask(asked, stream=stream)
-        assert len(front.backend.questions) == 2
+        assert len(front.backend.upstream_requests) == 2
     assert answer.status == 200
     assert answer.called == [("f", json.parse(right))]
 

@@ -31,7 +31,7 @@ async def test_an_answer_comes_back_byte_for_byte_and_so_does_the_request_go() -
     async with temper(Script((answer,), headers=JSON)) as front:
         body = b'{"model":"m","input":["\xc3\xa9", [1, 2]],"dimensions": 3.0,"odd":{"a":null}}'
         response = await front.client.post(EMBEDDINGS, content=body)
-        (asked,) = front.backend.questions
+        (asked,) = front.backend.upstream_requests
     assert (response.status_code, response.content) == (200, answer)
     assert asked.raw == {
         "model": b'"m"',
@@ -164,14 +164,14 @@ async def test_what_is_no_request_reaches_nobody(
         response = await front.client.post(path, content=body, headers=headers)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
-    assert front.backend.questions == []
+    assert front.backend.upstream_requests == []
 
 
 async def test_only_headers_of_the_list_travel() -> None:
     sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
     async with temper(Script((b"{}",), headers=JSON), api_key="own") as front:
         await front.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
-        heard = front.backend.questions[0].headers
+        heard = front.backend.upstream_requests[0].headers
     assert heard["authorization"] == "Bearer own"
     assert not {"x-conversation-id", "cookie", "x-key"} & set(heard)
     assert heard["x-request-id"].startswith("req_")
@@ -194,8 +194,8 @@ async def test_the_model_decides_who_is_asked_and_by_which_name() -> None:
             nameless = await front.client.post(EMBEDDINGS, json={"input": "a"})
         for engine in engines:
             await engine.close()
-    assert (answered.status_code, one.questions) == (200, [])
-    assert other.questions[0].fields["model"] == "org/e"
+    assert (answered.status_code, one.upstream_requests) == (200, [])
+    assert other.upstream_requests[0].fields["model"] == "org/e"
     assert (unknown.status_code, nameless.status_code) == (404, 404)
     assert "small, embedder" in unknown.json()["error"]["message"]
 

@@ -30,7 +30,7 @@ class FakeServers:
     urls: Sequence[str]
 
     def asked(self) -> list[int]:
-        return [len(server.questions) for server in self.servers]
+        return [len(server.upstream_requests) for server in self.servers]
 
 
 @asynccontextmanager
@@ -76,10 +76,10 @@ async def test_a_conversation_stays_with_one_server_and_clients_are_told(*, stre
         answers = [await scene.front.ask(turn(number), stream=stream) for number in range(4)]
         assert sorted(scene.asked()) == [0, 4]
         home = scene.urls[scene.asked().index(4)]
-        (server,) = (one for one in scene.servers if one.questions)
+        (server,) = (one for one in scene.servers if one.upstream_requests)
     assert {answer.headers["x-temper-backend"] for answer in answers} == {home}
     (prefix,) = {answer.headers["x-temper-prefix"] for answer in answers}
-    assert [asked.headers["x-temper-prefix"] for asked in server.questions] == [prefix] * 4
+    assert [asked.headers["x-temper-prefix"] for asked in server.upstream_requests] == [prefix] * 4
 
 
 async def test_a_clients_session_decides(*, stream: bool) -> None:

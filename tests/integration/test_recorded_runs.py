@@ -122,7 +122,7 @@ async def test_a_prompt_that_grew_too_long_in_a_later_round_is_judged_the_same(
     question: JsonValue = {"role": "user", "content": "How warm is it?"}
     body = asked(messages=[*LONG, question])
     front, exchange = await recorded(path, scripts, body, stream=stream)
-    assert (len(front.backend.questions), len(exchange.generations)) == (3, 3)
+    assert (len(front.backend.upstream_requests), len(exchange.generations)) == (3, 3)
     (replayed,) = replay_file(path, None)
     assert (replayed.status, replayed.changes) == ("same", ())
 

@@ -60,7 +60,7 @@ async def test_a_recording_is_judged_the_same_offline(
     (kept,) = read_recording(path)
     assert replayed.is_complete == (kept.verdict.outcome is not None)
     assert kept.answer.text == (answer.text or "")
-    assert len(kept.generations) == len(front.backend.questions)
+    assert len(kept.generations) == len(front.backend.upstream_requests)
 
 
 @pytest.mark.parametrize(

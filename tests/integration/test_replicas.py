@@ -97,7 +97,7 @@ async def played(replicas: int, *, stream: bool) -> Seen:
             await fronts[number % replicas].ask(turn, stream=stream)
             for number, (turn, _) in enumerate(SESSION)
         ]
-    return Seen(answers, [_FRESH_ID.sub(b"call_x", one.body) for one in server.questions])
+    return Seen(answers, [_FRESH_ID.sub(b"call_x", one.body) for one in server.upstream_requests])
 
 
 def told(answer: Answer) -> tuple[object, ...]:

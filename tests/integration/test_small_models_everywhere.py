@@ -129,7 +129,7 @@ async def send(
     body: JsonObject = {"model": "m", "stream": stream, **write(conversation)}
     async with temper(*replies) as front:
         got = await post(front, path, body)
-        return got, front.backend.questions
+        return got, front.backend.upstream_requests
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -182,7 +182,7 @@ async def test_generation_is_stopped_at_the_third_copy_of_a_call(dialect: str) -
         model = group.create_task(go_on())
         body: JsonObject = {"model": "m", "stream": True, **write(conversation)}
         got = await post(front, path, body)
-        (received,) = front.backend.questions
+        (received,) = front.backend.upstream_requests
         await received.left.wait()
         model.cancel()
     assert got.called == (("add_event", RETRO),)

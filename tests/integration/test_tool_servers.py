@@ -68,11 +68,11 @@ def asking(*more: JsonValue, **others: JsonValue) -> JsonObject:
 
 
 def sent_messages(front: Front, number: int) -> list[JsonValue]:
-    return [json.parse(one) for one in front.backend.questions[number].messages]
+    return [json.parse(one) for one in front.backend.upstream_requests[number].messages]
 
 
 def offered(front: Front, number: int = 0) -> list[JsonValue]:
-    tools = front.backend.questions[number].fields.get("tools") or []
+    tools = front.backend.upstream_requests[number].fields.get("tools") or []
     assert isinstance(tools, list)
     names = [tool["function"]["name"] for tool in tools]  # type: ignore[index, call-overload]
     return [name for name in names if name != "respond"]
@@ -83,7 +83,7 @@ async def test_a_tool_is_run_and_the_model_is_asked_again(*, stream: bool) -> No
         answer = await front.ask(asking(), stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It is 21 degrees.", [], "stop")
     assert answer.report == {"attempts": "2", "outcome": "clean", "tools": "search=1"}
-    first, second = front.backend.questions
+    first, second = front.backend.upstream_requests
     assert offered(front) == offered(front, 1) == ["find", "open"]
     assert first.tools == second.tools
     called, result = sent_messages(front, 1)[1:]
@@ -145,7 +145,7 @@ async def test_rounds_are_bounded() -> None:
     tools = hosting(rounds=2)
     async with with_tools(FIND, calls("find", '{"q": 2}'), says("Enough."), tools=tools) as front:
         answer = await front.ask(asking())
-    assert (answer.text, len(front.backend.questions)) == ("Enough.", 3)
+    assert (answer.text, len(front.backend.upstream_requests)) == ("Enough.", 3)
 
 
 async def test_what_became_of_calls_is_told_to_the_model(*, stream: bool) -> None:
@@ -323,9 +323,12 @@ async def test_rounds_are_told_and_sent_back_as_the_same_prompt(*, stream: bool)
         ]
         again = await front.ask(request(messages=history, tools=[ASKS], temper=wants))
     assert again.text == "You are welcome."
-    before, after = front.backend.questions[1].messages, front.backend.questions[2].messages
+    before, after = (
+        front.backend.upstream_requests[1].messages,
+        front.backend.upstream_requests[2].messages,
+    )
     assert after[: len(before)] == before
-    assert b"tool_rounds" not in front.backend.questions[2].body
+    assert b"tool_rounds" not in front.backend.upstream_requests[2].body
     assert b"tool_rounds" not in again.body
 
 

@@ -25,7 +25,7 @@ async def test_every_attempt_is_the_parent_of_what_the_backend_does_for_it(*, st
     async with temper(says("Prose."), GOOD, observers=observers) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-temper-text-policy": "respond"}
         await front.ask(request(), stream=stream, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.questions]
+        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     first, second, whole = sorted(
         exporter.get_finished_spans(), key=lambda span: span.kind.name == "SERVER"
@@ -40,7 +40,7 @@ async def test_without_tracing_the_clients_header_travels_as_it_came(*, stream: 
     async with temper(says("Hi.")) as front:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await front.ask(request(tools=None), stream=stream, headers=headers)
-        assert front.backend.questions[0].headers["traceparent"] == headers["traceparent"]
+        assert front.backend.upstream_requests[0].headers["traceparent"] == headers["traceparent"]
 
 
 @pytest.mark.parametrize("traces", [False, True])
@@ -50,7 +50,7 @@ async def test_the_clients_state_travels_beside_its_trace(*, traces: bool, strea
         for parent in (f"00-{TRACE}-{PARENT}-01", "nonsense"):
             headers = {"traceparent": parent, "tracestate": "rojo=1,congo=2"}
             await front.ask(request(tools=None), stream=stream, headers=headers)
-        sound, broken = (question.headers for question in front.backend.questions)
+        sound, broken = (question.headers for question in front.backend.upstream_requests)
     assert sound["tracestate"] == "rojo=1,congo=2"
     assert "tracestate" not in broken
 
@@ -64,7 +64,7 @@ async def test_what_is_passed_on_has_its_spans_too(headers: dict[str, str]) -> N
     async with temper(reply, reply, observers=observers) as front:
         for path, asked in (("/v1/completions", "prompt"), ("/v1/embeddings", "input")):
             await front.client.post(path, json={"model": "m", asked: "Hi"}, headers=headers)
-        told = [question.headers["traceparent"] for question in front.backend.questions]
+        told = [question.headers["traceparent"] for question in front.backend.upstream_requests]
     tracing.close()
     names = [span.name for span in exporter.get_finished_spans()]
     attempts = exporter.get_finished_spans()[::2]

@@ -42,7 +42,7 @@ async def test_what_nobody_changed_travels_byte_for_byte(*, stream: bool) -> Non
     async with temper(says("Hi.")) as front:
         answer = await front.send(written(ODD, stream=stream))
     assert answer.text == "Hi."
-    raw = front.backend.questions[0].raw
+    raw = front.backend.upstream_requests[0].raw
     assert {name: raw[name] for name in ODD} == ODD
     assert [name for name in raw if name in ODD] == list(ODD)
     assert "temper" not in raw
@@ -58,10 +58,10 @@ async def test_tools_travel_byte_for_byte_and_respond_is_offered_behind_them(
         headers = {"x-temper-text-policy": "respond"}
         answer = await front.send(written(members, stream=stream), headers)
     assert answer.called == [("odd", {"a": 1})]
-    own, respond = front.backend.questions[0].tools
+    own, respond = front.backend.upstream_requests[0].tools
     assert own == ODD_TOOL
     assert b'"name":"respond"' in respond
-    assert front.backend.questions[0].raw["messages"] == ODD["messages"]
+    assert front.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
 
 async def test_by_default_an_answer_is_equal_upstream_and_downstream(*, stream: bool) -> None:
@@ -69,10 +69,10 @@ async def test_by_default_an_answer_is_equal_upstream_and_downstream(*, stream: 
     async with temper(*[says("It", " is", " noon.")] * 2) as front:
         guarded = await front.send(written(members, stream=stream))
         plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
-    for question in front.backend.questions:
+    for question in front.backend.upstream_requests:
         assert question.raw["messages"] == members["messages"]
         assert question.raw["tools"] == members["tools"]
-    assert len(front.backend.questions) == 2
+    assert len(front.backend.upstream_requests) == 2
     assert guarded.body == plain.body
 
 
@@ -81,7 +81,9 @@ async def test_by_default_a_call_is_the_one_that_was_made_of_what_was_sent(*, st
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as front:
         guarded = await front.send(written(members, stream=stream))
         plain = await front.send(written(members, stream=stream), {"x-temper-guardrails": "off"})
-    assert {question.raw["tools"] for question in front.backend.questions} == {members["tools"]}
+    assert {question.raw["tools"] for question in front.backend.upstream_requests} == {
+        members["tools"]
+    }
     assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
@@ -91,7 +93,7 @@ async def test_options_of_the_stream_are_kept_and_usage_is_always_asked_for(
     asked = request(stream_options={"include_usage": False, "chunk_size": 7})
     async with temper(says("Hi.")) as front:
         await front.ask({**asked, "tools": None}, stream=stream)
-    options = front.backend.questions[0].fields["stream_options"]
+    options = front.backend.upstream_requests[0].fields["stream_options"]
     assert options == {"include_usage": True, "chunk_size": 7}
 
 
@@ -102,7 +104,7 @@ async def test_every_attempt_offers_the_same_tools_and_keeps_the_same_fields(
     scripts = (calls("odd", "{}"), calls("odd", "{}"), says("{}"))
     async with temper(*scripts) as front:
         await front.send(written(members, stream=stream))
-    first, *others = (question.raw for question in front.backend.questions)
+    first, *others = (question.raw for question in front.backend.upstream_requests)
     assert len(others) == 2
     bounded = {"max_tokens", "max_completion_tokens"}  # of the constrained attempt
     kept = (set(ODD) - {"messages"} - bounded) | {"tools"}
@@ -115,7 +117,7 @@ async def test_a_request_id_is_echoed_and_travels_on(*, stream: bool) -> None:
         plain = request(tools=None)
         answer = await front.ask(plain, stream=stream, headers={"X-Request-Id": "my-id.1:2_3"})
     assert answer.headers["x-request-id"] == "my-id.1:2_3"
-    assert front.backend.questions[0].headers["x-request-id"] == "my-id.1:2_3"
+    assert front.backend.upstream_requests[0].headers["x-request-id"] == "my-id.1:2_3"
 
 
 @pytest.mark.parametrize("odd", [None, "", "a b", 'a"b', "a" * 129, "é"])
@@ -128,7 +130,7 @@ async def test_a_request_id_is_made_where_there_is_no_usable_one(odd: str | None
     made = response.headers["x-request-id"]
     assert made.startswith("req_")
     assert made != odd
-    assert front.backend.questions[0].headers["x-request-id"] == made
+    assert front.backend.upstream_requests[0].headers["x-request-id"] == made
 
 
 async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
@@ -145,7 +147,7 @@ async def test_only_listed_headers_travel_upstream(*, stream: bool) -> None:
     }
     async with temper(says("Hi.")) as front:
         await front.ask(request(), stream=stream, headers=headers)
-    upstream = front.backend.questions[0].headers
+    upstream = front.backend.upstream_requests[0].headers
     assert upstream["traceparent"] == headers["traceparent"]
     assert upstream["user-agent"] == "temper"
     assert set(upstream) == {
@@ -185,13 +187,13 @@ async def test_the_backend_gets_its_own_key_or_that_of_the_client(
         headers = {"authorization": f"Bearer {key}"}
         answer = await front.ask(request(tools=None), stream=stream, headers=headers)
     assert answer.status == 200
-    assert front.backend.questions[0].headers.get("authorization") == expected
+    assert front.backend.upstream_requests[0].headers.get("authorization") == expected
 
 
 async def test_a_backend_is_always_asked_to_stream_and_to_report_progress(*, stream: bool) -> None:
     async with temper(spoken.START + spoken.text("Hi.") + spoken.end()) as front:
         await front.ask(request(tools=None), stream=stream)
-    fields = front.backend.questions[0].fields
+    fields = front.backend.upstream_requests[0].fields
     assert fields["stream"] is True
     assert fields["return_progress"] is True
     assert fields["stream_options"] == {"include_usage": True}

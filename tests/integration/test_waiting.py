@@ -105,7 +105,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
         command.process.send_signal(signal.SIGINT)
         command.read_until(r"stopped\s+>")
         if "running" not in shown:
-            wait_until(backend.questions[-1].left.is_set)
+            wait_until(backend.upstream_requests[-1].left.is_set)
         command.type("\x03")  # the second one
         command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0

@@ -168,7 +168,7 @@ async def test_the_path_without_a_version_is_the_same_endpoint() -> None:
     async with temper(says("Hi.")) as front:
         response = await front.client.post(CHAT.removeprefix("/v1"), json=PLAIN)
     assert response.status_code == 200
-    assert len(front.backend.questions) == 1
+    assert len(front.backend.upstream_requests) == 1
 
 
 async def test_text_that_would_break_a_line_of_the_stream_arrives_unharmed(*, stream: bool) -> None:

@@ -5,7 +5,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.replies import ReplyFinished, TextDelta, ToolCalled
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.errors import GuardrailsExhausted
 from proxy.facts import Dropped, RejectedReply, ReplyOutcome, outcome
@@ -26,9 +26,9 @@ def begin(policy: Policy | None = None, choice: ToolChoice = ToolUse.AUTO) -> Pl
     return Playbook.of(make_request(answer_schema=CITY, choice=choice), policy).ask()
 
 
-def asked(book: Playbook) -> Question:
-    assert book.question is not None
-    return book.question
+def asked(book: Playbook) -> UpstreamRequest:
+    assert book.upstream_request is not None
+    return book.upstream_request
 
 
 def test_the_form_stays_away_from_the_backend_so_that_the_model_can_call() -> None:

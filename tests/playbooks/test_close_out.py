@@ -153,7 +153,7 @@ def test_nothing_is_asked_where_an_end_is_an_end(request_: Request) -> None:
 @pytest.mark.parametrize("choice", [ToolUse.REQUIRED, NamedTool("get_weather")])
 def test_nothing_is_asked_where_a_call_is_demanded(choice: ToolUse | NamedTool) -> None:
     book = Playbook.of(make_request(*FAILED, choice=choice), ALWAYS)
-    while book.turn.next_question() is not None:
+    while book.turn.next_request() is not None:
         write(book, GAVE_UP)
     assert told(book) == []
 
@@ -181,13 +181,13 @@ def test_sixty_four_tokens_of_the_limit_have_to_be_left(
 def test_where_nobody_counts_a_letter_is_a_token(most: int, *, expected: bool) -> None:
     book = Playbook.of(replace(make_request(*FAILED), max_tokens=most), STRUCTURAL).ask()
     write(book, GAVE_UP)
-    assert (book.turn.next_question() is not None) is expected
+    assert (book.turn.next_request() is not None) is expected
 
 
 def test_the_reply_may_have_what_is_left_of_the_limit() -> None:
     book = asked(request=replace(make_request(*FAILED), max_tokens=100))
-    assert book.question is not None
-    assert book.question.request.max_tokens == 91
+    assert book.upstream_request is not None
+    assert book.upstream_request.request.max_tokens == 91
 
 
 def test_where_steps_are_missing_their_own_rules_speak() -> None:
@@ -252,16 +252,16 @@ def test_text_that_was_held_is_shown_before_the_question() -> None:
 
 def test_the_question_is_appended_to_the_same_prompt() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
-    first = book.question
+    first = book.upstream_request
     write(book, GAVE_UP)
     book.shown.clear()
-    second = book.ask().question
+    second = book.ask().upstream_request
     assert first is not None
     assert second is not None
     assert second.messages[: len(first.messages)] == first.messages
-    said, question = second.messages[len(first.messages) :]
-    assert (said.role, said.text, question.role) == ("assistant", GAVE_UP, "user")
-    assert question.text == (
+    said, upstream_request = second.messages[len(first.messages) :]
+    assert (said.role, said.text, upstream_request.role) == ("assistant", GAVE_UP, "user")
+    assert upstream_request.text == (
         'The call of "get_weather" failed with: "no such city". If something else can be tried, '
         "call it. If not, or if nothing is left to do, answer only DONE."
     )
@@ -383,7 +383,7 @@ def called(book: Playbook) -> list[tuple[str, str]]:
     reason = book.shown[-1]
     assert isinstance(reason, ReplyFinished)
     assert reason.reason == ("tool_calls" if calls else "stop")
-    assert book.turn.next_question() is None
+    assert book.turn.next_request() is None
     return [(one.name, one.arguments) for one in calls]
 
 
@@ -454,9 +454,9 @@ def test_else_the_answer_ends_as_it_would_have(reply: str) -> None:
 
 def test_two_tries_ask_once_more_behind_a_first_done() -> None:
     book = asked(WORKED, TWICE)
-    first = book.question
+    first = book.upstream_request
     write(book, "DONE")
-    second = book.ask().question
+    second = book.ask().upstream_request
     assert first is not None
     assert second is not None
     assert second.messages[: len(first.messages)] == first.messages
@@ -493,7 +493,7 @@ def test_the_second_try_is_for_done_and_for_always_only(policy: Policy, reply: s
 def test_it_counts_within_the_attempts(most: int, count: int) -> None:
     book = ended(WORKED, replace(TWICE, attempts=most))
     book.shown.clear()
-    while book.turn.next_question() is not None:
+    while book.turn.next_request() is not None:
         write(book, "DONE")
     assert attempts(book.turn.facts) == count
 

@@ -36,8 +36,8 @@ CONTRACT = told("json")
 
 
 def sent(book: Playbook) -> list[str]:
-    assert book.question is not None
-    return [message.text for message in book.question.messages]
+    assert book.upstream_request is not None
+    return [message.text for message in book.upstream_request.messages]
 
 
 def answer(book: Playbook) -> str:
@@ -47,9 +47,9 @@ def answer(book: Playbook) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_in_the_convention_is_a_call(name: str) -> None:
     book = Playbook.of(make_request(), told(name)).ask()
-    assert book.question is not None
-    assert book.question.tools == ()
-    assert {"tools", "tool_choice"} <= book.question.omits
+    assert book.upstream_request is not None
+    assert book.upstream_request.tools == ()
+    assert {"tools", "tool_choice"} <= book.upstream_request.omits
     write(book, find_convention(name).write_calls("", [CALL]))
     book.expect(ToolCalled(0, ToolCall("made_1", "get_weather", '{"city":"Paris"}')))
     book.expect(ReplyFinished("tool_calls"))
@@ -65,8 +65,8 @@ def test_a_defect_is_answered_in_the_convention_and_the_prompt_only_grows(name: 
     after = sent(book)
     assert after[: len(before)] == before
     assert "/city" in after[-1]
-    assert book.question is not None
-    assert [message.role for message in book.question.messages[len(before) :]] == [
+    assert book.upstream_request is not None
+    assert [message.role for message in book.upstream_request.messages[len(before) :]] == [
         "assistant",
         "user",
     ]
@@ -188,11 +188,11 @@ def test_thoughts_and_the_final_answer_are_shown_while_they_are_written() -> Non
 
 def test_a_model_that_acts_in_lines_is_stopped_before_it_invents_a_result() -> None:
     book = Playbook.of(make_request(), REACT).ask()
-    assert book.question is not None
-    assert book.question.stops == ("\nObservation:",)
+    assert book.upstream_request is not None
+    assert book.upstream_request.stops == ("\nObservation:",)
     plain = Playbook.of(make_request(), told("hermes")).ask()
-    assert plain.question is not None
-    assert plain.question.stops == ()
+    assert plain.upstream_request is not None
+    assert plain.upstream_request.stops == ()
 
 
 def test_an_action_whose_input_is_no_object_is_asked_for_again() -> None:
@@ -216,7 +216,7 @@ def test_where_a_call_is_demanded_a_final_answer_is_none() -> None:
     write(book, ANSWERED)
     assert answer(book) == ""
     assert RejectedReply("prose") in book.turn.facts
-    assert book.turn.next_question() is not None
+    assert book.turn.next_request() is not None
 
 
 def test_what_the_model_invented_is_reported() -> None:

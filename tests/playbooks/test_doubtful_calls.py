@@ -43,10 +43,10 @@ def test_a_valid_call_with_words_around_it_is_asked_about_once(text: str) -> Non
     write(book, text)
     book.shown.clear()
     book.ask()
-    assert book.question is not None
-    *_, question = book.question.messages
-    assert "not clear whether you mean it" in question.text
-    assert not any(CALL in one.text or MARKED in one.text for one in book.question.messages)
+    assert book.upstream_request is not None
+    *_, upstream_request = book.upstream_request.messages
+    assert "not clear whether you mean it" in upstream_request.text
+    assert not any(CALL in one.text or MARKED in one.text for one in book.upstream_request.messages)
     call(book, "get_weather", PARIS)
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", PARIS)))
     book.expect(ReplyFinished("tool_calls"))
@@ -125,7 +125,7 @@ def test_thoughts_before_a_doubtful_call_are_not_among_its_words() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.REQUIRE)).ask()
     for _ in range(3):
         write(book, said)
-        if book.turn.next_question() is None:
+        if book.turn.next_request() is None:
             break
     assert shown_text(book).startswith("is it.")
 
@@ -136,9 +136,9 @@ def test_a_call_of_a_result_is_refused_as_a_structure_too(text: str, stream: boo
     write(book, text)
     book.shown.clear()
     book.ask()
-    assert book.question is not None
-    *_, question = book.question.messages
-    assert "Paris" not in question.text
+    assert book.upstream_request is not None
+    *_, upstream_request = book.upstream_request.messages
+    assert "Paris" not in upstream_request.text
     call(book, "get_weather", PARIS)
     assert not any(isinstance(one, ToolCalled) for one in book.shown)
     assert book.turn.facts.count(Refused("quoted_from_history")) == 2

@@ -84,7 +84,7 @@ def _sent(dialect: str, tokens: list[str]) -> list[str]:
     """Return the arguments that the client is sent with each token, and at last with the end."""
     decoded = DIALECTS[dialect]()
     turn = prepare(decoded.request, Policy(), CountedIds())
-    turn.next_question()
+    turn.next_request()
     reading, client, encoder = ReplyReading(), EventDecoder(), decoded.answering.begin(None)
     sent: list[str] = []
     for chunk in (*_chunks(tokens), b""):

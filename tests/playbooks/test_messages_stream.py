@@ -35,7 +35,7 @@ def show(
     events: list[ReplyEvent] = []
     payload = stream.keep_alive()
     for answer in answers:
-        if turn.next_question() is None:
+        if turn.next_request() is None:
             break
         for event in answer:
             try:

@@ -52,9 +52,9 @@ def test_a_model_that_goes_in_circles_is_warned_and_its_call_withheld() -> None:
 def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *RAN, *RAN), policy).ask()
-    assert book.question is not None
-    assert book.question.tool_choice is ToolUse.NONE
-    assert [tool.name for tool in book.question.tools] == ["get_weather", "get_time"]
+    assert book.upstream_request is not None
+    assert book.upstream_request.tool_choice is ToolUse.NONE
+    assert [tool.name for tool in book.upstream_request.tools] == ["get_weather", "get_time"]
     assert "2 times in a row" in str(book.last_message["content"])
     book.receive(TextDelta("It is noon.")).expect(TextDelta("It is noon."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -67,9 +67,9 @@ def test_after_too_many_rounds_an_answer_without_tools_is_asked_for() -> None:
 @pytest.mark.parametrize(("ran", "noted"), [(49, None), (50, 50), (300, 300)])
 def test_many_rounds_are_noted_and_change_nothing(ran: int, noted: int | None) -> None:
     book = Playbook.of(make_request(user_message("Hi"), *many_rounds(ran))).ask()
-    assert book.question is not None
-    assert book.question.tool_choice is ToolUse.AUTO
-    assert len(book.question.messages) == 1 + 2 * ran
+    assert book.upstream_request is not None
+    assert book.upstream_request.tool_choice is ToolUse.AUTO
+    assert len(book.upstream_request.messages) == 1 + 2 * ran
     book.receive(TextDelta("Done.")).expect(TextDelta("Done."))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     made = [fact.rounds for fact in book.turn.facts if isinstance(fact, RoundsMade)]
@@ -93,11 +93,11 @@ def many_rounds(count: int) -> list[Message]:
 def test_in_the_last_turn_of_a_run_an_answer_is_asked_for_whatever_was_found(ran: int) -> None:
     plan = plan_request(make_request(user_message("Hi"), *RAN * ran), Policy())
     turn = begin(plan, lambda: "id", lambda: True, is_last=True)
-    question = turn.next_question()
-    assert question is not None
-    assert question.tool_choice is ToolUse.NONE
-    assert len(question.tools) == 2
-    noted = ["2 times in a row, which is the limit" in question.messages[-1].text]
+    upstream_request = turn.next_request()
+    assert upstream_request is not None
+    assert upstream_request.tool_choice is ToolUse.NONE
+    assert len(upstream_request.tools) == 2
+    noted = ["2 times in a row, which is the limit" in upstream_request.messages[-1].text]
     assert noted == [ran > 0]
     assert RoundsExceeded(ran) in turn.facts
 
@@ -106,8 +106,8 @@ def test_a_client_that_demands_a_call_gets_it_however_many_rounds_there_were() -
     policy = Policy(most_rounds=1)
     request = make_request(user_message("Hi"), *RAN, choice=ToolUse.REQUIRED)
     book = Playbook.of(request, policy).ask()
-    assert book.question is not None
-    assert book.question.tool_choice is ToolUse.REQUIRED
+    assert book.upstream_request is not None
+    assert book.upstream_request.tool_choice is ToolUse.REQUIRED
 
 
 def test_a_terminal_tool_waits_for_the_required_steps_and_the_ladder_is_bounded() -> None:

@@ -79,12 +79,12 @@ class Run:
 
     def play(self, replies: tuple[str, ...]) -> "Run":
         for reply in replies:
-            question = self.book.turn.next_question()
-            assert question is not None, "the turn ended before the last reply"
-            self.sent.append([message.source for message in question.messages])
+            upstream_request = self.book.turn.next_request()
+            assert upstream_request is not None, "the turn ended before the last reply"
+            self.sent.append([message.source for message in upstream_request.messages])
             self.read.append("")
             self._play(reply)
-        assert self.book.turn.next_question() is None, "the turn goes on after the last reply"
+        assert self.book.turn.next_request() is None, "the turn goes on after the last reply"
         return self
 
     def _play(self, reply: str) -> None:
@@ -346,7 +346,7 @@ def test_a_structured_call_is_repeated(executed: ExecutedCall, stream: bool) -> 
     book.receive(ReplyFinished("tool_calls"))
     assert [*read_calls(book.shown)] == [(executed.name, executed.arguments)]
     assert book.shown[-1] == ReplyFinished("tool_calls")
-    assert book.turn.next_question() is None
+    assert book.turn.next_request() is None
 
 
 def test_the_text_of_a_call_that_the_engine_recognized_is_no_second_call(stream: bool) -> None:

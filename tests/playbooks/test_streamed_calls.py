@@ -284,8 +284,8 @@ def good_and_bad() -> Playbook:
 
 def test_a_bad_call_costs_the_good_one_before_it_nothing() -> None:
     book = good_and_bad()
-    assert book.question is not None
-    results = [message.text for message in book.question.messages if message.role == "tool"]
+    assert book.upstream_request is not None
+    results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
     assert results[0].startswith("Noted")
     assert "launch_rocket" in results[1]
     call(book, "get_time", "{}")

@@ -145,7 +145,7 @@ def converse(
     turn: Turn, answers: Sequence[Sequence[ReplyEvent]], client: Client
 ) -> CallBrokeOff | None:
     for answer in answers:
-        if turn.next_question() is None:
+        if turn.next_request() is None:
             return None
         for event in answer:
             try:
@@ -166,7 +166,7 @@ def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
     turn = prepare(request, policy, CountedIds())
     client = Client()
     failure = converse(turn, [events for _, events in answers], client)
-    assert turn.next_question() is None
+    assert turn.next_request() is None
     assert attempts(turn.facts) <= policy.attempts
     calls = client.whole.finish(client.reason or "").calls
     if failure is not None:
@@ -207,7 +207,7 @@ def test_a_reply_that_breaks_off_at_any_byte_never_ends_in_tool_calls(
 ) -> None:
     _, events = reply
     turn = prepare(make_request(tools=TOOLS, stream=True), Policy(), CountedIds())
-    turn.next_question()
+    turn.next_request()
     client = Client()
     for event in events[: min(place, len(events) - 1)]:
         client.see(turn.receive(event))

@@ -35,8 +35,8 @@ STEPS = Workflow(("get_time",), (), ("get_weather",))
 
 
 def offered(book: Playbook) -> list[str]:
-    assert book.question is not None
-    return [tool.name for tool in book.question.tools]
+    assert book.upstream_request is not None
+    return [tool.name for tool in book.upstream_request.tools]
 
 
 def nudge(book: Playbook) -> str:
@@ -68,8 +68,8 @@ def test_a_prompt_that_describes_the_tools_describes_the_one_for_answers(
     policy: Policy, *, is_named: bool
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
-    assert book.question is not None
-    assert ('"respond"' in book.question.messages[0].text) is is_named
+    assert book.upstream_request is not None
+    assert ('"respond"' in book.upstream_request.messages[0].text) is is_named
 
 
 @pytest.mark.parametrize("policy", [Policy(), TOLD, ACCEPT])
@@ -94,8 +94,8 @@ def test_accepted_prose_is_an_answer_even_if_it_announces() -> None:
 
 def test_an_announcement_is_resumed_and_its_call_appended() -> None:
     book = announced()
-    assert book.question is not None
-    said, asked = book.question.messages[-2:]
+    assert book.upstream_request is not None
+    said, asked = book.upstream_request.messages[-2:]
     assert (said.role, said.text) == ("assistant", ANNOUNCED)
     assert "call it now (get_weather, get_time)" in asked.text
     assert "write DONE" in asked.text

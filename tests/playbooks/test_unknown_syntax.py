@@ -29,8 +29,8 @@ def asked_again(text: str = HARMONY, policy: Policy | None = None) -> Playbook:
 @pytest.mark.parametrize("text", HELD)
 def test_nobody_sees_it_and_the_call_is_asked_for(text: str) -> None:
     book = asked_again(text)
-    assert book.question is not None
-    *before, asked = book.question.messages
+    assert book.upstream_request is not None
+    *before, asked = book.upstream_request.messages
     assert not any(text in one.text for one in before)
     assert "in a form that is not read" in asked.text
     assert "call it now (get_weather, get_time, search)" in asked.text

@@ -42,7 +42,7 @@ def test_questions_are_put_until_the_turn_is_done() -> None:
     events = collect(turn, backend)
     assert events[-1] == ReplyFinished("tool_calls")
     assert backend.headers[0] == {"x-request-id": "r"}
-    assert len(backend.questions) == backend.closed == 2
+    assert len(backend.upstream_requests) == backend.closed == 2
     assert outcome(turn.facts).value == "retried"
 
 
@@ -50,7 +50,7 @@ def test_a_failing_first_attempt_is_the_clients_to_know() -> None:
     backend = ScriptedBackend([[BackendUnavailable("scripted", "is down")]])
     with pytest.raises(BackendUnavailable):
         collect(make_turn(), backend)
-    assert len(backend.questions) == 1
+    assert len(backend.upstream_requests) == 1
 
 
 def test_a_failing_later_attempt_falls_back_to_the_earlier_answer() -> None:
@@ -74,7 +74,7 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
     assert [one.call.name for one in events if isinstance(one, ToolCalled)] == ["get_time"]
     assert events[-1] == ReplyFinished("tool_calls")
     assert Dropped("repeated_call") in turn.facts
-    assert backend.closed == len(backend.questions) == 1
+    assert backend.closed == len(backend.upstream_requests) == 1
 
 
 def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:

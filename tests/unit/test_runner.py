@@ -63,14 +63,14 @@ async def test_a_model_is_asked_its_calls_are_run_and_it_is_asked_again() -> Non
     (context,) = playing.tools.contexts
     assert (context.round, context.result_chars) == (1, 6_144)
     assert [message.role for message in context.messages] == ["user"]
-    sent = playing.backend.questions[1].messages
+    sent = playing.backend.upstream_requests[1].messages
     assert [message.role for message in sent] == ["user", "assistant", "tool"]
 
 
 async def test_the_last_question_asks_for_an_answer_and_leaves_the_tools_where_they_are() -> None:
     playing = Playing(CLOCK_CALLED, NOON, rounds=1)
     await every(playing.batches)
-    first, last = playing.backend.questions
+    first, last = playing.backend.upstream_requests
     assert last.tools == first.tools
     assert last.tool_choice.value == "none"  # type: ignore[union-attr]
     assert "which is the limit" in last.messages[-1].text
@@ -80,7 +80,7 @@ async def test_the_last_question_asks_for_an_answer_and_leaves_the_tools_where_t
 async def test_a_run_without_rounds_is_one_question_without_a_note() -> None:
     playing = Playing(NOON, rounds=0)
     await every(playing.batches)
-    assert [message.role for message in playing.backend.questions[0].messages] == ["user"]
+    assert [message.role for message in playing.backend.upstream_requests[0].messages] == ["user"]
 
 
 async def test_closing_it_closes_the_generation() -> None:

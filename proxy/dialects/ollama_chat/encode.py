@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.dialects.engine_language import read_picture
 from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object
@@ -166,15 +166,18 @@ def _add_words(schema: JsonObject, words: str) -> JsonObject:
     return {**schema, "description": f"{said} ({words})" if isinstance(said, str) else words}
 
 
-def encode_question(question: Question, terms: ModelSettings) -> bytes:
+def encode_question(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
     """Write the request body; raises InvalidRequest for what Ollama cannot do."""
-    body: JsonObject = {"model": terms.model, "messages": encode_messages(question.messages)}
+    body: JsonObject = {
+        "model": terms.model,
+        "messages": encode_messages(upstream_request.messages),
+    }
     # Ollama cannot be told to leave calls alone: it would parse one out of the text although the
     # client forbade it. So the model is not told of the tools, which costs the cached prompt.
-    if question.tools and question.tool_choice is not ToolUse.NONE:
-        body["tools"] = [encode_tool(tool) for tool in question.tools]
+    if upstream_request.tools and upstream_request.tool_choice is not ToolUse.NONE:
+        body["tools"] = [encode_tool(tool) for tool in upstream_request.tools]
     body |= {"stream": True, "truncate": False, "shift": False}
-    return json.dump(body | body_fields(question, terms))
+    return json.dump(body | body_fields(upstream_request, terms))
 
 
 _ROLES = {"developer": "system", "function": "tool"}

@@ -8,7 +8,7 @@ different ways.
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, group_in, put_once
 from proxy.dialects.field_table import CARRIED, FieldTable, copies, copy_to, refuse, rows
 from proxy.errors import InvalidRequest
@@ -71,16 +71,16 @@ class ModelSettings:
     has_efforts: bool = False
 
 
-def body_fields(question: Question, terms: ModelSettings) -> JsonObject:
+def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> JsonObject:
     """Write all members of the body but model, messages and tools; raises InvalidRequest."""
     body: JsonObject = {}
-    for name, value, target in carry_fields(question, FIELDS):
+    for name, value, target in carry_fields(upstream_request, FIELDS):
         if target:
             put_once(body, target, value, name)
         else:
             _write(body, name, value, terms)
-    _write_wishes(body, question, terms)
-    load = question.request.load
+    _write_wishes(body, upstream_request, terms)
+    load = upstream_request.request.load
     if load.keep_alive is not None:
         put_once(body, "keep_alive", load.keep_alive, "keep_alive")
     if load.options:
@@ -94,9 +94,11 @@ def body_fields(question: Question, terms: ModelSettings) -> JsonObject:
     return {**body, _OPTIONS: options} if options else body
 
 
-def _write_wishes(body: JsonObject, question: Question, terms: ModelSettings) -> None:
+def _write_wishes(
+    body: JsonObject, upstream_request: UpstreamRequest, terms: ModelSettings
+) -> None:
     """Write what no field of the client's says, or not in the end."""
-    thinking = question.request.thinking
+    thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False
     elif "think" not in body:
@@ -104,14 +106,14 @@ def _write_wishes(body: JsonObject, question: Question, terms: ModelSettings) ->
             body["think"] = _LEVELS[thinking.effort]
         elif thinking.is_on and terms.thinks:
             body["think"] = True
-    if question.stops:
-        group_in(body, _OPTIONS)["stop"] = [*question.stop_strings]
-    if question.request.max_tokens is not None:
-        put_once(body, "options.num_predict", question.request.max_tokens, "max_tokens")
-    if question.schema is not None:
+    if upstream_request.stops:
+        group_in(body, _OPTIONS)["stop"] = [*upstream_request.stop_strings]
+    if upstream_request.request.max_tokens is not None:
+        put_once(body, "options.num_predict", upstream_request.request.max_tokens, "max_tokens")
+    if upstream_request.schema is not None:
         # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
         # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
-        body["format"] = question.schema
+        body["format"] = upstream_request.schema
 
 
 def _write(body: JsonObject, name: str, value: JsonValue, terms: ModelSettings) -> None:

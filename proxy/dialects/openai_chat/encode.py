@@ -30,7 +30,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
 from proxy.dialects.front import Problem
@@ -42,19 +42,23 @@ _logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def encode_question(question: Question, extra: Mapping[str, JsonValue]) -> bytes:
+def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
     """Write the request body for a backend; members of `extra` replace the client's."""
-    request = question.request
-    left_out = question.omits | {"temper"}
+    request = upstream_request.request
+    left_out = upstream_request.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in left_out}
-    if "messages" not in members or question.messages != request.messages:
-        members["messages"] = json.join_array([message.source for message in question.messages])
-    if question.tools and ("tools" not in members or question.tools != request.tools):
-        members["tools"] = json.join_array([tool.source for tool in question.tools])
-    if question.stops:
-        members["stop"] = json.dump([*question.stop_strings])
+    if "messages" not in members or upstream_request.messages != request.messages:
+        members["messages"] = json.join_array(
+            [message.source for message in upstream_request.messages]
+        )
+    if upstream_request.tools and (
+        "tools" not in members or upstream_request.tools != request.tools
+    ):
+        members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
+    if upstream_request.stops:
+        members["stop"] = json.dump([*upstream_request.stop_strings])
     members["stream"] = b"true"
-    if "stream_options" not in question.omits:
+    if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
         members["stream_options"] = json.join_object({**options, "include_usage": b"true"})
@@ -148,9 +152,9 @@ class ChunkEncoder:
         """Write events of one type, at once if they are deltas that differ only in their texts."""
         match row[0]:
             case TextDelta() as first if [*map(_logprobs_of, row)].count(None) == len(row):
-                head, tail = self._frame(first, TextDelta)
+                head, tail = self._frames.get(TextDelta) or self._frame(first, TextDelta)
             case ToolCallArgumentsDelta(index) as first if {*map(_index_of, row)} == {index}:
-                head, tail = self._frame(first, index)
+                head, tail = self._frames.get(index) or self._frame(first, index)
             case _:
                 return b"".join(map(self.encode, row))
         lines = json.dump_lines(filter(None, map(_text_of, row)))
@@ -169,18 +173,16 @@ class ChunkEncoder:
                 return self._delta({"content": text} if text else {}, logprobs)
             case _:
                 pass
-        head, tail = self._frame(delta, kind)
+        head, tail = self._frames.get(kind) or self._frame(delta, kind)
         written = head + json.dump(delta.text) + tail
         return written if self._has_role else self._role() + written
 
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
-        """Return the bytes around the text of a delta; a call's number is its `kind`."""
-        known = self._frames.get(kind)
-        if known is None:
-            sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
-            head, _, tail = sample.rpartition(json.dump(_SAMPLE))
-            known = self._frames[kind] = head, tail
-        return known
+        """Make and keep the bytes around the text of a delta; a call's number is its `kind`."""
+        sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
+        head, _, tail = sample.rpartition(json.dump(_SAMPLE))
+        self._frames[kind] = head, tail
+        return head, tail
 
     def _delta(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
         return self._role() + self._choice(delta, logprobs)

@@ -56,7 +56,7 @@ async def test_tools_are_called_until_there_is_an_answer() -> None:
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is fine.")
     (outcome,) = result.rounds[0].outcomes
     assert outcome.value == "It is 21 degrees in Paris."
-    asked, again = backend.questions
+    asked, again = backend.upstream_requests
     assert (len(asked.messages), len(again.messages)) == (2, 4)
     assert asked.messages == again.messages[:2]
     assert asked.tools == again.tools
@@ -74,7 +74,7 @@ async def test_a_conversation_goes_on_where_it_stood() -> None:
     assert first.conversation is talk
     assert [turn.answer for turn in talk.turns()] == ["It is fine.", "It is fine."]
     assert len(talk) == len(first.messages) + len(second.messages) == 6
-    assert len(backend.questions[2].messages) == 5
+    assert len(backend.upstream_requests[2].messages) == 5
 
 
 async def test_a_backend_that_fails_is_raised_and_the_conversation_is_as_it_was() -> None:
@@ -100,7 +100,7 @@ async def test_a_terminal_tool_ends_the_run_with_what_it_returned() -> None:
         agent = Agent(model, [get_weather, report], workflow=rules)
         result = await agent.run("Report on Paris.")
     assert (result.stop, result.output) == (Stop.TERMINAL, "Reported: fine")
-    assert len(backend.questions) == 4
+    assert len(backend.upstream_requests) == 4
     assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "report"]
 
 
@@ -156,15 +156,15 @@ async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -
     async with scripted(says(wrong), says('{"city": "Paris", "degrees": 21}')) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
-    assert b"wrong form" in backend.questions[1].messages[-1]
-    assert all("response_format" in one.fields for one in backend.questions)
+    assert b"wrong form" in backend.upstream_requests[1].messages[-1]
+    assert all("response_format" in one.fields for one in backend.upstream_requests)
 
 
 async def test_after_three_answers_in_another_form_the_run_is_exhausted() -> None:
     async with scripted(says("a"), says("b"), says("c"), says("d")) as (model, backend):
         result = await Agent(model, output=Report).run("How is Paris?")
     assert (result.stop, result.defect, result.output) == (Stop.EXHAUSTED, "invalid_answer", None)
-    assert len(backend.questions) == 3
+    assert len(backend.upstream_requests) == 3
 
 
 async def test_after_the_last_round_there_is_a_summary() -> None:
@@ -173,7 +173,7 @@ async def test_after_the_last_round_there_is_a_summary() -> None:
         result = await agent.run("How is Paris?")
     assert (result.stop, result.output) == (Stop.ROUNDS, "It is fine.")
     assert RoundsExceeded(1) in result.facts
-    assert b"which is the limit" in backend.questions[1].messages[-1]
+    assert b"which is the limit" in backend.upstream_requests[1].messages[-1]
 
 
 async def test_tools_that_fail_again_and_again_end_the_run() -> None:
@@ -209,7 +209,7 @@ async def test_an_alias_of_a_tool_is_the_tool() -> None:
 async def test_further_members_of_requests_are_sent() -> None:
     async with scripted(FINE) as (model, backend):
         await Agent(model, parameters={"temperature": 0.5, "id_slot": 1}).run("Hi")
-    fields = backend.questions[0].fields
+    fields = backend.upstream_requests[0].fields
     assert (fields["temperature"], fields["id_slot"]) == (0.5, 1)
     assert "tools" not in fields
 
@@ -218,7 +218,7 @@ async def test_a_prompt_may_have_parts() -> None:
     parts: list[JsonObject] = [{"type": "text", "text": "Look:"}]
     async with scripted(FINE) as (model, backend):
         await Agent(model).run(parts)
-    assert json.parse(backend.questions[0].messages[0]) == {"role": "user", "content": parts}
+    assert json.parse(backend.upstream_requests[0].messages[0]) == {"role": "user", "content": parts}
 
 
 async def test_a_run_is_cancelled_in_good_order() -> None:
@@ -233,7 +233,7 @@ async def test_a_run_is_cancelled_in_good_order() -> None:
 
         agent, hooks = Agent(model, [get_weather]), Hooks(on_chunk=on_chunk)
         result = await agent.run("Hi", conversation=talk, cancel=cancel, hooks=hooks)
-        await backend.questions[1].left.wait()
+        await backend.upstream_requests[1].left.wait()
         line = model.opened.preparation.services.find("").admission.line
         assert (line.served, line.waiting) == (0, 0)
     assert (result.stop, result.output) == (Stop.CANCELLED, None)
@@ -350,7 +350,7 @@ async def test_an_end_behind_a_failed_tool_may_go_on_and_the_last_text_is_the_an
         result = run.result
     assert (result.stop, result.text) == (Stop.ANSWERED, "It is fine.")
     assert [len(one.outcomes) for one in result.rounds] == [1, 1]
-    assert result.usage.requests == len(backend.questions) == 5
+    assert result.usage.requests == len(backend.upstream_requests) == 5
     assert sum(type(event).__name__ == "AskedAgain" for event in seen) == 1
 
 
@@ -504,7 +504,7 @@ async def test_a_tool_brings_its_prerequisites() -> None:
     async with scripted(early, WEATHER_CALLED, early, FINE) as (model, backend):
         result = await Agent(model, [get_weather, hand_in]).run("Go")
     assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "hand_in"]
-    assert b"Hand the report in." in backend.questions[0].body
+    assert b"Hand the report in." in backend.upstream_requests[0].body
     with pytest.raises(ValueError, match="there is no tool 'get_weather'"):
         Agent(OTHER, [hand_in])
 
@@ -538,7 +538,7 @@ async def test_instructions_are_filled_and_the_mark_of_the_end_is_left_out() -> 
         with pytest.raises(ValueError, match=r"a place \{city\} that prompt_vars do not fill"):
             await agent.run("Go", prompt_vars={})
     assert (result.success, result.output) == (True, "It is fine.")
-    assert b"You know Oslo. Say" in backend.questions[0].messages[0]
+    assert b"You know Oslo. Say" in backend.upstream_requests[0].messages[0]
 
 
 async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
@@ -561,7 +561,7 @@ async def test_a_program_is_told_of_a_cut_and_may_make_it_itself() -> None:
         Model(behind.url, settings=kind, compaction=shorten) as model,
     ):
         await Agent(model).run("And now?", conversation=talk.fork(), hooks=hooks)
-    assert len(backend.questions[0].messages) == 2
+    assert len(backend.upstream_requests[0].messages) == 2
     assert [cut.folded for cut in seen[1:]] == [24]
 
 

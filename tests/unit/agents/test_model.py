@@ -158,5 +158,5 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert (spans[2].attributes or {})["temper.attempt.defect"] == "announced"
     assert (spans[0].attributes or {})["temper.stop"] == "answered"
     assert spans[1].context is not None
-    sent = backend.questions[0].headers["traceparent"]
+    sent = backend.upstream_requests[0].headers["traceparent"]
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent

@@ -179,7 +179,7 @@ async def test_a_turn_that_takes_too_long_is_given_up() -> None:
     async with scripted(never, backend=patience) as (model, backend):
         with pytest.raises(BackendTimedOut, match="did not finish within 1 s"):
             await Agent(model).run("Hi")
-        await backend.questions[0].left.wait()
+        await backend.upstream_requests[0].left.wait()
 
 
 async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
@@ -192,7 +192,7 @@ async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
         talk = Conversation.of(said)
         result = await Agent(model, [get_weather]).run("And now?", conversation=talk)
     assert result.stop is Stop.ANSWERED
-    first, second = (len(question.body) for question in backend.questions)
+    first, second = (len(question.body) for question in backend.upstream_requests)
     assert second < first / 2
     assert len(talk) == 26
 
@@ -233,5 +233,5 @@ async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
         agent = Agent(model, [get_weather])
         results = await asyncio.gather(*(agent.run("How is Paris?") for _ in range(3)))
     assert [result.stop for result in results] == [Stop.ANSWERED] * 3
-    assert [len(question.messages) for question in backend.questions] == [1, 1, 1, 3, 3, 3]
+    assert [len(question.messages) for question in backend.upstream_requests] == [1, 1, 1, 3, 3, 3]
     assert busiest <= 1

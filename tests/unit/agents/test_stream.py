@@ -93,7 +93,7 @@ async def test_leaving_the_block_ends_the_run() -> None:
             async for event in stream:
                 assert event == Text("It is")
                 break
-        await backend.questions[0].left.wait()
+        await backend.upstream_requests[0].left.wait()
 
 
 async def test_cancelling_it_ends_in_good_order() -> None:
@@ -112,7 +112,7 @@ async def test_one_that_is_cancelled_before_it_has_begun_asks_nothing() -> None:
         stream.cancel()
         assert [type(event) async for event in stream] == [Finished]
         assert stream.result.stop is Stop.CANCELLED
-    assert backend.questions == []
+    assert backend.upstream_requests == []
 
 
 async def test_one_that_a_hook_cancels_when_all_is_said_keeps_its_answer() -> None:

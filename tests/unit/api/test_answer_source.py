@@ -21,7 +21,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.dialects.openai_chat.front import chat_answering
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import ReplyOutcome
@@ -43,9 +43,12 @@ class Offering(ScriptedBackend):
     taken: list[bool] = field(default_factory=list)
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        del question, headers
+        del upstream_request, headers
         assert sink is not None
         yield [ReplyStarted("c"), TextDelta("It")]
         for content in self.offered:
@@ -107,9 +110,12 @@ class SilentBackend(ScriptedBackend):
     """Never says a word."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        del question, headers
+        del upstream_request, headers
         await asyncio.Event().wait()
         yield [TextDelta("never")]
 
@@ -160,9 +166,12 @@ class Endless(ScriptedBackend):
     """Never comes to an end."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        del question, headers
+        del upstream_request, headers
         while True:
             yield [TextDelta("and on ")]
             await asyncio.sleep(0)
@@ -224,9 +233,12 @@ class SlowToEnd(ScriptedBackend):
         self._pause = pause
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        async for batch in super().ask(question, headers, sink):
+        async for batch in super().ask(upstream_request, headers, sink):
             yield batch
         await self._pause.wait()
 

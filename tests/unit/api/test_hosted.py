@@ -22,9 +22,9 @@ from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.llama import build_model
-from tests.fakes.questions import HELLO
 from tests.fakes.scripted_backend import ScriptedBackend
 from tests.fakes.sockets import listening, listening_in_thread
+from tests.fakes.upstream_requests import HELLO
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]

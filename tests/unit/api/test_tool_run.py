@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
@@ -52,10 +52,13 @@ class Stalling(ScriptedBackend):
     """Says nothing more behind a script that has no end."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
         is_over = False
-        async for batch in super().ask(question, headers, sink):
+        async for batch in super().ask(upstream_request, headers, sink):
             is_over = isinstance(batch[-1], ReplyFinished)
             yield batch
         if not is_over:
@@ -87,14 +90,14 @@ def answered(
 def test_a_prompt_that_proves_too_long_behind_a_round_is_an_error_if_nothing_can_go() -> None:
     overflow: list[ReplyEvent | TemperError] = [ContextOverflow("too long", 10, 5)]
     client, backend = answered(CALL, overflow)
-    assert (client.status, len(backend.questions)) == (400, 2)
+    assert (client.status, len(backend.upstream_requests)) == (400, 2)
     assert b"context_length_exceeded" in client.answer
 
 
 def test_the_deadline_bounds_tools_as_well() -> None:
     source = FakeSource({"search": (served("find", "search"),)})
     client, backend = answered(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
-    assert (client.status, len(backend.questions)) == (504, 1)
+    assert (client.status, len(backend.upstream_requests)) == (504, 1)
     assert [name for name, *_ in source.calls] == ["find"]
     assert source.running == 0
 

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import (
     BackendFailed,
@@ -138,10 +138,10 @@ class Server:
         )
         self.backend = Anthropic(connection)
 
-    def events(self, asked: Question | None = None) -> list[ReplyEvent]:
+    def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
             headers = {"authorization": "Bearer client", "x-request-id": "r"}
-            async with aclosing(self.backend.ask(asked or question(), headers)) as reply:
+            async with aclosing(self.backend.ask(asked or upstream_request(), headers)) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -153,10 +153,10 @@ class Server:
         return value
 
 
-def question(model: str = "claude", **fields: JsonValue) -> Question:
+def upstream_request(model: str = "claude", **fields: JsonValue) -> UpstreamRequest:
     asked: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], **fields}
     request = replace(decode_request(json.dump(asked)), model=model)
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
 def failing(answer: httpx.Response) -> Exception:
@@ -196,7 +196,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
 
     async def ask() -> None:
         headers = {"authorization": "Bearer client", "x-api-key": "client"}
-        async with aclosing(backend.ask(question(), headers)) as reply:
+        async with aclosing(backend.ask(upstream_request(), headers)) as reply:
             assert await every(reply) == HELLO
 
     asyncio.run(ask())
@@ -226,11 +226,11 @@ def test_of_a_model_that_nobody_lists_little_is_known() -> None:
 def test_a_model_has_to_be_named_unless_there_is_only_one() -> None:
     server = Server()
     with pytest.raises(InvalidRequest, match="Name a model") as raised:
-        server.events(question(""))
+        server.events(upstream_request(""))
     assert raised.value.param == "model"
     alone = Server()
     alone.entries = [CLAUDE]
-    assert alone.events(question("")) == HELLO
+    assert alone.events(upstream_request("")) == HELLO
     assert alone.body["model"] == "claude"
 
 
@@ -282,14 +282,14 @@ def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Excep
 
 def test_prompts_are_counted_and_texts_are_not() -> None:
     server = Server()
-    assert asyncio.run(server.backend.count(question(), {})) == 12
+    assert asyncio.run(server.backend.count(upstream_request(), {})) == 12
     assert asyncio.run(server.backend.count_texts(["Hi"], {})) is None
     assert "max_tokens" not in f"{server.count.calls.last.request.content!r}"
 
 
 def test_what_cannot_be_asked_cannot_be_counted_and_raises_nothing() -> None:
     server = Server()
-    assert asyncio.run(server.backend.count(question(seed=1), {})) is None
+    assert asyncio.run(server.backend.count(upstream_request(seed=1), {})) is None
     assert server.count.call_count == 0
 
 

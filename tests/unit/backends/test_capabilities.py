@@ -15,13 +15,13 @@ from proxy.backends.capabilities import (
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Parsing, Question, ThinkingOptions
+from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import BackendRefused
 from proxy.guardrails.contents import plain_message
 from proxy.guardrails.schemas.rewriting import call_schema
-from tests.fakes.questions import question
+from tests.fakes.upstream_requests import upstream_request
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 
@@ -29,29 +29,33 @@ SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 @pytest.mark.parametrize(
     ("asked", "fields"),
     [
-        (question(), {}),
-        (question(tool_choice=ToolUse.REQUIRED), {}),
-        (question(tool_choice=NamedTool("get_weather")), {}),
-        (question(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
-        (question(schema=SCHEMA, parsing=Parsing.OURS), {"tool_choice": "required"}),
-        (question(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS), {"tool_choice": "none"}),
+        (upstream_request(), {}),
+        (upstream_request(tool_choice=ToolUse.REQUIRED), {}),
+        (upstream_request(tool_choice=NamedTool("get_weather")), {}),
+        (upstream_request(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
+        (upstream_request(schema=SCHEMA, parsing=Parsing.OURS), {"tool_choice": "required"}),
+        (
+            upstream_request(tool_choice=ToolUse.REQUIRED, parsing=Parsing.OURS),
+            {"tool_choice": "none"},
+        ),
     ],
 )
 def test_an_unknown_engine_is_constrained_by_the_tool_choice_alone(
-    asked: Question, fields: JsonObject
+    asked: UpstreamRequest, fields: JsonObject
 ) -> None:
     assert directives(asked) == fields
 
 
 @pytest.mark.parametrize(
-    "asked", [question(has_tools=False), question(has_tools=False, parsing=Parsing.OURS)]
+    "asked",
+    [upstream_request(has_tools=False), upstream_request(has_tools=False, parsing=Parsing.OURS)],
 )
-def test_without_tools_there_is_nothing_to_constrain(asked: Question) -> None:
+def test_without_tools_there_is_nothing_to_constrain(asked: UpstreamRequest) -> None:
     assert directives(asked) == {}
 
 
 def test_where_tools_are_described_in_the_prompt_a_schema_has_to_do() -> None:
-    assert directives(question(has_tools=False, schema=SCHEMA)) == {
+    assert directives(upstream_request(has_tools=False, schema=SCHEMA)) == {
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
@@ -63,16 +67,16 @@ def test_where_tools_are_described_in_the_prompt_a_schema_has_to_do() -> None:
 def test_a_model_that_calls_singly_is_asked_to_unless_the_client_decided(
     tool_choice: ToolUse,
 ) -> None:
-    single = replace(question(tool_choice=tool_choice), calls_singly=True)
+    single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
     assert directives(single)["parallel_tool_calls"] is False
     decided = {**single.request.fields, "parallel_tool_calls": b"true"}
     own = replace(single, request=replace(single.request, fields=decided))
     assert "parallel_tool_calls" not in directives(own)
 
 
-NAMED = question(tool_choice=NamedTool("get_weather"))
-REQUIRED = question(tool_choice=ToolUse.REQUIRED)
-CONSTRAINED = question(schema={"type": "object"})
+NAMED = upstream_request(tool_choice=NamedTool("get_weather"))
+REQUIRED = upstream_request(tool_choice=ToolUse.REQUIRED)
+CONSTRAINED = upstream_request(schema={"type": "object"})
 FORM: JsonObject = {
     "type": "json_schema",
     "json_schema": {"name": "tool_call", "schema": {"type": "object"}, "strict": True},
@@ -92,14 +96,14 @@ NO_LIMIT = "Unsupported parameter: 'max_tokens' is not supported with this model
 NO_LONG_LIMIT = "unknown field max_completion_tokens"
 
 
-def limited(name: str) -> Question:
-    asked = question()
+def limited(name: str) -> UpstreamRequest:
+    asked = upstream_request()
     fields = {**asked.request.fields, name: b"9"}
     return replace(asked, request=replace(asked.request, fields=fields, max_tokens=9))
 
 
-def thinking(*, is_on: bool | None = None, effort: str = "") -> Question:
-    asked = question()
+def thinking(*, is_on: bool | None = None, effort: str = "") -> UpstreamRequest:
+    asked = upstream_request()
     return replace(asked, request=replace(asked.request, thinking=ThinkingOptions(is_on, effort)))
 
 
@@ -108,7 +112,7 @@ def lacking(*lacks: Capability) -> Lacks:
 
 
 def missing_capability(
-    refused: BackendRefused, asked: Question, lacks: Iterable[Capability]
+    refused: BackendRefused, asked: UpstreamRequest, lacks: Iterable[Capability]
 ) -> Capability | None:
     """Return what is blamed first that is news and would change what is sent."""
     known = lacking(*lacks)
@@ -128,28 +132,28 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
 @pytest.mark.parametrize(
     ("message", "asked", "missing"),
     [
-        (NO_PARSER, question(), Capability.TOOL_PARSER),
-        (NO_PARSER, question(has_tools=False), None),
+        (NO_PARSER, upstream_request(), Capability.TOOL_PARSER),
+        (NO_PARSER, upstream_request(has_tools=False), None),
         (NO_OBJECT, NAMED, Capability.NAMED_CHOICE),
-        (NO_OBJECT, question(), None),
+        (NO_OBJECT, upstream_request(), None),
         (NO_REQUIRED, REQUIRED, Capability.REQUIRED_CHOICE),
         (NO_REQUIRED, CONSTRAINED, Capability.REQUIRED_CHOICE),
-        (NO_OPTIONS, question(), Capability.STREAM_USAGE),
-        (NO_PARALLEL, replace(question(), calls_singly=True), Capability.PARALLEL_CHOICE),
-        (NO_PARALLEL, question(), None),
+        (NO_OPTIONS, upstream_request(), Capability.STREAM_USAGE),
+        (NO_PARALLEL, replace(upstream_request(), calls_singly=True), Capability.PARALLEL_CHOICE),
+        (NO_PARALLEL, upstream_request(), None),
         (NO_LIMIT, limited("max_tokens"), Capability.PLAIN_LIMIT),
-        (NO_LIMIT, question(), None),
+        (NO_LIMIT, upstream_request(), None),
         (NO_LONG_LIMIT, limited("max_completion_tokens"), Capability.COMPLETION_LIMIT),
         (NO_TEMPLATE, thinking(is_on=False), Capability.TEMPLATE_VARIABLES),
-        (NO_TEMPLATE, question(), None),
+        (NO_TEMPLATE, upstream_request(), None),
         (NO_EFFORT, thinking(effort="low"), Capability.EFFORT),
-        (NO_EFFORT, question(), None),
-        ("Invalid schema for function", question(), None),
+        (NO_EFFORT, upstream_request(), None),
+        ("Invalid schema for function", upstream_request(), None),
         ("max_tokens is too large", limited("max_tokens"), None),
     ],
 )
 def test_a_refusal_tells_what_is_missing_if_the_question_used_it(
-    message: str, asked: Question, missing: Capability | None
+    message: str, asked: UpstreamRequest, missing: Capability | None
 ) -> None:
     assert missing_capability(refusal(message), asked, ()) is missing
     assert missing_capability(refusal(message, 500), asked, ()) is None
@@ -157,7 +161,7 @@ def test_a_refusal_tells_what_is_missing_if_the_question_used_it(
 
 def test_the_field_that_is_blamed_counts_like_its_mention() -> None:
     blaming = refusal("Unsupported value.", param="stream_options")
-    assert missing_capability(blaming, question(), ()) is Capability.STREAM_USAGE
+    assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
 def test_what_was_left_out_already_is_not_the_reason() -> None:
@@ -171,20 +175,20 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
 @pytest.mark.parametrize(
     ("asked", "lacks", "fields"),
     [
-        (question(), set(), {}),
-        (question(), {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {}),
+        (upstream_request(), set(), {}),
+        (upstream_request(), {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {}),
         (NAMED, {Capability.NAMED_CHOICE}, {"tool_choice": "required"}),
         (NAMED, {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
         (REQUIRED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
         (CONSTRAINED, {Capability.REQUIRED_CHOICE}, {"tool_choice": "auto"}),
-        (question(tool_choice=ToolUse.NONE), set(Capability), {"tool_choice": "none"}),
-        (question(), {Capability.TOOL_PARSER}, {"tool_choice": "none"}),
+        (upstream_request(tool_choice=ToolUse.NONE), set(Capability), {"tool_choice": "none"}),
+        (upstream_request(), {Capability.TOOL_PARSER}, {"tool_choice": "none"}),
         (CONSTRAINED, {Capability.TOOL_PARSER}, {"tool_choice": "none", "response_format": FORM}),
-        (question(has_tools=False), set(Capability), {}),
-        (replace(question(), calls_singly=True), {Capability.PARALLEL_CHOICE}, {}),
+        (upstream_request(has_tools=False), set(Capability), {}),
+        (replace(upstream_request(), calls_singly=True), {Capability.PARALLEL_CHOICE}, {}),
         (limited("max_tokens"), {Capability.PLAIN_LIMIT}, {"max_completion_tokens": 9}),
         (limited("max_completion_tokens"), {Capability.COMPLETION_LIMIT}, {"max_tokens": 9}),
-        (question(), {Capability.COMPLETION_LIMIT}, {}),
+        (upstream_request(), {Capability.COMPLETION_LIMIT}, {}),
         (thinking(is_on=False), set(), {"chat_template_kwargs": OFF}),
         (thinking(is_on=False), {Capability.TEMPLATE_VARIABLES}, {}),
         (thinking(effort="max"), set(), {"reasoning_effort": "high"}),
@@ -192,7 +196,7 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
     ],
 )
 def test_a_question_is_put_without_what_is_missing(
-    asked: Question, lacks: set[Capability], fields: dict[str, JsonValue]
+    asked: UpstreamRequest, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
     assert directives_without(asked, lacking(*lacks)) == fields
 
@@ -203,8 +207,8 @@ PICK, DROP = (
 )
 
 
-def last_attempt(*due: Tool) -> Question:
-    return replace(question(schema=call_schema(due)), tools=(PICK, DROP))
+def last_attempt(*due: Tool) -> UpstreamRequest:
+    return replace(upstream_request(schema=call_schema(due)), tools=(PICK, DROP))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,7 @@ def last_attempt(*due: Tool) -> Question:
     ],
 )
 def test_a_call_is_bound_in_the_way_that_the_engine_honours(
-    asked: Question, lacks: set[Capability], choice: JsonValue, *, has_schema: bool | None
+    asked: UpstreamRequest, lacks: set[Capability], choice: JsonValue, *, has_schema: bool | None
 ) -> None:
     """What binds it is strict tools, a schema for text, or nothing (None)."""
     fields = directives_without(asked, lacking(*lacks))
@@ -251,8 +255,8 @@ def test_every_capability_says_what_happens_without_it() -> None:
     assert all(json.dump_text(one.value) and len(one.value) > 20 for one in Capability)
 
 
-def saying(**fields: JsonValue) -> Question:
-    asked = question(has_tools=False)
+def saying(**fields: JsonValue) -> UpstreamRequest:
+    asked = upstream_request(has_tools=False)
     written = {name: json.dump(value) for name, value in fields.items()}
     request = replace(asked.request, fields={**asked.request.fields, **written})
     return replace(asked, request=request)
@@ -290,7 +294,7 @@ def test_efforts_that_nobody_ranks_are_left_alone() -> None:
 
 
 def test_calls_and_results_are_told_in_words_and_in_turns() -> None:
-    asked = question()
+    asked = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
     history = (
@@ -310,10 +314,13 @@ def test_calls_and_results_are_told_in_words_and_in_turns() -> None:
 
 
 def test_a_user_goes_on_where_nobody_has_spoken() -> None:
-    asked = replace(question(), messages=(plain_message("system", "Begin."),))
+    asked = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
     put = without(asked, lacking(Capability.USERLESS))
     assert [one.text for one in put.messages] == ["Begin.", "Continue."]
-    assert without(question(), lacking(Capability.USERLESS)).messages == question().messages
+    assert (
+        without(upstream_request(), lacking(Capability.USERLESS)).messages
+        == upstream_request().messages
+    )
 
 
 def test_a_conversation_keeps_its_tools_where_they_were() -> None:
@@ -323,14 +330,14 @@ def test_a_conversation_keeps_its_tools_where_they_were() -> None:
     answer = plain_message("assistant", "b")
 
     def lacks(text: str, *, is_open: bool) -> bool:
-        request = question(text=text).request
+        request = upstream_request(text=text).request
         if is_open:
             request = replace(request, messages=(*request.messages, answer))
         return Capability.TOOLS in learnt.of_conversation(learnt.of("m"), request, {})
 
     assert not lacks("a", is_open=False)
     learnt.add("m", Capability.TOOLS)
-    learnt.note_words(question(text="lost").request, {})
+    learnt.note_words(upstream_request(text="lost").request, {})
     assert not lacks("a", is_open=True)
     assert lacks("lost", is_open=True)
     assert lacks("new", is_open=False)

@@ -24,7 +24,7 @@ from proxy.errors import BackendFailed, BackendUnavailable
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
-from tests.fakes.questions import question
+from tests.fakes.upstream_requests import upstream_request
 
 LLAMA: JsonObject = {"object": "list", "data": [{"id": "m", "owned_by": "llamacpp"}]}
 OTHER: JsonObject = {"object": "list", "data": [{"id": "m", "owned_by": "someone"}]}
@@ -174,7 +174,7 @@ class Place:
         return self.adapters[kind]
 
     async def ask(self) -> None:
-        async with aclosing(self.backend.ask(question(), {})) as reply:
+        async with aclosing(self.backend.ask(upstream_request(), {})) as reply:
             async for _ in reply:
                 pass
 
@@ -190,7 +190,7 @@ async def test_the_first_question_finds_out_whom_it_is_put_to(
     await place.ask()
     place = place
     assert place.made == [kind]
-    assert len(place.adapters[kind].questions) == 2
+    assert len(place.adapters[kind].upstream_requests) == 2
     assert place.backend.name == "http://host"
 
 
@@ -210,7 +210,7 @@ async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -
     place = Place(httpx.ConnectError)
     assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
     assert await place.backend.health() is Health.UNREACHABLE
-    assert await place.backend.count(question(), {}) is None
+    assert await place.backend.count(upstream_request(), {}) is None
     assert await place.backend.count_texts(["a"], {}) is None
     with pytest.raises(BackendUnavailable):
         await place.ask()
@@ -218,7 +218,7 @@ async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -
     await place.ask()
     assert place.made == ["llama-server"]
     assert await place.backend.health() is Health.READY
-    assert await place.backend.count(question(), {}) == 7
+    assert await place.backend.count(upstream_request(), {}) == 7
     assert await place.backend.count_texts(["a b"], {}) == (2,)
     assert [model.id for model in await place.backend.models()] == ["one"]
 
@@ -242,7 +242,7 @@ async def test_what_is_put_in_its_place_is_recognised() -> None:
     await place.ask()
     place = place
     assert place.made == ["llama-server", "openai"]
-    assert len(place.adapters["openai"].questions) == 1
+    assert len(place.adapters["openai"].upstream_requests) == 1
 
 
 async def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:

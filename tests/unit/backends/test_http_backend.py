@@ -13,7 +13,7 @@ from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceRead
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.errors import (
     BackendRefused,
@@ -23,7 +23,7 @@ from proxy.errors import (
     TemperError,
 )
 from tests.fakes.mocked_pool import MockedPool
-from tests.fakes.questions import question
+from tests.fakes.upstream_requests import upstream_request
 
 END = ReplyFinished("stop")
 
@@ -70,8 +70,8 @@ class LetterReader:
 class LetterEngine(HttpBackend):
     """An engine that answers in letters."""
 
-    async def prepare(self, question: Question, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion("/", b"", question)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+        return OutgoingQuestion("/", b"", upstream_request)
 
     def new_reading(self) -> PieceReading[str]:
         return PieceReading(Letters(), LetterReader())
@@ -96,7 +96,7 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
         connection = BackendClient("http://host", "secret-key", pool=MockedPool(wire))
         batches: list[list[ReplyEvent]] = []
         try:
-            async with aclosing(LetterEngine(connection).ask(question(), {})) as coming:
+            async with aclosing(LetterEngine(connection).ask(upstream_request(), {})) as coming:
                 async for batch in coming:
                     batches.append([*batch])  # noqa: PERF401 - kept when an error comes
         except TemperError as error:

@@ -20,14 +20,14 @@ from proxy.conversation.replies import (
     ReplyUnreadable,
     TextDelta,
 )
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.errors import BackendRefused, BackendTimedOut, BackendUnavailable, InvalidRequest
 from tests.fakes.backend import every
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
-from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
+from tests.fakes.upstream_requests import HELLO, chunk, stream, upstream_request
 from tests.patience import PATIENCE_SECONDS
 
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
@@ -47,15 +47,15 @@ def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
     return server(routes), route
 
 
-def events(backend: LlamaServer, asked: Question | None = None) -> list[ReplyEvent]:
+def events(backend: LlamaServer, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.ask(asked or question(), {})) as reply:
+        async with aclosing(backend.ask(asked or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
 
 
-def sent(asked: Question) -> JsonObject:
+def sent(asked: UpstreamRequest) -> JsonObject:
     backend, route = answering(httpx.Response(200, content=HELLO))
     assert events(backend, asked) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
     body = json.parse(route.calls.last.request.content)
@@ -75,7 +75,7 @@ def sent(asked: Question) -> JsonObject:
 def test_the_server_never_hears_of_a_tool_choice_that_it_cannot_keep(
     tool_choice: ToolUse | NamedTool, said: str
 ) -> None:
-    body = sent(question(tool_choice=tool_choice))
+    body = sent(upstream_request(tool_choice=tool_choice))
 
     assert body["tool_choice"] == said
     assert body["return_progress"] is True
@@ -83,18 +83,18 @@ def test_the_server_never_hears_of_a_tool_choice_that_it_cannot_keep(
 
 
 def test_a_raw_attempt_keeps_the_tools_in_the_prompt_and_the_parser_out() -> None:
-    body = sent(question(parsing=Parsing.OURS))
+    body = sent(upstream_request(parsing=Parsing.OURS))
 
     assert body["tool_choice"] == "none"
-    assert body["tools"] == sent(question())["tools"]
+    assert body["tools"] == sent(upstream_request())["tools"]
     assert "response_format" not in body
 
 
 def test_a_constrained_attempt_allows_nothing_but_the_schema() -> None:
-    body = sent(question(parsing=Parsing.OURS, schema=SCHEMA))
+    body = sent(upstream_request(parsing=Parsing.OURS, schema=SCHEMA))
 
     assert body["tool_choice"] == "none"
-    assert body["tools"] == sent(question())["tools"]
+    assert body["tools"] == sent(upstream_request())["tools"]
     assert body["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
@@ -102,12 +102,12 @@ def test_a_constrained_attempt_allows_nothing_but_the_schema() -> None:
 
 
 def test_a_state_that_cannot_be_rolled_back_is_not_built_on() -> None:
-    assert sent(replace(question(), resets_cache=True))["cache_prompt"] is False
-    assert "cache_prompt" not in sent(question())
+    assert sent(replace(upstream_request(), resets_cache=True))["cache_prompt"] is False
+    assert "cache_prompt" not in sent(upstream_request())
 
 
 def test_without_tools_there_is_no_tool_choice() -> None:
-    assert "tool_choice" not in sent(question(has_tools=False))
+    assert "tool_choice" not in sent(upstream_request(has_tools=False))
 
 
 def test_a_question_is_counted_as_it_would_be_asked() -> None:
@@ -116,7 +116,7 @@ def test_a_question_is_counted_as_it_would_be_asked() -> None:
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
     }
     asked = replace(
-        question(parsing=Parsing.OURS, schema=SCHEMA),
+        upstream_request(parsing=Parsing.OURS, schema=SCHEMA),
         tools=(Tool("look", {"type": "any"}, json.dump(odd)),),
     )
     routes = respx.MockRouter()
@@ -371,7 +371,7 @@ async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
 
     async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = LlamaServer(BackendClient(backend.url))
-        reply = adapter.ask(question(), {})
+        reply = adapter.ask(upstream_request(), {})
         assert await anext(reply) == [STARTED, TextDelta("Hel")]
         await reply.aclose()
         await abandoned.wait()

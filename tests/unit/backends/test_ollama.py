@@ -23,7 +23,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Parsing, Question, ThinkingOptions
+from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import (
@@ -38,8 +38,8 @@ from proxy.errors import (
 from tests.fakes.backend import every
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
-from tests.fakes.questions import question
 from tests.fakes.raw_backend import raw_backend
+from tests.fakes.upstream_requests import upstream_request
 
 PARSER = "The model produced output that does not match the expected peg-native format"
 
@@ -49,7 +49,7 @@ def refusal(status: int, message: str) -> BackendRefused:
 
 
 def lacks_tools(refused: BackendRefused) -> bool:
-    return any(one is Capability.TOOLS for one, _ in suspects(refused, question()))
+    return any(one is Capability.TOOLS for one, _ in suspects(refused, upstream_request()))
 
 
 def test_a_model_without_tools_is_told_from_other_refusals() -> None:
@@ -124,9 +124,9 @@ class Server:
             return httpx.Response(404, json={"error": "model not found"})
         return httpx.Response(200, content=json.dump(self.shown))
 
-    def events(self, asked: Question | None = None) -> list[ReplyEvent]:
+    def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
-            async with aclosing(self.backend.ask(asked or question(), {})) as reply:
+            async with aclosing(self.backend.ask(asked or upstream_request(), {})) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -138,7 +138,7 @@ class Server:
         return [value for value in values if isinstance(value, dict)]
 
 
-def sent(asked: Question, *, shown: JsonObject | None = None) -> JsonObject:
+def sent(asked: UpstreamRequest, *, shown: JsonObject | None = None) -> JsonObject:
     server = Server()
     server.shown = shown or server.shown
     assert server.events(asked) == HELLO
@@ -146,20 +146,20 @@ def sent(asked: Question, *, shown: JsonObject | None = None) -> JsonObject:
     return body
 
 
-def asked_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> Question:
+def asked_with(*, content: JsonValue = "Hi", **fields: JsonValue) -> UpstreamRequest:
     asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
     request = decode_request(json.dump(asked))
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
-def failing(answer: httpx.Response, asked: Question | None = None) -> Exception:
+def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exception:
     with pytest.raises((BackendFailed, InvalidRequest)) as raised:
         Server(answer).events(asked)
     return raised.value
 
 
 def test_a_question_is_put_and_its_reply_streamed() -> None:
-    body = sent(question())
+    body = sent(upstream_request())
     assert (body["model"], body["stream"]) == ("m", True)
     assert "tools" in body
 
@@ -176,7 +176,7 @@ def test_a_question_is_put_and_its_reply_streamed() -> None:
 def test_a_model_is_asked_to_think_as_far_as_ollama_lets_it(
     shown: JsonObject, think: JsonValue
 ) -> None:
-    asked = question()
+    asked = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
     asked = replace(asked, request=replace(asked.request, thinking=wanted))
     assert sent(asked, shown=shown).get("think") == think
@@ -191,35 +191,37 @@ def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:
 
 
 def test_a_model_has_to_be_named() -> None:
-    nameless = replace(question(), request=replace(question().request, model=""))
+    nameless = replace(upstream_request(), request=replace(upstream_request().request, model=""))
     with pytest.raises(InvalidRequest, match="ollama list") as raised:
         Server().events(nameless)
     assert raised.value.param == "model"
 
 
 def test_raw_text_is_had_by_describing_the_tools_in_the_prompt() -> None:
-    body = sent(question(parsing=Parsing.OURS))
+    body = sent(upstream_request(parsing=Parsing.OURS))
     assert "tools" not in body
     assert "<tools>" in str(body["messages"])
 
 
 def test_a_form_keeps_the_tools_where_they_are() -> None:
-    assert "tools" in sent(question(parsing=Parsing.OURS, schema=SCHEMA))
-    request = question().request
+    assert "tools" in sent(upstream_request(parsing=Parsing.OURS, schema=SCHEMA))
+    request = upstream_request().request
     fields = {**request.fields, "response_format": b'{"type": "json_object"}'}
-    formed = replace(question(parsing=Parsing.OURS), request=replace(request, fields=fields))
+    formed = replace(
+        upstream_request(parsing=Parsing.OURS), request=replace(request, fields=fields)
+    )
     assert "tools" in sent(formed)
     assert "tools" not in sent(replace(formed, omits=frozenset({"response_format"})))
 
 
 def test_a_model_without_tools_has_them_in_its_prompt() -> None:
-    body = sent(question(), shown={"capabilities": ["completion"]})
+    body = sent(upstream_request(), shown={"capabilities": ["completion"]})
     assert "tools" not in body
     assert "get_weather" in str(body["messages"])
 
 
 def test_tools_that_must_not_be_called_are_described_nowhere() -> None:
-    body = sent(question(tool_choice=ToolUse.NONE), shown={"capabilities": ["completion"]})
+    body = sent(upstream_request(tool_choice=ToolUse.NONE), shown={"capabilities": ["completion"]})
     assert "get_weather" not in str(body)
 
 
@@ -233,7 +235,7 @@ def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
 
 
 def test_a_refusal_of_tools_that_were_not_offered_is_a_refusal() -> None:
-    assert isinstance(failing(NO_TOOLS, question(has_tools=False)), BackendRefused)
+    assert isinstance(failing(NO_TOOLS, upstream_request(has_tools=False)), BackendRefused)
 
 
 def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
@@ -249,7 +251,7 @@ def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
         assert message["images"] == ["aGk="]
 
 
-def sent_messages(asked: Question, shown: JsonObject) -> list[JsonObject]:
+def sent_messages(asked: UpstreamRequest, shown: JsonObject) -> list[JsonObject]:
     server = Server()
     server.shown = shown
     server.events(asked)
@@ -372,7 +374,7 @@ async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
     async with raw_backend(_refuse, _refuse, pause) as server:
         backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
         events: list[ReplyEvent] = []
-        async with aclosing(backend.ask(question(), {})) as reply:
+        async with aclosing(backend.ask(upstream_request(), {})) as reply:
             async for batch in reply:
                 events += batch
                 heard.set()
@@ -388,7 +390,7 @@ async def _refuse(caller: Caller) -> None:
 
 def test_nobody_can_count() -> None:
     backend = Server().backend
-    assert asyncio.run(backend.count(question(), {})) is None
+    assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
 
 
@@ -456,7 +458,7 @@ def test_its_health_is_that_of_its_version() -> None:
 
 async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
     server = Server()
-    async with aclosing(server.backend.ask(question(), {})) as reply:
+    async with aclosing(server.backend.ask(upstream_request(), {})) as reply:
         async for _ in reply:
             pass
     await server.backend.unload()

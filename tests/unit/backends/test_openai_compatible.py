@@ -31,7 +31,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_list, as_object, as_text
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
@@ -51,8 +51,8 @@ from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import PASSAGE, relayed_by
-from tests.fakes.questions import HELLO, chunk, question, stream
 from tests.fakes.raw_backend import raw_backend
+from tests.fakes.upstream_requests import HELLO, chunk, stream, upstream_request
 from tests.patience import PATIENCE_SECONDS
 
 URL = "http://host/v1/chat/completions"
@@ -72,9 +72,9 @@ def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route
     return engine(routes), route
 
 
-def events(backend: Backend, asked: Question | None = None) -> list[ReplyEvent]:
+def events(backend: Backend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.ask(asked or question(), {})) as reply:
+        async with aclosing(backend.ask(asked or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
@@ -302,7 +302,7 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
 
     async def listen() -> None:
         nonlocal heard
-        async with aclosing(backend.ask(question(), {})) as reply:
+        async with aclosing(backend.ask(upstream_request(), {})) as reply:
             async for batch in reply:
                 heard.extend(batch)
 
@@ -311,7 +311,7 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
     assert heard == [STARTED, TextDelta("Hel")]
 
 
-def sent(asked: Question) -> JsonObject:
+def sent(asked: UpstreamRequest) -> JsonObject:
     backend, route = answering(httpx.Response(200, content=HELLO))
     events(backend, asked)
     body = json.parse(route.calls.last.request.content)
@@ -320,7 +320,7 @@ def sent(asked: Question) -> JsonObject:
 
 
 def test_a_question_is_always_asked_as_a_stream() -> None:
-    body = sent(question())
+    body = sent(upstream_request())
 
     assert body["stream"] is True
     assert body["seed"] == 7
@@ -440,7 +440,7 @@ async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
     upstream = Upstream(BEGUN)
     async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
-        reply = adapter.ask(question(), {})
+        reply = adapter.ask(upstream_request(), {})
         assert await anext(reply) == [STARTED, TextDelta("Hel")]
         await reply.aclose()
         await upstream.abandoned.wait()
@@ -452,7 +452,7 @@ async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_on
     body: bytes,
 ) -> None:
     async def wait_for_ever(adapter: OpenAICompatible) -> None:
-        async with aclosing(adapter.ask(question(), {})) as reply:
+        async with aclosing(adapter.ask(upstream_request(), {})) as reply:
             async for _ in reply:
                 pass
 
@@ -478,7 +478,7 @@ async def test_two_replies_travel_over_one_connection() -> None:
     async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
         for _ in range(2):
-            async with aclosing(adapter.ask(question(), {})) as reply:
+            async with aclosing(adapter.ask(upstream_request(), {})) as reply:
                 async for batch in reply:
                     if isinstance(batch[-1], ReplyFinished):
                         break
@@ -500,7 +500,7 @@ def test_what_no_engine_has_in_common_is_not_counted() -> None:
     backend = engine(routes)
 
     async def count() -> tuple[int | None, tuple[int, ...] | None]:
-        return await backend.count(question(), {}), await backend.count_texts(["x"], {})
+        return await backend.count(upstream_request(), {}), await backend.count_texts(["x"], {})
 
     assert asyncio.run(count()) == (None, None)
     assert not routes.calls
@@ -725,7 +725,7 @@ class ConnectionPool:
         return [body for body in bodies if isinstance(body, dict)]
 
 
-async def replied(engine: AdaptiveEngine, asked: Question) -> list[ReplyEvent]:
+async def replied(engine: AdaptiveEngine, asked: UpstreamRequest) -> list[ReplyEvent]:
     async with aclosing(engine.ask(asked, {})) as reply:
         return await every(reply)
 
@@ -741,8 +741,8 @@ async def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
         httpx.Response(400, json={"object": "error", "message": NO_PARSER}), HI, HI
     )
     engine = wire.engine()
-    first = await replied(engine, question())
-    await replied(engine, question())
+    first = await replied(engine, upstream_request())
+    await replied(engine, upstream_request())
     found = first
     with caplog.at_level(logging.WARNING):
         events = found
@@ -760,7 +760,7 @@ async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_
     wire = ConnectionPool(refusal, HI, v1_models=models)
     engine = wire.engine()
     before = await engine.describe("a")
-    await replied(engine, question())
+    await replied(engine, upstream_request())
     (before, after) = before, await engine.describe("a")
     assert (before.engine, before.lacks) == ("vLLM", ("bound_arguments",))
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
@@ -768,7 +768,7 @@ async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_
 
 async def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
-    named = question(tool_choice=NamedTool("get_weather"))
+    named = upstream_request(tool_choice=NamedTool("get_weather"))
     engine = wire.engine()
     await replied(engine, named)
     await replied(engine, replace(named, request=replace(named.request, model="other")))
@@ -781,9 +781,9 @@ async def test_what_was_learnt_is_tried_again_after_a_while() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
     engine = wire.engine(lambda: now)
-    await replied(engine, question())
+    await replied(engine, upstream_request())
     now = 3600.0
-    await replied(engine, question())
+    await replied(engine, upstream_request())
     assert "tool_choice" not in wire.asked[-1]
 
 
@@ -792,7 +792,7 @@ def test_a_refusal_without_a_way_out_is_passed_on(status: int) -> None:
     wire = ConnectionPool(*[httpx.Response(status, json={"detail": "Bad schema"})] * 2)
 
     with pytest.raises(BackendRefused, match="Bad schema"):
-        asyncio.run(replied(wire.engine(), question()))
+        asyncio.run(replied(wire.engine(), upstream_request()))
     assert len(wire.asked) == 1
 
 
@@ -800,7 +800,7 @@ def test_the_same_refusal_twice_is_passed_on() -> None:
     wire = ConnectionPool(*[httpx.Response(400, json={"error": NO_PARSER})] * 3)
 
     with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), question()))
+        asyncio.run(replied(wire.engine(), upstream_request()))
     assert len(wire.asked) == 2
 
 
@@ -809,7 +809,7 @@ def test_after_the_first_event_nothing_is_asked_again() -> None:
     wire = ConnectionPool(httpx.Response(200, content=begun))
 
     with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), question(has_tools=False)))
+        asyncio.run(replied(wire.engine(), upstream_request(has_tools=False)))
     assert len(wire.asked) == 1
 
 
@@ -819,14 +819,14 @@ def test_a_refusal_in_the_middle_of_a_reply_loses_the_reply() -> None:
     begun = stream(chunk({"content": "Hel"}), {"error": problem})
     wire = ConnectionPool(httpx.Response(200, content=begun))
 
-    events = asyncio.run(replied(wire.engine(), question(tool_choice=ToolUse.REQUIRED)))
+    events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
     assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
     assert len(wire.asked) == 1
 
 
 def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
     with pytest.raises(TemperError) as caught:
-        asyncio.run(replied(ConnectionPool(response, **documents).engine(), question()))
+        asyncio.run(replied(ConnectionPool(response, **documents).engine(), upstream_request()))
     return caught.value
 
 
@@ -939,7 +939,7 @@ def test_an_engine_tells_its_window_in_its_own_place(
 
 async def test_an_lm_studio_never_sees_an_object_or_the_longer_name() -> None:
     wire = ConnectionPool(HI, v1_models=listed("organization_owner"))
-    named = question(tool_choice=NamedTool("get_weather"))
+    named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
     named = replace(named, request=replace(named.request, fields=fields, max_tokens=9))
     engine = wire.engine()
@@ -959,7 +959,7 @@ async def test_a_prompt_is_counted_where_the_engine_takes_a_chat(
     wire = ConnectionPool(v1_models=listed(owner))
     engine = wire.engine()
     await engine.describe("m")
-    found = await engine.count(question(), {}), await engine.count_texts(["a"], {})
+    found = await engine.count(upstream_request(), {}), await engine.count_texts(["a"], {})
     assert found == (count, None if count is None else (count,))
     if count:
         body = json.parse(wire.tokenize.calls[0].request.content)
@@ -973,7 +973,7 @@ async def test_the_operators_headers_go_along_with_everything() -> None:
     extra = {"X-Team": "blue"}
     engine = AdaptiveEngine(BackendClient("http://host", headers=extra, pool=MockedPool(transport)))
     await engine.models()
-    await replied(engine, question())
+    await replied(engine, upstream_request())
     await engine.close()
     assert [call.request.headers["x-team"] for call in wire.routes.calls] == ["blue", "blue"]
 
@@ -991,13 +991,13 @@ def test_what_is_passed_on_is_not_put_another_way() -> None:
     assert route.calls.last.request.content == PASSAGE.body()
 
 
-def enum_question(schema: JsonObject | None = None) -> Question:
+def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
     """Put the last attempt at a call of a tool that has an enum."""
     written = as_object(PROBES["required"].body)
     tools = as_list(written["tools"])
     function = as_object(as_object(tools[0])["function"])
     tool = Tool("pick", as_object(function["parameters"]), json.dump(tools[0]))
-    return replace(question(schema=schema or call_schema([tool])), tools=(tool,))
+    return replace(upstream_request(schema=schema or call_schema([tool])), tools=(tool,))
 
 
 @dataclasses.dataclass
@@ -1112,7 +1112,7 @@ def test_a_probe_that_nobody_answers_changes_nothing(status: int) -> None:
 
 def test_a_healthy_question_is_never_probed() -> None:
     probed = ProbedEngine(VLLM, "vllm")
-    asyncio.run(replied(probed.engine(), question()))
+    asyncio.run(replied(probed.engine(), upstream_request()))
     assert len(probed.asked) == 1
 
 
@@ -1140,8 +1140,8 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     assert await engine.health() is Health.READY
     with pytest.raises(BackendFailed):
         await engine.models()
-    assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
-    await replied(engine, question())
+    assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
+    await replied(engine, upstream_request())
     assert [one.id for one in await engine.models()] == ["/opt/e-model"]
     assert [one["model"] for one in asked] == ["m", "/opt/e-model", "/opt/e-model"]
 
@@ -1150,7 +1150,7 @@ def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
     wire = httpx.MockTransport(lambda _: httpx.Response(400, content=PINNED.encode()))
     engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     with pytest.raises(BackendRefused):
-        asyncio.run(replied(engine, question()))
+        asyncio.run(replied(engine, upstream_request()))
 
 
 async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
@@ -1216,7 +1216,7 @@ async def test_a_reply_ends_soon_after_its_finish_reason(
     async with raw_backend(reply) as backend:
         engine = AdaptiveEngine(BackendClient(backend.url))
         began = time.monotonic()
-        events = await replied(engine, question(has_tools=False))
+        events = await replied(engine, upstream_request(has_tools=False))
         took = time.monotonic() - began
         await engine.close()
     assert events[-1] == ReplyFinished("stop")
@@ -1235,7 +1235,7 @@ async def test_what_follows_a_finish_reason_is_still_read() -> None:
 
     async with raw_backend(reply) as backend:
         engine = AdaptiveEngine(BackendClient(backend.url))
-        events = await replied(engine, question(has_tools=False))
+        events = await replied(engine, upstream_request(has_tools=False))
         await engine.close()
     assert "".join(one.text for one in events if isinstance(one, TextDelta)) == "Hi!!!"
 
@@ -1247,7 +1247,7 @@ async def test_an_engine_without_finish_reasons_is_named_once(
     wire = ConnectionPool(*[httpx.Response(200, content=body)] * 2)
     engine = wire.engine()
     for _ in range(2):
-        assert (await replied(engine, question()))[-1] == ReplyFinished("stop")
+        assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
     assert sum("without a finish reason" in one for one in caplog.messages) == 1
 
 

@@ -16,7 +16,7 @@ from proxy.conversation.replies import (
     ReplyStarted,
     TextDelta,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import (
     BackendRefused,
     BackendSpokeNonsense,
@@ -28,7 +28,7 @@ from proxy.errors import (
 )
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.passages import PASSAGE, relayed_by
-from tests.fakes.questions import question
+from tests.fakes.upstream_requests import upstream_request
 from tests.patience import PATIENCE_SECONDS
 
 KEY = "00000000000000aa"
@@ -107,11 +107,11 @@ class FakeServers:
 
     @property
     def asked(self) -> list[int]:
-        return [len(member.questions) for member in self.members]
+        return [len(member.upstream_requests) for member in self.members]
 
 
-async def replied(backend: ChatBackend, asked: Question | None = None) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(asked or question(), HEADERS)) as reply:
+async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
+    async with aclosing(backend.ask(asked or upstream_request(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 
 
@@ -125,7 +125,7 @@ def test_a_conversation_stays_with_one_member() -> None:
 async def test_without_the_header_the_question_tells_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
-        async with aclosing(servers.pool.ask(question(), {})) as reply:
+        async with aclosing(servers.pool.ask(upstream_request(), {})) as reply:
             assert [event async for batch in reply for event in batch] == HI
     assert sorted(servers.asked) == [0, 4]
 
@@ -176,7 +176,7 @@ async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failur
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
-    pin, spare = servers.pool.pin(), replace(question(), may_fail=True)
+    pin, spare = servers.pool.pin(), replace(upstream_request(), may_fail=True)
     await replied(pin)
     for _ in range(2):
         with pytest.raises(BackendUnavailable):
@@ -232,9 +232,12 @@ class Endless(ScriptedBackend):
     """A member that begins and never ends."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        self.questions.append(question)
+        self.upstream_requests.append(upstream_request)
         try:
             yield (TextDelta("..."),)
             await asyncio.Event().wait()
@@ -248,11 +251,11 @@ async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_ha
     ]
     pool = Pool(members)
     await pool.describe("m")
-    held = pool.ask(question(), HEADERS)
+    held = pool.ask(upstream_request(), HEADERS)
     await anext(held)
-    other = pool.ask(question(), HEADERS)
+    other = pool.ask(upstream_request(), HEADERS)
     await anext(other)
-    assert [len(member.questions) for member in members] == [1, 1]
+    assert [len(member.upstream_requests) for member in members] == [1, 1]
     first = pool.order(HEADERS[PREFIX_HEADER])[0]
     await held.aclose()
     await other.aclose()
@@ -302,7 +305,7 @@ async def test_members_are_counted_listed_and_felt_together() -> None:
     for member in servers.members:
         member.counts = [7]
     pool = servers.pool
-    assert await pool.count(question(), HEADERS) == 7
+    assert await pool.count(upstream_request(), HEADERS) == 7
     assert await pool.count_texts(["a b"], HEADERS) == (2,)
     assert [model.id for model in await pool.models()] == ["one"]
     assert await pool.health() is Health.READY

@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import UNSAID, Parsing, Question, Request, ThinkingOptions
+from proxy.conversation.requests import UNSAID, Parsing, Request, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolUse
 
 REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
@@ -15,9 +15,9 @@ def test_a_request_lets_the_model_decide_unless_told_otherwise() -> None:
 
 
 def test_a_question_leaves_parsing_to_the_backend_and_the_output_free() -> None:
-    question = Question(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
+    upstream_request = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 
-    assert (question.parsing, question.schema) == (Parsing.BACKEND, None)
+    assert (upstream_request.parsing, upstream_request.schema) == (Parsing.BACKEND, None)
 
 
 def test_a_request_cannot_be_altered() -> None:
@@ -99,5 +99,5 @@ def test_stops_of_our_own_stand_behind_the_clients_as_far_as_there_is_room(
     written: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
 ) -> None:
     request = Request("m", (), {} if written is None else {"stop": written})
-    question = Question(request, (), (), ToolUse.AUTO, stops=stops)
-    assert question.stop_strings == together
+    upstream_request = UpstreamRequest(request, (), (), ToolUse.AUTO, stops=stops)
+    assert upstream_request.stop_strings == together

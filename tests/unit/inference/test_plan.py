@@ -9,7 +9,7 @@ from proxy.conversation.messages import (
     tool_result,
     user_message,
 )
-from proxy.conversation.requests import Parsing, Question
+from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.facts import Compacted, Fact
 from proxy.guardrails.model_quirks import Quirks, Template
@@ -30,21 +30,21 @@ ADDED = (user_message("Go on."),)
 REQUEST = make_request()
 
 
-def asked(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> Question:
-    return Question(REQUEST, messages, tools, ToolUse.AUTO)
+def asked(messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> UpstreamRequest:
+    return UpstreamRequest(REQUEST, messages, tools, ToolUse.AUTO)
 
 
 def test_a_chat_template_gets_messages_and_tools_as_they_are() -> None:
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND)
     tools = (WEATHER, CLOCK, RESPOND)
-    assert prompt_format.question(REQUEST, HISTORY) == asked(HISTORY, tools)
+    assert prompt_format.upstream_request(REQUEST, HISTORY) == asked(HISTORY, tools)
     assert prompt_format.offered == (WEATHER, CLOCK, RESPOND)
     plain = PromptFormat((WEATHER,))
-    assert plain.question(REQUEST, HISTORY) == asked(HISTORY, (WEATHER,))
+    assert plain.upstream_request(REQUEST, HISTORY) == asked(HISTORY, (WEATHER,))
 
 
 def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
-    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).question(
+    worded = PromptFormat((CLOCK,), template=Template(alternates=True)).upstream_request(
         REQUEST, (*HISTORY[:1], *ADDED)
     )
     assert [message.text for message in worded.messages] == ["How late is it?\n\nGo on."]
@@ -53,7 +53,7 @@ def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
-    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).question(REQUEST, HISTORY)
+    worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
     assert [message.role for message in worded.messages] == ["system", "user", "assistant", "user"]
@@ -67,8 +67,8 @@ def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
     (told,) = [one for one in CONVENTIONS if one is convention]
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
     before, after = (
-        prompt_format.question(REQUEST, HISTORY).messages,
-        prompt_format.question(REQUEST, HISTORY + ADDED).messages,
+        prompt_format.upstream_request(REQUEST, HISTORY).messages,
+        prompt_format.upstream_request(REQUEST, HISTORY + ADDED).messages,
     )
     assert after[: len(before)] == before
 
@@ -81,11 +81,11 @@ PLAN = RequestPlan(make_request(HELLO), POLICY, (HELLO,), PromptFormat((WEATHER,
 
 
 def test_a_nudge_goes_behind_the_conversation() -> None:
-    question = PLAN.question_for(FIRST, (NUDGE,), None)
-    assert question.messages == (HELLO, NUDGE)
-    assert question.tools == (WEATHER, CLOCK)
-    assert question.omits == {ANSWER_FORM}
-    assert question.calls_singly
+    upstream_request = PLAN.request_for(FIRST, (NUDGE,), None)
+    assert upstream_request.messages == (HELLO, NUDGE)
+    assert upstream_request.tools == (WEATHER, CLOCK)
+    assert upstream_request.omits == {ANSWER_FORM}
+    assert upstream_request.calls_singly
 
 
 @pytest.mark.parametrize(
@@ -102,20 +102,20 @@ def test_a_state_that_cannot_be_rolled_back_is_built_on_where_a_conversation_goe
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
     plan = replace(PLAN, messages=messages, facts=facts)
-    assert plan.question_for(Attempt(attempt), (), None).resets_cache is resets
+    assert plan.request_for(Attempt(attempt), (), None).resets_cache is resets
     plain = replace(plan, policy=Policy())
-    assert not plain.question_for(Attempt(attempt), (), None).resets_cache
+    assert not plain.request_for(Attempt(attempt), (), None).resets_cache
 
 
 def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
     attempt = Attempt("constrained", Parsing.OURS)
-    question = PLAN.question_for(attempt, (), {"type": "object"}, 512)
-    assert question.parsing is Parsing.OURS
-    assert question.schema == {"type": "object"}
-    assert question.resets_cache
-    assert question.request.max_tokens == 512
-    assert question.request.fields["max_tokens"] == json.dump(512)
+    upstream_request = PLAN.request_for(attempt, (), {"type": "object"}, 512)
+    assert upstream_request.parsing is Parsing.OURS
+    assert upstream_request.schema == {"type": "object"}
+    assert upstream_request.resets_cache
+    assert upstream_request.request.max_tokens == 512
+    assert upstream_request.request.fields["max_tokens"] == json.dump(512)
 
 
 def test_an_answer_is_asked_for_in_the_clients_own_form() -> None:
-    assert ANSWER_FORM not in PLAN.question_for(Attempt("answer"), (), None).omits
+    assert ANSWER_FORM not in PLAN.request_for(Attempt("answer"), (), None).omits

@@ -6,7 +6,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
 from proxy.conversation.replies import ReplyFinished, ToolCallArgumentsDelta, ToolCallStarted
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import ContextOverflow
@@ -27,23 +27,23 @@ BROKEN = Message(
 RESPOND = Policy(text_policy=TextPolicy.RESPOND)
 
 
-def question_of(request: Request, policy: Policy | None = None) -> Question:
-    question = prepare(request, policy or Policy(), CountedIds()).next_question()
-    assert question is not None
-    return question
+def question_of(request: Request, policy: Policy | None = None) -> UpstreamRequest:
+    upstream_request = prepare(request, policy or Policy(), CountedIds()).next_request()
+    assert upstream_request is not None
+    return upstream_request
 
 
 def test_untouched_messages_and_tools_are_the_clients_own() -> None:
     request = make_request()
-    question = question_of(request)
-    assert question.messages == request.messages
-    assert question.tools[:2] == request.tools
+    upstream_request = question_of(request)
+    assert upstream_request.messages == request.messages
+    assert upstream_request.tools[:2] == request.tools
 
 
 def test_a_draft_is_worded_as_the_first_question_will_be() -> None:
     request = make_request()
     asked = question_of(request)
-    worded = plan_request(request, Policy()).question()
+    worded = plan_request(request, Policy()).upstream_request()
     assert (worded.request, worded.tool_choice) == (asked.request, asked.tool_choice)
     assert (worded.messages, worded.tools) == (asked.messages, asked.tools)
 
@@ -102,18 +102,18 @@ def test_respond_is_offered_only_where_prose_is_to_be_avoided(
 
 def test_a_broken_history_is_healed_and_reported() -> None:
     turn = prepare(make_request(user_message("Hi"), BROKEN), Policy(), CountedIds())
-    question = turn.next_question()
-    assert question is not None
-    assert b"{bad" in question.messages[1].source
-    assert isinstance(json.parse(question.messages[1].source), dict)
-    assert question.messages[1].source != BROKEN.source
+    upstream_request = turn.next_request()
+    assert upstream_request is not None
+    assert b"{bad" in upstream_request.messages[1].source
+    assert isinstance(json.parse(upstream_request.messages[1].source), dict)
+    assert upstream_request.messages[1].source != BROKEN.source
     assert Healed("arguments") in turn.facts
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
 def test_with_guardrails_off_nothing_is_healed(mode: Mode) -> None:
-    question = question_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
-    assert question.messages[1] is BROKEN
+    upstream_request = question_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
+    assert upstream_request.messages[1] is BROKEN
 
 
 def test_observing_reports_what_would_have_been_healed() -> None:
@@ -151,11 +151,11 @@ def test_rules_of_order_are_the_clients_or_else_those_of_the_model() -> None:
         (replace(make_request(), workflow=Workflow(("get_weather",))), False),
     ]:
         turn = prepare(request, Policy(workflow=ours), CountedIds())
-        assert turn.next_question() is not None
+        assert turn.next_request() is not None
         turn.receive(ToolCallStarted(0, "a", "get_weather"))
         turn.receive(ToolCallArgumentsDelta(0, '{"city": "Paris"}'))
         turn.receive(ReplyFinished("tool_calls"))
-        assert (turn.next_question() is not None) is is_rejected
+        assert (turn.next_request() is not None) is is_rejected
 
 
 @pytest.mark.parametrize("resets", [True, False])
@@ -164,9 +164,9 @@ def test_a_state_that_cannot_be_rolled_back_is_not_built_on_at_first_or_when_ask
 ) -> None:
     quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
     turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
-    first = turn.next_question()
+    first = turn.next_request()
     turn.receive(ReplyFinished("stop"))
-    second = turn.next_question()
+    second = turn.next_request()
     assert first is not None
     assert second is not None
     assert (first.resets_cache, second.resets_cache) == (resets, resets)
@@ -185,9 +185,9 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
     request = make_request(user_message("one"), user_message("two"))
     plan = plan_request(request, RESPOND)
     turn = begin(plan, CountedIds(), lambda: True, plan.fit(OnlyTheLast()))
-    question = turn.next_question()
-    assert question is not None
-    assert [message.text for message in question.messages] == ["two"]
+    upstream_request = turn.next_request()
+    assert upstream_request is not None
+    assert [message.text for message in upstream_request.messages] == ["two"]
     assert Unchecked("x", "y") in turn.facts
 
 
@@ -212,9 +212,11 @@ def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None
     plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
     fitted = Fitted(plan.messages[-1:]) if is_cut else None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
-    question = turn.next_question()
-    assert question is not None
-    assert [one.text for one in question.messages] == (["two"] if is_cut else ["one", "two"])
+    upstream_request = turn.next_request()
+    assert upstream_request is not None
+    assert [one.text for one in upstream_request.messages] == (
+        ["two"] if is_cut else ["one", "two"]
+    )
 
 
 def test_guards_read_the_history_from_before_the_cut() -> None:

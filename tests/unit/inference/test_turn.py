@@ -244,7 +244,7 @@ def test_an_answer_by_a_tool_that_there_is_not_becomes_text(
     book = Playbook.of(make_request(stream=stream), policy).ask()
     leaked = f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
     assert shown_text(write(book, leaked)) == "It is sunny."
-    assert book.turn.next_question() is None
+    assert book.turn.next_request() is None
 
 
 LEAK = "<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"
@@ -387,8 +387,8 @@ def test_prose_where_a_call_is_required_ends_in_the_constrained_attempt() -> Non
     write(book, "Never.")
     book.ask()
     assert book.schema() is not None
-    assert book.question is not None
-    assert book.question.parsing is Parsing.OURS
+    assert book.upstream_request is not None
+    assert book.upstream_request.parsing is Parsing.OURS
     write(book, '{"name": "get_time", "arguments": {}}')
     book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
@@ -400,8 +400,8 @@ def test_a_required_or_named_choice_takes_no_prose_whatever_the_policy() -> None
     book.ask()
     call(book, "get_weather", PARIS)
     book.ask()
-    assert book.question is not None
-    assert "get_weather" not in str(book.question.schema)
+    assert book.upstream_request is not None
+    assert "get_weather" not in str(book.upstream_request.schema)
     write(book, '{"name": "get_time", "arguments": {}}')
     book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
     book.end()
@@ -412,9 +412,9 @@ def test_a_tool_that_the_client_does_not_allow_is_answered_and_not_handed_out() 
     book = Playbook.of(request, ACCEPT).ask()
     call(book, "get_weather", PARIS)
     book.ask()
-    assert book.question is not None
-    assert "must not be called now. Call get_time." in book.question.messages[-1].text
-    assert book.question.tools == request.tools  # all stay in the prompt
+    assert book.upstream_request is not None
+    assert "must not be called now. Call get_time." in book.upstream_request.messages[-1].text
+    assert book.upstream_request.tools == request.tools  # all stay in the prompt
     call(book, "get_weather", PARIS)
     book.ask()
     assert "get_weather" not in str(book.schema())
@@ -438,14 +438,14 @@ def test_a_schema_violation_is_answered_on_the_tool_channel() -> None:
 
 def test_nudges_are_only_ever_appended() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
-    assert book.question is not None
-    first = book.question.messages
+    assert book.upstream_request is not None
+    first = book.upstream_request.messages
     write(book, "No.")
     book.ask()
-    second = book.question.messages
+    second = book.upstream_request.messages
     call(book, "get_weather", BAD_UNIT)
     book.ask()
-    third = book.question.messages
+    third = book.upstream_request.messages
     assert second[: len(first)] == first
     assert third[: len(second)] == second
     assert len(third) > len(second) > len(first)
@@ -570,8 +570,8 @@ def test_a_reply_that_the_backend_cannot_read_is_asked_for_raw() -> None:
     book.receive(ReplyStarted("one")).expect(ReplyStarted("one"))
     book.receive(ReplyUnreadable("peg-native"))
     book.ask()
-    assert book.question is not None
-    assert book.question.parsing is Parsing.OURS
+    assert book.upstream_request is not None
+    assert book.upstream_request.parsing is Parsing.OURS
     book.receive(ReplyStarted("two"))
     write(book, LEAKED)
     book.expect(ToolCalled(0, ToolCall("made_1", "get_time", "{}")), ReplyFinished("tool_calls"))
@@ -651,8 +651,8 @@ def test_the_constrained_attempt_is_bounded_by_what_the_first_took(
         write(book, "No.")
         book.ask()
     assert book.schema() is not None
-    assert book.question is not None
-    assert book.question.request.max_tokens == bound
+    assert book.upstream_request is not None
+    assert book.upstream_request.request.max_tokens == bound
 
 
 def test_the_text_of_a_constrained_attempt_replaces_no_answer() -> None:
@@ -779,8 +779,8 @@ def test_what_was_shown_already_stays_where_it_is() -> None:
 
 def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
-    assert book.question is not None
-    assert [tool.name for tool in book.question.tools] == ["get_weather", "get_time"]
+    assert book.upstream_request is not None
+    assert [tool.name for tool in book.upstream_request.tools] == ["get_weather", "get_time"]
     book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()

@@ -15,7 +15,7 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.errors import BackendTimedOut, TemperError
 from proxy.facts import Coerced, ReplyOutcome
@@ -42,7 +42,7 @@ from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import make_request
 
 REQUEST = make_request(tools=())
-QUESTION = Question(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
+QUESTION = UpstreamRequest(REQUEST, REQUEST.messages, (), ToolUse.AUTO)
 KNOWN = KnownModel(
     "test",
     Recognition(GENERIC, ""),

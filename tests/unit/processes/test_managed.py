@@ -17,7 +17,7 @@ from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
-from tests.fakes.questions import HELLO, question
+from tests.fakes.upstream_requests import HELLO, upstream_request
 
 FIRST = ServerAddress("http://first", "key one")
 SECOND = ServerAddress("http://second", "key two")
@@ -59,7 +59,7 @@ class Scene:
         self.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=error)
 
     async def ask(self) -> list[ReplyEvent]:
-        async with aclosing(self.backend.ask(question(), {})) as events:
+        async with aclosing(self.backend.ask(upstream_request(), {})) as events:
             return [event async for batch in events for event in batch]
 
 
@@ -219,7 +219,7 @@ async def test_before_the_server_is_ready_the_plan_is_all_that_is_known(
     assert described.is_provisional
     assert (described.names, described.slots, described.window) == (PLANNED.names, 2, 8192)
     assert await scene.backend.models() == (BackendModel("qwen", {}),)
-    assert await scene.backend.count(question(), {}) is None
+    assert await scene.backend.count(upstream_request(), {}) is None
     assert await scene.backend.count_texts(["a"], {}) is None
     assert scene.connected == []
     await scene.backend.close()
@@ -244,7 +244,7 @@ async def test_a_server_that_is_ready_tells_more() -> None:
     assert (described.names, described.slots, described.window) == (("real",), 4, 4096)
     assert not described.is_provisional
     assert await scene.backend.models() == (BackendModel("real", {"id": "real"}),)
-    assert await scene.backend.count(question(), {}) == 7
+    assert await scene.backend.count(upstream_request(), {}) == 7
     await scene.backend.count_texts(["a"], {})
     assert asked_tokens.called
 

@@ -22,7 +22,7 @@ from proxy.conversation.replies import (
     TextDelta,
     UsageReported,
 )
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.lenient_json import read_usage
 from proxy.errors import ContextOverflow
@@ -180,8 +180,8 @@ class Counting(TokenizingBackend):
         self.texts: list[str] = []
         self.prompts: list[int] = []
 
-    async def count(self, question: Question, headers: dict[str, str]) -> int | None:
-        self.prompts.append(self.cost(question))
+    async def count(self, upstream_request: UpstreamRequest, headers: dict[str, str]) -> int | None:
+        self.prompts.append(self.cost(upstream_request))
         return self.prompts[-1]
 
     async def count_texts(
@@ -241,11 +241,11 @@ async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
         plan = conversation(chance)
         with suppress(ContextOverflow):
             fitted = await fitting.fit(plan, KNOWN, {})
-            question = alter(plan.question(), messages=fitted.messages)
+            upstream_request = alter(plan.upstream_request(), messages=fitted.messages)
             is_whole = fitted.messages == plan.messages
-            if backend.cost(plan.question()) <= 2000 - 500 - NUDGES:
+            if backend.cost(plan.upstream_request()) <= 2000 - 500 - NUDGES:
                 left.append(is_whole)
-            await every(listened.ask(question, {}))
+            await every(listened.ask(upstream_request, {}))
     left = left
     assert len(left) > 25
     assert all(left)
@@ -272,7 +272,7 @@ async def test_a_backend_that_cannot_count_is_estimated() -> None:
 
 
 async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(plan.question(), {})) as events:
+    async with aclosing(backend.ask(plan.upstream_request(), {})) as events:
         return await every(events)
 
 
@@ -291,7 +291,7 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
             usage, end = await asked(listened, plan)
             assert end == script[1]
             assert usage == script[0] or script[0] == UsageReported({})
-        return await fitting.count(plan.question(), KNOWN, {})
+        return await fitting.count(plan.upstream_request(), KNOWN, {})
 
     usages: list[list[ReplyEvent | ContextOverflow]] = [
         [UsageReported({"prompt_tokens": 20_000}), ReplyFinished("stop")],
@@ -311,9 +311,12 @@ class AtOnce(ScriptedBackend):
     """Sends a reply in one batch."""
 
     async def ask(
-        self, question: Question, headers: dict[str, str], sink: EventSink | None = None
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
     ) -> ReplyEvents:
-        async with aclosing(super().ask(question, headers, sink)) as events:
+        async with aclosing(super().ask(upstream_request, headers, sink)) as events:
             yield [event async for batch in events for event in batch]
 
 

@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, assistant_message, tool_result
 from proxy.conversation.replies import TextDelta
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.anthropic_messages.front import MessagesFront
@@ -165,9 +165,9 @@ def received(
     return asyncio.run(prepared(preparation(backend or ScriptedBackend()), body, headers))
 
 
-def question(turn: Turn | None) -> Question:
+def upstream_request(turn: Turn | None) -> UpstreamRequest:
     assert turn is not None
-    asked = turn.next_question()
+    asked = turn.next_request()
     assert asked is not None
     return asked
 
@@ -270,10 +270,10 @@ def test_a_wish_that_nobody_knows_is_refused_by_its_header(header: str) -> None:
 async def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> None:
     taken = preparation(ScriptedBackend())
     request = await prepared(taken, LONG)
-    whole = question(await taken.turn(request, lambda: True))
+    whole = upstream_request(await taken.turn(request, lambda: True))
     assert len(whole.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
-    shorter = question(await taken.shorter(request, lambda: True, overflow))
+    shorter = upstream_request(await taken.shorter(request, lambda: True, overflow))
     assert len(b"".join(one.source for one in shorter.messages)) < 20_000
 
     wide = ContextOverflow("too long", 100_001, 100_000)
@@ -355,9 +355,9 @@ async def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
     first = await turns.begin(Ask(request))
     second = await turns.begin(Ask(request.append_messages(ROUND)))
     assert turns.turns == [first, second]
-    question = second.next_question()
-    assert question is not None
-    assert [one.role for one in question.messages] == ["user", "assistant", "tool"]
+    upstream_request = second.next_request()
+    assert upstream_request is not None
+    assert [one.role for one in upstream_request.messages] == ["user", "assistant", "tool"]
     assert turns.prepared.headers["x-request-id"] == "r"
     assert turns.prefix_broken is None
     line = turns.prepared.service.admission.line

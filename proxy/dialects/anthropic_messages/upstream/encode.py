@@ -13,7 +13,7 @@ from proxy.conversation import json, roles
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import CLOSING, OPENING
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits, body_fields
 from proxy.dialects.engine_language import read_picture
@@ -26,26 +26,28 @@ from proxy.errors import InvalidRequest
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
-def encode_question(question: Question, terms: ModelLimits) -> bytes:
+def encode_question(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
     """Write the request body; raises InvalidRequest for what the API cannot do."""
-    limit = terms.limit(question.request.max_tokens)
-    fields = {name: json.dump(value) for name, value in body_fields(question).items()}
+    limit = terms.limit(upstream_request.request.max_tokens)
+    fields = {name: json.dump(value) for name, value in body_fields(upstream_request).items()}
     head = {"model": json.dump(terms.model), "max_tokens": json.dump(limit), "stream": b"true"}
-    return json.join_object({**head, **fields, **_prompt(question)})
+    return json.join_object({**head, **fields, **_prompt(upstream_request)})
 
 
-def encode_count(question: Question, terms: ModelLimits) -> bytes:
+def encode_count(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
     """Write the body that asks for the length of a prompt; raises InvalidRequest."""
-    fields = body_fields(question)
+    fields = body_fields(upstream_request)
     counted = {name: json.dump(fields[name]) for name in _COUNTED if name in fields}
-    return json.join_object({"model": json.dump(terms.model), **counted, **_prompt(question)})
+    return json.join_object(
+        {"model": json.dump(terms.model), **counted, **_prompt(upstream_request)}
+    )
 
 
-def _prompt(question: Question) -> dict[str, bytes]:
-    history = encode_history(question.messages)
+def _prompt(upstream_request: UpstreamRequest) -> dict[str, bytes]:
+    history = encode_history(upstream_request.messages)
     prompt: dict[str, bytes] = {}
-    if question.tools:
-        prompt["tools"] = json.join_array([encode_tool(tool) for tool in question.tools])
+    if upstream_request.tools:
+        prompt["tools"] = json.join_array([encode_tool(tool) for tool in upstream_request.tools])
     if history.system:
         prompt["system"] = json.join_array(history.system)
     return {**prompt, "messages": json.join_array(history.messages)}

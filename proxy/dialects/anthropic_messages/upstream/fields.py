@@ -8,7 +8,7 @@ ways.
 from dataclasses import dataclass
 
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question, ThinkingOptions
+from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, group_in, put_once
 from proxy.dialects.field_table import CARRIED, FieldTable, copies, refuse, rows
@@ -71,47 +71,49 @@ class ModelLimits:
         return max(1, most)
 
 
-def body_fields(question: Question) -> JsonObject:
+def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
     """Write what shapes an answer, its limit excepted; raises InvalidRequest."""
     body: JsonObject = {}
-    if (choice := encode_choice(question)) is not None:
+    if (choice := encode_choice(upstream_request)) is not None:
         body["tool_choice"] = choice
-    for name, value, target in carry_fields(question, FIELDS):
+    for name, value, target in carry_fields(upstream_request, FIELDS):
         if target:
             put_once(body, target, value, name)
         else:
-            _write(body, name, value, question)
-    _write_thinking(body, question.request.thinking)
-    if question.stops:
-        body["stop_sequences"] = [*question.stop_strings]
+            _write(body, name, value, upstream_request)
+    _write_thinking(body, upstream_request.request.thinking)
+    if upstream_request.stops:
+        body["stop_sequences"] = [*upstream_request.stop_strings]
     if is_forced(choice) and body.get("thinking") != _DISABLED:
         # the API refuses thoughts before a call that it is told to force
         body.pop("thinking", None)
-    if question.tools and "cache_control" not in question.request.fields:
+    if upstream_request.tools and "cache_control" not in upstream_request.request.fields:
         # whoever calls tools comes back with the same prompt and more; nothing is cached unasked
         body["cache_control"] = _CACHED
     output = body.pop(_OUTPUT, None)
     return {**body, _OUTPUT: output} if output else body
 
 
-def encode_choice(question: Question) -> JsonObject | None:
+def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
     """Write how the model may use its tools; None where that is at will.
 
     Whatever the choice is, the tools stay where they are, and with them what was cached. There is
     no grammar: where the whole output has to satisfy a schema, the model has to call.
     """
-    if not question.tools:
+    if not upstream_request.tools:
         return None
-    choice = question.tool_choice
-    if question.schema is None and (question.parsing is Parsing.OURS or choice is ToolUse.NONE):
+    choice = upstream_request.tool_choice
+    if upstream_request.schema is None and (
+        upstream_request.parsing is Parsing.OURS or choice is ToolUse.NONE
+    ):
         return {"type": "none"}
-    is_single = question.calls_singly or not question.request.parallel_tool_calls
+    is_single = upstream_request.calls_singly or not upstream_request.request.parallel_tool_calls
     only: JsonObject = {"disable_parallel_tool_use": True}
-    alone = only if is_single or question.schema is not None else {}
+    alone = only if is_single or upstream_request.schema is not None else {}
     match choice:
         case NamedTool(name):
             return {"type": "tool", "name": name, **alone}
-        case _ if question.schema is not None or choice is ToolUse.REQUIRED:
+        case _ if upstream_request.schema is not None or choice is ToolUse.REQUIRED:
             return {"type": "any", **alone}
         case _:
             return {"type": "auto", **alone} if alone else None
@@ -121,13 +123,15 @@ def is_forced(choice: JsonObject | None) -> bool:
     return choice is not None and choice["type"] in ("any", "tool")
 
 
-def _write(body: JsonObject, name: str, value: JsonValue, question: Question) -> None:
+def _write(
+    body: JsonObject, name: str, value: JsonValue, upstream_request: UpstreamRequest
+) -> None:
     match name:
         case "stop":
             put_once(body, "stop_sequences", [value] if isinstance(value, str) else value, name)
         case "response_format":
             # where the form is checked here, nobody asks for it there
-            if question.parsing is Parsing.BACKEND:
+            if upstream_request.parsing is Parsing.BACKEND:
                 _write_form(body, value)
         case "reasoning_effort" if value == "none":
             put_once(body, "thinking", _DISABLED, name)

@@ -15,7 +15,7 @@ from proxy.inference.plan import Policy
 from proxy.serving.request_preparation import RequestPreparation
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.questions import WEATHER
+from tests.fakes.upstream_requests import WEATHER
 
 BODY = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
 WITH_TOOLS = json.dump(
@@ -53,7 +53,7 @@ def test_a_request_is_answered() -> None:
 def test_a_bad_request_asks_nobody(body: bytes, status: int) -> None:
     client, backend = call(body)
     assert client.status == status
-    assert backend.questions == []
+    assert backend.upstream_requests == []
 
 
 def test_a_bad_request_has_its_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +70,7 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
     backend = ScriptedBackend()
     asyncio.run(client.ask(endpoint(backend)))
     assert client.got == []
-    assert backend.questions == []
+    assert backend.upstream_requests == []
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
         ({"x-temper-text-policy": "respond", "x-temper-guardrails": "ON"}, 2),
     ],
 )
-def test_headers_override_the_policy(headers: dict[str, str], questions: int) -> None:
+def test_headers_override_the_policy(headers: dict[str, str], upstream_requests: int) -> None:
     client, backend = call(WITH_TOOLS, headers)
     assert client.status == 200
-    assert len(backend.questions) == questions
+    assert len(backend.upstream_requests) == upstream_requests
 
 
 @pytest.mark.parametrize("name", ["x-temper-text-policy", "x-temper-guardrails"])
 def test_a_header_that_cannot_be_obeyed_is_refused(name: str) -> None:
     client, backend = call(WITH_TOOLS, {name: "poem"})
     assert client.status == 400
-    assert backend.questions == []
+    assert backend.upstream_requests == []
 
 
 def test_only_known_headers_travel_upstream() -> None:

@@ -95,7 +95,7 @@ async def test_vectors_may_be_asked_for_under_the_old_name_of_the_model() -> Non
     answer = b'{"data":[{"index":0,"embedding":[1.0]}],"usage":{"prompt_tokens":4}}'
     async with temper(Script((answer,), headers={"content-type": "application/json"})) as front:
         got = await front.client.post("/api/embed", json={"name": "m:latest", "input": "a"})
-        (put,) = front.backend.questions
+        (put,) = front.backend.upstream_requests
     assert (got.status_code, put.raw["model"]) == (200, b'"m"')
 
 
@@ -122,7 +122,7 @@ async def test_vectors_come_from_any_engine(path: str, asked: JsonObject, told: 
     json_type = {"content-type": "application/json"}
     async with temper(Script((answer,), headers=json_type)) as front:
         got = await front.client.post(path, json={"model": "m:latest", **asked})
-        (put,) = front.backend.questions
+        (put,) = front.backend.upstream_requests
     assert {**told, **got.json()} == got.json()
     assert (put.raw["model"], put.raw["encoding_format"]) == (b'"m"', b'"float"')
 

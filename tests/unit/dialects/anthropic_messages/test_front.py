@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
-from proxy.conversation.requests import UNSAID, Question, ThinkingOptions
+from proxy.conversation.requests import UNSAID, ThinkingOptions, UpstreamRequest
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.field_table import Handling
@@ -188,8 +188,10 @@ def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
 
 def test_a_question_to_a_backend_is_made_of_it() -> None:
     request = decoded(tools=[LOOK]).request
-    question = Question(request, request.messages, request.tools, request.tool_choice)
-    assert json.parse(encode_question(question, {})) == {
+    upstream_request = UpstreamRequest(
+        request, request.messages, request.tools, request.tool_choice
+    )
+    assert json.parse(encode_question(upstream_request, {})) == {
         "model": "m",
         "messages": [HI],
         "tools": [

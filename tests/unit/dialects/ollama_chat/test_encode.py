@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool, ToolUse
 from proxy.dialects.ollama_chat.encode import (
     encode_messages,
@@ -15,7 +15,7 @@ from proxy.dialects.ollama_chat.encode import (
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest
-from tests.fakes.questions import question
+from tests.fakes.upstream_requests import upstream_request
 
 KEPT = {"type", "description", "enum", "items", "properties", "required", "anyOf"}
 
@@ -235,14 +235,14 @@ def test_the_root_is_an_object_whatever_it_says() -> None:
 TERMS = ModelSettings("qwen3:8b", 8192)
 
 
-def body(asked: Question) -> JsonObject:
+def body(asked: UpstreamRequest) -> JsonObject:
     value = json.parse(encode_question(asked, TERMS))
     assert isinstance(value, dict)
     return value
 
 
 def test_a_question_is_streamed_and_never_cut() -> None:
-    assert body(question(text="Hi")) == {
+    assert body(upstream_request(text="Hi")) == {
         "model": "qwen3:8b",
         "messages": [{"role": "user", "content": "Hi"}],
         "tools": [
@@ -262,18 +262,18 @@ def test_a_question_is_streamed_and_never_cut() -> None:
 
 
 def test_a_model_that_must_not_call_hears_of_no_tool() -> None:
-    assert "tools" not in body(question(tool_choice=ToolUse.NONE))
-    assert "tools" not in body(question(has_tools=False))
+    assert "tools" not in body(upstream_request(tool_choice=ToolUse.NONE))
+    assert "tools" not in body(upstream_request(has_tools=False))
 
 
 def test_what_is_demanded_of_the_model_is_no_matter_for_ollama() -> None:
-    assert body(question(tool_choice=ToolUse.REQUIRED)) == body(question())
+    assert body(upstream_request(tool_choice=ToolUse.REQUIRED)) == body(upstream_request())
 
 
 def test_a_constrained_attempt_has_the_prompt_of_the_first() -> None:
     schema: JsonObject = {"type": "object"}
-    first = body(question())
-    assert body(replace(question(), schema=schema)) == {**first, "format": schema}
+    first = body(upstream_request())
+    assert body(replace(upstream_request(), schema=schema)) == {**first, "format": schema}
 
 
 PIXEL = "aGVsbG8="

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import UNSAID, LoadOptions, Question, ThinkingOptions
+from proxy.conversation.requests import UNSAID, LoadOptions, ThinkingOptions, UpstreamRequest
 from proxy.dialects.field_table import CARRIED, Handling
 from proxy.dialects.ollama_chat.fields import FIELDS, OPTIONS, ModelSettings, body_fields
 from proxy.dialects.openai_chat.decode import decode_request
@@ -19,14 +19,14 @@ FORM: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema"
 BOUNDLESS: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": True}}
 
 
-def question(**fields: JsonValue) -> Question:
+def upstream_request(**fields: JsonValue) -> UpstreamRequest:
     asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
     request = decode_request(json.dump(asked))
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
 def written(terms: ModelSettings = TERMS, /, **fields: JsonValue) -> JsonObject:
-    return body_fields(question(**fields), terms)
+    return body_fields(upstream_request(**fields), terms)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_every_way_of_asking_for_thoughts_becomes_think(
 def test_what_no_field_says_of_thoughts_is_said_as_far_as_the_model_knows_it(
     thinking: ThinkingOptions, terms: ModelSettings, think: JsonValue
 ) -> None:
-    asked = question()
+    asked = upstream_request()
     asked = replace(asked, request=replace(asked.request, thinking=thinking))
     assert body_fields(asked, terms).get("think") == think
 
 
 def test_a_switch_counts_more_than_the_clients_effort() -> None:
-    asked = question(reasoning_effort="high")
+    asked = upstream_request(reasoning_effort="high")
     off = replace(asked.request.thinking, is_on=False)
     switched = replace(asked, request=replace(asked.request, thinking=off))
     assert body_fields(switched, ModelSettings("m"))["think"] is False
@@ -130,7 +130,7 @@ def test_a_client_may_say_how_long_the_model_stays_loaded(value: JsonValue) -> N
 
 
 def test_what_a_client_of_ollama_says_of_loading_is_said_again() -> None:
-    asked = question(temperature=0.5)
+    asked = upstream_request(temperature=0.5)
     load = LoadOptions({"num_ctx": 5, "num_gpu": 1}, "5m", 300.0)
     told = replace(asked, request=replace(asked.request, load=load))
     assert body_fields(told, ModelSettings("m", num_ctx=9, keep_alive="1m")) == {
@@ -197,13 +197,13 @@ def test_what_ollama_cannot_do_is_refused_by_name(fields: JsonObject, param: str
 
 
 def test_fields_that_went_elsewhere_are_left_out() -> None:
-    asked = replace(question(response_format=FORM), omits=frozenset({"response_format"}))
+    asked = replace(upstream_request(response_format=FORM), omits=frozenset({"response_format"}))
     assert body_fields(asked, TERMS) == {}
 
 
 def test_a_constrained_attempt_has_the_schema_for_its_format() -> None:
     call: JsonObject = {"type": "object", "required": ["name", "arguments"]}
-    asked = replace(question(response_format=FORM), schema=call)
+    asked = replace(upstream_request(response_format=FORM), schema=call)
     assert body_fields(asked, TERMS) == {"format": call}
 
 
@@ -224,7 +224,7 @@ def test_every_field_with_a_counterpart_is_written_by_somebody() -> None:
 
 
 def test_stops_of_our_own_join_those_of_the_client() -> None:
-    asked = replace(question(stop="a"), stops=("x",))
+    asked = replace(upstream_request(stop="a"), stops=("x",))
     assert body_fields(asked, TERMS) == {"options": {"stop": ["a", "x"]}}
 
 

@@ -23,7 +23,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.requests import Question, Request
+from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.dialects.front import Problem
 from proxy.dialects.openai_chat.decode import decode_request
@@ -51,12 +51,12 @@ LOGPROBS: JsonObject = {
 TOOL = b'{ "type":"function", "function":{"name":"f"} }'
 
 
-def question(request: Request, **changed: object) -> Question:
+def upstream_request(request: Request, **changed: object) -> UpstreamRequest:
     messages = changed.get("messages", request.messages)
     tools = changed.get("tools", request.tools)
     assert isinstance(messages, tuple)
     assert isinstance(tools, tuple)
-    return Question(request, messages, tools, request.tool_choice)
+    return UpstreamRequest(request, messages, tools, request.tool_choice)
 
 
 def asked(**members: JsonValue) -> Request:
@@ -64,7 +64,7 @@ def asked(**members: JsonValue) -> Request:
 
 
 def sent(request: Request, **extra: JsonValue) -> dict[str, bytes]:
-    return json.split_object(encode_question(question(request), extra))
+    return json.split_object(encode_question(upstream_request(request), extra))
 
 
 BODY = (
@@ -75,7 +75,7 @@ BODY = (
 
 class TestAQuestion:
     def test_is_what_the_client_wrote_but_streamed(self) -> None:
-        assert encode_question(question(decode_request(BODY)), {}) == (
+        assert encode_question(upstream_request(decode_request(BODY)), {}) == (
             b'{"temperature":1.50,"messages":[ {"role":"user","content":"\\u00fc"} ],"n":1,'
             b'"tools":[ %b ],"stream":true,"x":{"b":1,  "a":2},'
             b'"stream_options":{"include_usage":true}}' % TOOL
@@ -84,7 +84,7 @@ class TestAQuestion:
     def test_keeps_the_bytes_of_every_message_that_came_before_a_new_one(self) -> None:
         request = decode_request(BODY)
         more = (*request.messages, user_message("Again"))
-        body = json.split_object(encode_question(question(request, messages=more), {}))
+        body = json.split_object(encode_question(upstream_request(request, messages=more), {}))
 
         assert body["messages"] == (
             b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
@@ -94,7 +94,7 @@ class TestAQuestion:
     def test_keeps_the_bytes_of_every_tool_beside_a_new_one(self) -> None:
         request = decode_request(BODY)
         more = (*request.tools, Tool("g", {}, b'{"g":1}'))
-        body = json.split_object(encode_question(question(request, tools=more), {}))
+        body = json.split_object(encode_question(upstream_request(request, tools=more), {}))
 
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
@@ -102,7 +102,7 @@ class TestAQuestion:
         request = decode_request(BODY)
         later = request.append_messages((user_message("Again"),))
         later = later.offering((Tool("g", {}, b'{"g":1}'),))
-        body = json.split_object(encode_question(question(later), {}))
+        body = json.split_object(encode_question(upstream_request(later), {}))
 
         assert body["messages"] == (
             b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'
@@ -110,11 +110,11 @@ class TestAQuestion:
         assert body["tools"] == b'[%b,{"g":1}]' % TOOL
 
     def test_asks_for_no_usage_of_an_engine_that_refuses_to_be_asked(self) -> None:
-        refused = replace(question(asked()), omits=frozenset(["stream_options"]))
+        refused = replace(upstream_request(asked()), omits=frozenset(["stream_options"]))
         assert "stream_options" not in json.split_object(encode_question(refused, {}))
 
     def test_leaves_out_what_it_omits(self) -> None:
-        whole = question(decode_request(BODY))
+        whole = upstream_request(decode_request(BODY))
         body = json.split_object(encode_question(replace(whole, omits=frozenset(["n", "y"])), {}))
 
         assert list(body) == [
@@ -123,7 +123,7 @@ class TestAQuestion:
 
     def test_offers_tools_where_the_client_offered_none(self) -> None:
         tools = (Tool("g", {}, b'{"g":1}'),)
-        body = json.split_object(encode_question(question(asked(), tools=tools), {}))
+        body = json.split_object(encode_question(upstream_request(asked(), tools=tools), {}))
 
         assert body["tools"] == b'[{"g":1}]'
 
@@ -476,7 +476,7 @@ class TestACompletion:
 
 def test_stops_of_our_own_join_those_of_the_client() -> None:
     request = decode_request(b'{"messages":[{"role":"user","content":"Hi"}],"stop":"a"}')
-    body = json.parse(encode_question(replace(question(request), stops=("x",)), {}))
+    body = json.parse(encode_question(replace(upstream_request(request), stops=("x",)), {}))
     assert isinstance(body, dict)
     assert body["stop"] == ["a", "x"]
 

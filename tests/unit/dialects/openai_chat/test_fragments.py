@@ -12,8 +12,8 @@ from proxy.dialects.openai_chat.fragments import (
     fragment_in,
 )
 from proxy.dialects.openai_chat.replies import ChunkDecoder
-from tests.fakes.questions import chunk as chunk_of
-from tests.fakes.questions import stream
+from tests.fakes.upstream_requests import chunk as chunk_of
+from tests.fakes.upstream_requests import stream
 
 MORE: JsonObject = {"index": 1, "function": {"arguments": "{"}}
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Question
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_count,
@@ -39,9 +39,9 @@ FIELDS: list[JsonObject] = [
 ]
 
 
-def question(messages: list[JsonObject], fields: JsonObject) -> Question:
+def upstream_request(messages: list[JsonObject], fields: JsonObject) -> UpstreamRequest:
     request = decode_request(json.dump({"model": "m", "messages": [*messages], **fields}))
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
 def test_a_body_is_all_that_the_api_wants_to_know() -> None:
@@ -49,7 +49,7 @@ def test_a_body_is_all_that_the_api_wants_to_know() -> None:
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Hi"},
     ]
-    body = encode_question(question(messages, {"tools": [TOOLS[1]], "top_p": 0.5}), TERMS)
+    body = encode_question(upstream_request(messages, {"tools": [TOOLS[1]], "top_p": 0.5}), TERMS)
     assert body == (
         b'{"model":"claude","max_tokens":4096,"stream":true,'
         b'"top_p":0.5,"cache_control":{"type":"ephemeral"},'
@@ -61,7 +61,9 @@ def test_a_body_is_all_that_the_api_wants_to_know() -> None:
 
 
 def test_what_is_counted_is_the_prompt() -> None:
-    asked = question([{"role": "user", "content": "Hi"}], {**FIELDS[1], **FIELDS[5], **FIELDS[2]})
+    asked = upstream_request(
+        [{"role": "user", "content": "Hi"}], {**FIELDS[1], **FIELDS[5], **FIELDS[2]}
+    )
     whole = cast("JsonObject", json.parse(encode_question(asked, TERMS)))
     counted = cast("JsonObject", json.parse(encode_count(asked, TERMS)))
     check_count(counted)
@@ -74,7 +76,7 @@ def test_what_is_counted_is_the_prompt() -> None:
 def test_whatever_is_asked_the_sdk_has_types_for_it(
     cut: list[list[JsonObject]], fields: JsonObject
 ) -> None:
-    asked = question([one for turn in cut for one in turn], fields)
+    asked = upstream_request([one for turn in cut for one in turn], fields)
     body = encode_question(asked, TERMS)
     assert body == encode_question(asked, TERMS)
     check_question(cast("JsonObject", json.parse(body)))
@@ -82,9 +84,9 @@ def test_whatever_is_asked_the_sdk_has_types_for_it(
 
 
 def test_a_choice_leaves_the_prompt_alone() -> None:
-    asked = question([{"role": "user", "content": "Hi"}], {"tools": [*TOOLS]})
+    asked = upstream_request([{"role": "user", "content": "Hi"}], {"tools": [*TOOLS]})
 
-    def prompt(of: Question) -> list[JsonValue]:
+    def prompt(of: UpstreamRequest) -> list[JsonValue]:
         body = cast("JsonObject", json.parse(encode_question(of, TERMS)))
         return [body["tools"], body["messages"]]
 

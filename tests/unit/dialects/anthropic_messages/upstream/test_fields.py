@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.requests import Parsing, Question, ThinkingOptions
+from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import NamedTool, ToolChoice, ToolUse
 from proxy.dialects.anthropic_messages.upstream.fields import (
     FIELDS,
@@ -19,7 +19,7 @@ from proxy.dialects.field_table import Field, Handling
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import ChatCompletionRequest
 from proxy.errors import InvalidRequest
-from tests.fakes.questions import question as offering
+from tests.fakes.upstream_requests import upstream_request as offering
 
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
 FORM: JsonObject = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
@@ -29,17 +29,17 @@ DISABLED: JsonObject = {"type": "disabled"}
 ALONE: JsonObject = {"disable_parallel_tool_use": True}
 
 
-def question(**fields: JsonValue) -> Question:
+def upstream_request(**fields: JsonValue) -> UpstreamRequest:
     asked: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
     request = decode_request(json.dump(asked))
-    return Question(request, request.messages, request.tools, request.tool_choice)
+    return UpstreamRequest(request, request.messages, request.tools, request.tool_choice)
 
 
 def written(**fields: JsonValue) -> JsonObject:
-    return body_fields(question(**fields))
+    return body_fields(upstream_request(**fields))
 
 
-def refused(asked: Question) -> InvalidRequest:
+def refused(asked: UpstreamRequest) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as raised:
         body_fields(asked)
     return raised.value
@@ -90,18 +90,18 @@ def test_how_much_is_thought_has_other_words(fields: JsonObject, members: JsonOb
 def test_what_no_field_says_of_thoughts_is_said_as_the_api_knows_it(
     thinking: ThinkingOptions, members: JsonObject
 ) -> None:
-    asked = question()
+    asked = upstream_request()
     asked = replace(asked, request=replace(asked.request, thinking=thinking))
     assert body_fields(asked) == members
 
 
 @pytest.mark.parametrize("kwargs", [{"a": 1}, {"enable_thinking": 1}, {}, "x"])
 def test_other_variables_of_templates_mean_nothing_there(kwargs: JsonValue) -> None:
-    assert refused(question(chat_template_kwargs=kwargs)).param == "chat_template_kwargs"
+    assert refused(upstream_request(chat_template_kwargs=kwargs)).param == "chat_template_kwargs"
 
 
 def test_the_same_thing_asked_for_in_two_ways_is_refused() -> None:
-    error = refused(question(reasoning_effort="none", thinking={"type": "adaptive"}))
+    error = refused(upstream_request(reasoning_effort="none", thinking={"type": "adaptive"}))
     assert error.param == "thinking"
     assert "twice" in error.problem
 
@@ -121,15 +121,15 @@ def test_the_form_of_an_answer_is_its_schema(form: JsonObject, output: JsonObjec
 
 
 def test_a_form_without_a_schema_is_refused() -> None:
-    error = refused(question(response_format={"type": "json_object"}))
+    error = refused(upstream_request(response_format={"type": "json_object"}))
     assert error.param == "response_format"
     assert "json_schema" in error.problem
 
 
 def test_a_form_that_is_checked_here_is_not_asked_for_there() -> None:
-    asked = replace(question(response_format=FORM, tools=[TOOL]), parsing=Parsing.OURS)
+    asked = replace(upstream_request(response_format=FORM, tools=[TOOL]), parsing=Parsing.OURS)
     assert "output_config" not in body_fields(asked)
-    omitted = replace(question(response_format=FORM), omits=frozenset({"response_format"}))
+    omitted = replace(upstream_request(response_format=FORM), omits=frozenset({"response_format"}))
     assert body_fields(omitted) == {}
 
 
@@ -140,7 +140,7 @@ KEPT_HERE = (Handling.ENFORCED, Handling.IGNORED)
     "name", [name for name, row in FIELDS.items() if row.handling in KEPT_HERE]
 )
 def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
-    asked = question()
+    asked = upstream_request()
     fields = {**asked.request.fields, name: b'"x"'}
     assert body_fields(replace(asked, request=replace(asked.request, fields=fields))) == {}
 
@@ -152,9 +152,9 @@ def test_what_is_kept_here_or_needless_does_not_go_out(name: str) -> None:
 def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
     name: str, row: Field
 ) -> None:
-    asked = question()
+    asked = upstream_request()
 
-    def with_value(raw: bytes) -> Question:
+    def with_value(raw: bytes) -> UpstreamRequest:
         fields = {**asked.request.fields, name: raw}
         return replace(asked, request=replace(asked.request, fields=fields))
 
@@ -165,7 +165,7 @@ def test_what_it_cannot_do_is_refused_unless_the_value_asks_for_nothing(
 
 
 def test_a_field_that_nobody_knows_is_refused_by_name() -> None:
-    assert refused(question(mirostat=2)).param == "mirostat"
+    assert refused(upstream_request(mirostat=2)).param == "mirostat"
 
 
 def test_whoever_calls_tools_has_the_prompt_cached() -> None:
@@ -186,7 +186,7 @@ def test_a_forced_call_has_no_thoughts_before_it() -> None:
     assert forced["tool_choice"] == {"type": "any"}
     off = written(tools=[TOOL], thinking=DISABLED, tool_choice="required")
     assert off["thinking"] == DISABLED
-    none = replace(question(tools=[TOOL], thinking=thinking), tool_choice=ToolUse.NONE)
+    none = replace(upstream_request(tools=[TOOL], thinking=thinking), tool_choice=ToolUse.NONE)
     assert body_fields(none)["thinking"] == thinking
 
 
@@ -208,7 +208,7 @@ def test_an_answer_always_has_a_limit(terms: ModelLimits, wanted: int | None, li
 
 
 def test_stops_of_our_own_join_those_of_the_client() -> None:
-    asked = replace(question(stop="a"), stops=("x",))
+    asked = replace(upstream_request(stop="a"), stops=("x",))
     assert body_fields(asked) == {"stop_sequences": ["a", "x"]}
 
 

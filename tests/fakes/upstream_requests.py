@@ -3,7 +3,7 @@
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import user_message
-from proxy.conversation.requests import Parsing, Question, Request
+from proxy.conversation.requests import Parsing, Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 
 WEATHER: JsonObject = {
@@ -12,14 +12,14 @@ WEATHER: JsonObject = {
 }
 
 
-def question(
+def upstream_request(
     *,
     tool_choice: ToolChoice = ToolUse.AUTO,
     parsing: Parsing = Parsing.BACKEND,
     schema: JsonObject | None = None,
     has_tools: bool = True,
     text: str = "[[weather]]",
-) -> Question:
+) -> UpstreamRequest:
     """Make a question with one message and one tool."""
     message = user_message(text)
     tools = (Tool("get_weather", {"type": "object"}, json.dump(WEATHER)),) if has_tools else ()
@@ -29,7 +29,7 @@ def question(
     if tool_choice is not ToolUse.AUTO:
         fields["tool_choice"] = json.dump(_written(tool_choice))
     request = Request("m", (message,), fields, tools, tool_choice)
-    return Question(request, (message,), tools, tool_choice, parsing, schema)
+    return UpstreamRequest(request, (message,), tools, tool_choice, parsing, schema)
 
 
 def _written(tool_choice: ToolChoice) -> JsonValue:
