@@ -22,9 +22,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.front import Decoded, IdsAndClock
+from proxy.dialects.dialect import Decoded, IdsAndClock
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.front import chat_answering
+from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget

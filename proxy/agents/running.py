@@ -42,7 +42,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.dialects.front import Sender
+from proxy.dialects.dialect import Sender
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts

@@ -1,6 +1,6 @@
 """The HTTP server: routes, limits, error bodies and streaming. It knows no conversation rules.
 
-`app` puts everything together and `fronts` is the table of languages and paths. A request comes
+`app` puts everything together and `dialects` is the table of languages and paths. A request comes
 through `connections` (slow clients) to the `edge` (ids, hosts, keys, paths; `keys` reads their
 file), which has `compressed_bodies` decompress its body and gives it its `client_connection`, and
 through `idempotency`, behind which `shared_answers` asks other replicas. It is answered in

@@ -28,7 +28,7 @@ from proxy.conversation.replies import (
     ToolCallStarted,
     UsageReported,
 )
-from proxy.dialects.front import AnswerBuilder, Answering, StreamEncoder
+from proxy.dialects.dialect import AnswerBuilder, Answering, StreamEncoder
 from proxy.engine import converse
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report

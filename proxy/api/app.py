@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
+from proxy.api.dialects import CHAT, DialectRoute, Dialects, all_fronts
 from proxy.api.documents import PDF_MARK
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.feed_events import About
-from proxy.api.fronts import CHAT, FrontRoute, Fronts, all_fronts
 from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import BodyLimits, RequestReader
@@ -38,7 +38,7 @@ from proxy.api.routes.ui import (
 from proxy.api.streaming import StreamTimeouts
 from proxy.api.watching import Watching
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import RetryBudget
@@ -91,15 +91,15 @@ def create_app(
     services: Services,
     serving: ServerOptions,
     observers: Observers | None = None,
-    fronts: Fronts | None = None,
+    dialects: Dialects | None = None,
     *,
     tools: "ToolHosting | None" = None,
 ) -> Edge:
     """Make the application; the caller closes the backends, observers and tools.
 
-    Clients speak the languages of `fronts`, by default all. `tools` are the operator's.
+    Clients speak the languages of `dialects`, by default all. `tools` are the operator's.
     """
-    fronts = fronts or all_fronts()
+    dialects = dialects or all_fronts()
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
@@ -108,20 +108,20 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    endpoints = _endpoints(services, serving, observers, fronts, tools=tools)
+    endpoints = _endpoints(services, serving, observers, dialects, tools=tools)
     # the edge answers these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
-    app.include_router(models_router(services, fronts))
-    app.include_router(responses_router(fronts.store))
+    app.include_router(models_router(services, dialects))
+    app.include_router(responses_router(dialects.store))
     app.include_router(health_router(services))
     app.include_router(metrics_router(services, observers, tools))
     public = _add_pages(app, services, serving, observers, tools=tools)
-    describe_posts(app, fronts, PASSED_ON)
+    describe_posts(app, dialects, PASSED_ON)
     app.router.routes.append(Mount("/api", _late_ollama_router(services, serving, endpoints)))
     _add_error_pages(app)
     probes = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     paths = OpenPaths(probes, public)
-    return Edge(app, endpoints, serving.access, fronts, paths=paths, origins=serving.origins)
+    return Edge(app, endpoints, serving.access, dialects, paths=paths, origins=serving.origins)
 
 
 def _late_ollama_router(
@@ -192,7 +192,7 @@ def _endpoints(
     services: Services,
     serving: ServerOptions,
     observers: Observers,
-    fronts: Fronts,
+    dialects: Dialects,
     *,
     tools: "ToolHosting | None",
 ) -> dict[str, Callable[[], Endpoint]]:
@@ -203,17 +203,19 @@ def _endpoints(
     budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
-    def chat(route: FrontRoute) -> Endpoint:
-        front, own = route.front, _reader_for(route, reader)
-        chatting = Chat(front, own, preparation, timeouts, budget, processes, observers, tools)
-        sharing = fronts.share(front, timeouts.keep_alive) if fronts.share is not None else None
+    def chat(route: DialectRoute) -> Endpoint:
+        dialect, own = route.dialect, _reader_for(route, reader)
+        chatting = Chat(dialect, own, preparation, timeouts, budget, processes, observers, tools)
+        sharing = (
+            dialects.share(dialect, timeouts.keep_alive) if dialects.share is not None else None
+        )
         keeping = keep_answers(route, chatting)
-        return Idempotency(keeping, own.body, front.is_complete, sharing=sharing)
+        return Idempotency(keeping, own.body, dialect.is_complete, sharing=sharing)
 
-    def count(route: FrontRoute) -> Endpoint:
-        return TokenCount(route.front, _reader_for(route, reader), preparation, tools)
+    def count(route: DialectRoute) -> Endpoint:
+        return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
-    for route in fronts:
+    for route in dialects:
         endpoints |= dict.fromkeys(route.paths, cache(partial(chat, route)))
         if route.count_path:
             endpoints[route.count_path] = cache(partial(count, route))
@@ -231,9 +233,9 @@ def _endpoints(
     return endpoints
 
 
-def _reader_for(route: FrontRoute, reader: RequestReader) -> RequestReader:
+def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
     kept = () if route.written_store is None else REFERENCES
-    marks = () if route.front is CHAT else (PDF_MARK, *kept)  # a chat's go upstream as they are
+    marks = () if route.dialect is CHAT else (PDF_MARK, *kept)  # a chat's go upstream as they are
     return replace(
         reader, body=replace(reader.body, takes_any_type=route.takes_any_type), marks=marks
     )

@@ -34,7 +34,7 @@ from proxy.api.client_connection import WIRE, Wire
 from proxy.api.errors import error_response
 from proxy.api.half_closed import DepartureCheck
 from proxy.api.request_head import RequestRefused, check_head
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 
 _KIND = "invalid_request_error"
 _HEAD_TOO_LARGE = Problem(

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
 from proxy.api.compressed_bodies import HEADER, decompress, is_compressed
+from proxy.api.dialects import Dialects
 from proxy.api.errors import refuse
-from proxy.api.fronts import Fronts
 from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
 
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
@@ -76,7 +76,7 @@ class Edge:
     """Refuses requests without access, and finds the endpoint of all others.
 
     Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `front`, the language of the
+    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the language of the
     path. The id is also sent in the response. Web pages from `origins` may use the server.
 
     A POST to a path of `endpoints` goes to that endpoint, which is made on its first request.
@@ -86,7 +86,7 @@ class Edge:
     app: FastAPI
     endpoints: Mapping[str, Callable[[], Endpoint]]
     access: Access
-    fronts: Fronts
+    dialects: Dialects
     _: KW_ONLY
     paths: OpenPaths = field(default_factory=OpenPaths)
     origins: InitVar[Sequence[str]] = ()
@@ -114,11 +114,11 @@ class Edge:
         request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        state["front"] = front = self.fronts.of(path, headers)
+        state["front"] = dialect = self.dialects.of(path, headers)
         written = request_id.encode()
         own_headers = [(b"x-request-id", written)]
-        if front.id_header != "x-request-id":
-            own_headers.append((front.id_header.encode(), written))
+        if dialect.id_header != "x-request-id":
+            own_headers.append((dialect.id_header.encode(), written))
         connection = ClientConnection(scope, receive, send, own_headers)
         try:
             await self._serve(connection, path, headers)

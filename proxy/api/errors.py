@@ -13,9 +13,9 @@ from starlette.types import Scope
 
 from proxy import bounds, errors
 from proxy.api.client_connection import ClientConnection
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.conversation.json import JsonValue
-from proxy.dialects.front import ErrorReply, Front, Problem
+from proxy.dialects.dialect import Dialect, ErrorReply, Problem
 from proxy.errors import TemperError
 
 _LONGEST_TYPO = 60  # characters that are compared with the paths there are
@@ -90,8 +90,8 @@ def describe(error: TemperError) -> Problem:
 
 def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
     state = scope.get("state", {})
-    front: Front = state.get("front", CHAT)
-    return front.error(problem, state.get("request_id", ""))
+    dialect: Dialect = state.get("front", CHAT)
+    return dialect.error(problem, state.get("request_id", ""))
 
 
 def error_response(problem: Problem, scope: Scope) -> Response:

@@ -22,7 +22,7 @@ from proxy.api.errors import error_response
 from proxy.api.observing import open_observers, publish_to_peers
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, reload_services
 from proxy.api.response_keeping import open_fronts
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
 from proxy.observability.logs import configure_logging
@@ -88,7 +88,7 @@ async def open_app(
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with open_observers(settings, place, replica) as observers:
-            async with open_fronts(settings, observers) as fronts, publish_to_peers(observers):
+            async with open_fronts(settings, observers) as dialects, publish_to_peers(observers):
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
@@ -98,9 +98,11 @@ async def open_app(
                         terms = server_options_of(loaded.serving)
                         again = reload_services(services, loaded.serving, terms)
                         renewed = tools.apply(loaded.serving)
-                        opened.app = create_app(again, terms, observers, fronts, tools=renewed)
+                        opened.app = create_app(again, terms, observers, dialects, tools=renewed)
 
-                app = create_app(services, options, observers, fronts, tools=tools.apply(settings))
+                app = create_app(
+                    services, options, observers, dialects, tools=tools.apply(settings)
+                )
                 opened = OpenedApp(app, services, renew)
                 yield opened
 

@@ -24,9 +24,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Scope
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
+from proxy.api.dialects import Sharing
 from proxy.api.edge import serve
 from proxy.api.errors import refuse
-from proxy.api.fronts import Sharing
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
 from proxy.shares import find_excess

@@ -9,9 +9,9 @@ from enum import Enum
 
 from fastapi import FastAPI
 
-from proxy.api.fronts import FrontRoute, Fronts
+from proxy.api.dialects import DialectRoute, Dialects
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.front import Schemas
+from proxy.dialects.dialect import Schemas
 from proxy.dialects.lenient_json import as_object
 from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.serving.admission import Priority
@@ -29,7 +29,7 @@ _PASSING_ON = "Passed on to the backend of the model without guardrails."
 _ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
 
 
-def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> None:
+def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -> None:
     """Add these endpoints, and the errors of all, to the application's OpenAPI document.
 
     What is sent and answered at the paths of a front end is as the front end describes it.
@@ -43,17 +43,17 @@ def describe_posts(app: FastAPI, fronts: Fronts, passed_on: Iterable[str]) -> No
             paths = _member(document, "paths")
             components = _member(document, "components")
             known: set[str] = set()
-            for route in fronts:
-                schemas = route.front.schemas()
-                paths |= _front_paths(route, schemas, is_first=route.front.name not in known)
-                known.add(route.front.name)
+            for route in dialects:
+                schemas = route.dialect.schemas()
+                paths |= _dialect_paths(route, schemas, is_first=route.dialect.name not in known)
+                known.add(route.dialect.name)
                 _member(components, "schemas").update(_definitions(schemas))
                 failure = _title(schemas.error)
                 told: JsonObject = {"description": _ERROR, "content": _json(failure)}
                 _member(components, "responses")[failure] = told
             paths |= {path: _describe_passthrough(path) for path in passed_on}
             for path in paths:
-                error = fronts.of(path).schemas().error
+                error = dialects.of(path).schemas().error
                 _complete(path, _member(paths, path), _title(error))
         return document
 
@@ -101,9 +101,9 @@ def _title(schema: JsonObject) -> str:
     return str(schema["title"])
 
 
-def _front_paths(route: FrontRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
-    name, asked = route.front.name, _json(_title(schemas.request))
-    stream: JsonObject = {route.front.stream_type.partition(";")[0]: {"schema": _TEXT}}
+def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
+    name, asked = route.dialect.name, _json(_title(schemas.request))
+    stream: JsonObject = {route.dialect.stream_type.partition(";")[0]: {"schema": _TEXT}}
     answer: JsonObject = {**_json(_title(schemas.answer)), **stream}
     paths: JsonObject = {
         path: _post(

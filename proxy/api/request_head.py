@@ -10,7 +10,7 @@ one host or one body, and Temper answers for another.
 
 import re
 
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
 from proxy.api.compressed_bodies import HEADER
-from proxy.dialects.front import Sender
+from proxy.dialects.dialect import Sender
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers

@@ -16,12 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.types import Message
 
 from proxy.api.client_connection import ClientConnection, Endpoint
+from proxy.api.dialects import DialectRoute, Dialects, WrittenStore, all_fronts
 from proxy.api.edge import serve
-from proxy.api.fronts import FrontRoute, Fronts, WrittenStore, all_fronts
 from proxy.api.idempotency import ALONE
 from proxy.conversation import json
 from proxy.dialects import sse
-from proxy.dialects.front import Front
+from proxy.dialects.dialect import Dialect
 from proxy.errors import InvalidConfiguration
 from proxy.observability.observers import Observers
 from proxy.settings import Settings
@@ -75,7 +75,7 @@ def examine_keeping(settings: Settings) -> None:
         examine_responses(settings.responses.path)
 
 
-def keep_answers(route: FrontRoute, endpoint: Endpoint) -> Endpoint:
+def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
     """Delay the end of an answer until its route has stored it, if it stores responses."""
     if route.written_store is not None:
         endpoint = wait_for_writing(endpoint, route.written_store)
@@ -141,7 +141,7 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
 
 
 @asynccontextmanager
-async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Fronts]:
+async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Dialects]:
     """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
     examine_state(settings)
     if settings.state.url is None:
@@ -149,8 +149,8 @@ async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerato
             yield all_fronts(kept)
     else:
         url = settings.state.url.get_secret_value()
-        async with _open_shared_fronts(settings, url, observers) as fronts:
-            yield fronts
+        async with _open_shared_fronts(settings, url, observers) as dialects:
+            yield dialects
 
 
 def examine_state(settings: Settings) -> None:
@@ -168,7 +168,7 @@ def examine_state(settings: Settings) -> None:
 @asynccontextmanager
 async def _open_shared_fronts(
     settings: Settings, url: str, observers: Observers
-) -> AsyncGenerator[Fronts]:
+) -> AsyncGenerator[Dialects]:
     from proxy.api.shared_answers import BackgroundTasks, SharedAnswers
     from proxy.state.claims import Claims
     from proxy.state.sealing import Sealing
@@ -182,9 +182,9 @@ async def _open_shared_fronts(
     async with open_valkey(url, settings.state.timeout_ms / 1000, observers) as store:
         background, claims = BackgroundTasks(), Claims(store, sealing, replica)
 
-        def share(front: Front, silence: float) -> SharedAnswers:
-            signs = silence if front.stream_type == sse.MEDIA_TYPE else None
-            return SharedAnswers(claims, front.name, front.is_complete, signs, background)
+        def share(dialect: Dialect, silence: float) -> SharedAnswers:
+            signs = silence if dialect.stream_type == sse.MEDIA_TYPE else None
+            return SharedAnswers(claims, dialect.name, dialect.is_complete, signs, background)
 
         def responses(bounds: Bounds, alone: MemoryStore) -> SharedResponses:
             return SharedResponses(

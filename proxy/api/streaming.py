@@ -18,7 +18,7 @@ from proxy.api.errors import describe, error_reply, refuse
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects import sse
-from proxy.dialects.front import Decoded, StreamEncoder
+from proxy.dialects.dialect import Decoded, StreamEncoder
 from proxy.errors import BackendTimedOut, BackendUnavailable, RequestCancelled, TemperError
 from proxy.serving.services import LoadClaim, load_wait
 

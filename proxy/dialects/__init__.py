@@ -2,7 +2,7 @@
 
 One folder for each language. What they share:
 
-- `front`: the contract of a language that clients speak
+- `dialect`: the contract of a language that clients speak
 - `answer_blocks`: cuts answers into texts, thoughts and calls
 - `raw_json`: bodies as JSON objects, and values with the bytes they were written in
 - `wire_schema`, `temper_options`: how requests are checked, and what they say to Temper itself

@@ -19,7 +19,7 @@ from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.dialects.front import Answering, Decoded, Sender
+from proxy.dialects.dialect import Answering, Decoded, Sender
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped

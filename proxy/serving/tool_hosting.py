@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import msgspec
 from pydantic import SecretStr
 
-from proxy.dialects.front import Decoded
+from proxy.dialects.dialect import Decoded
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool

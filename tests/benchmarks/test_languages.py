@@ -5,9 +5,9 @@ import pytest
 from benchmarks.load.languages import CHAT, LANGUAGES, Language
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload
-from proxy.api.fronts import all_fronts
+from proxy.api.dialects import all_fronts
 from proxy.conversation.requests import Request
-from proxy.dialects.front import Sender
+from proxy.dialects.dialect import Sender
 
 
 def read(language: Language, *, is_streamed: bool) -> Request:

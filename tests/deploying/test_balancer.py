@@ -57,7 +57,7 @@ class Balanced:
     @property
     def counts(self) -> tuple[int, int]:
         """How much each has been asked."""
-        return len(self.first.backend.questions), len(self.second.backend.questions)
+        return len(self.first.backend.upstream_requests), len(self.second.backend.upstream_requests)
 
 
 @asynccontextmanager
@@ -129,7 +129,8 @@ async def test_a_client_that_leaves_a_stream_ends_the_generation(haproxy: str) -
             async for line in answer.aiter_lines():
                 if "First" in line:
                     break
-        (asked,) = [*tempers.first.backend.questions, *tempers.second.backend.questions]
+        backends = (tempers.first.backend, tempers.second.backend)
+        (asked,) = [sent for backend in backends for sent in backend.upstream_requests]
         await asked.left.wait()
 
 

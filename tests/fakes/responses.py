@@ -6,8 +6,8 @@ from itertools import count
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.front import Decoded, IdsAndClock, Sender
-from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
+from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.sse import Event, EventDecoder
 from proxy.state.memory_responses import MemoryStore
@@ -23,8 +23,8 @@ def make_token(first: int = 1) -> Callable[[], str]:
     return lambda: f"{next(numbers):024x}"
 
 
-def make_front(store: ResponseStore | None = None, first_id: int = 1) -> ResponsesFront:
-    return ResponsesFront(IdsAndClock(lambda: NOW, make_token(first_id)), store)
+def make_front(store: ResponseStore | None = None, first_id: int = 1) -> ResponsesDialect:
+    return ResponsesDialect(IdsAndClock(lambda: NOW, make_token(first_id)), store)
 
 
 def make_store() -> ResponseStore:

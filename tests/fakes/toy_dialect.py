@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
-from proxy.dialects.front import Decoded, ErrorReply, Problem, Schemas, Sender
+from proxy.dialects.dialect import Decoded, ErrorReply, Problem, Schemas, Sender
 from proxy.errors import InvalidRequest
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from proxy.api.app import ServerOptions
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts
@@ -107,7 +107,9 @@ async def at_every_await(
                 steps += 1
                 is_whole = await _answered(engine, make(steps))
                 await behind.settle()
-                while len(backend.upstream_requests) % len(scripts):  # the next begins with the first
+                while len(backend.upstream_requests) % len(
+                    scripts
+                ):
                     backend.upstream_requests.append(backend.upstream_requests[-1])
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:

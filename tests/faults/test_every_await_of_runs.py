@@ -90,7 +90,8 @@ async def _ran(
         assert all(ticket.may_retry() for ticket in tickets), at
     with attempt.talk.hold():  # nobody else holds it
         pass
-    while len(backend.upstream_requests) % len(SCRIPTS):  # the next run begins with the first script
+    # the next run begins with the first script
+    while len(backend.upstream_requests) % len(SCRIPTS):
         backend.upstream_requests.append(backend.upstream_requests[-1])
     if not interruption.has_struck:
         assert stops == [Stop.ANSWERED]

@@ -20,11 +20,11 @@ from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
-from proxy.dialects.anthropic_messages.front import MessagesFront
-from proxy.dialects.front import Front, IdsAndClock, Sender
+from proxy.dialects.anthropic_messages.dialect import MessagesDialect
+from proxy.dialects.dialect import Dialect, IdsAndClock, Sender
+from proxy.dialects.openai_chat.dialect import ChatDialect
 from proxy.dialects.openai_chat.encode import encode_question
-from proxy.dialects.openai_chat.front import ChatFront
-from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.schemas.arguments import check
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 STAMP = IdsAndClock(lambda: 0.0, lambda: "0" * 24)
-PARTS: Mapping[str, tuple[Front, Growing]] = {
-    f"{front.name}: {name}": (front, make)
-    for front, table in (
-        (ChatFront(STAMP), CHAT),
-        (MessagesFront(STAMP), MESSAGES),
-        (ResponsesFront(STAMP), RESPONSES),
+PARTS: Mapping[str, tuple[Dialect, Growing]] = {
+    f"{dialect.name}: {name}": (dialect, make)
+    for dialect, table in (
+        (ChatDialect(STAMP), CHAT),
+        (MessagesDialect(STAMP), MESSAGES),
+        (ResponsesDialect(STAMP), RESPONSES),
     )
     for name, make in table.items()
 }
@@ -82,9 +82,9 @@ def lines_run(work: Callable[[], object]) -> int:
     return lines
 
 
-def answer(front: Front, body: bytes) -> None:
+def answer(dialect: Dialect, body: bytes) -> None:
     """Do all that a request takes but the asking, with a short answer."""
-    decoded = front.decode(body, Sender())
+    decoded = dialect.decode(body, Sender())
     plan = plan_request(decoded.request, Policy())
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
     upstream_request = turn.next_request()
@@ -102,10 +102,10 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 @pytest.mark.usefixtures("nothing_is_kept")
 @pytest.mark.parametrize("part", share([*PARTS]))
 def test_twice_of_a_request_is_twice_the_work(part: str) -> None:
-    front, make = PARTS[part]
+    dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
-    answer(front, bodies[0])  # what is made once is made
-    assert_linear(*[lines_run(partial(answer, front, body)) for body in bodies])
+    answer(dialect, bodies[0])  # what is made once is made
+    assert_linear(*[lines_run(partial(answer, dialect, body)) for body in bodies])
 
 
 def hear(reply: Reply) -> None:
@@ -149,6 +149,6 @@ def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None
         "tools": [{"type": "function", "function": function}],
     }
     preparation = RequestPreparation(ServiceOptions().alone(ScriptedBackend()), Policy())
-    parsed = preparation.address(ChatFront(STAMP).decode(json.dump(body), Sender()))
+    parsed = preparation.address(ChatDialect(STAMP).decode(json.dump(body), Sender()))
     asyncio.run(preparation.prepare(parsed, Sender(), {}))
     assert lines_run(partial(compile_schema, tool.parameters)) < NOISE

@@ -8,8 +8,8 @@ from itertools import cycle
 from hypothesis import strategies as st
 
 from proxy.api.app import ServerOptions, create_app
+from proxy.api.dialects import all_fronts
 from proxy.api.edge import Edge
-from proxy.api.fronts import all_fronts
 from proxy.backends.client import PassthroughRequest, Pieces, ReplyEvents
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject

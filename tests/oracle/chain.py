@@ -26,8 +26,8 @@ from starlette.types import Receive, Scope, Send
 
 from proxy.api.client_connection import headers_of
 from proxy.api.connections import ConnectionLimits
+from proxy.api.dialects import CHAT, DialectRoute, Dialects
 from proxy.api.edge import Access, Edge
-from proxy.api.fronts import CHAT, FrontRoute, Fronts
 from proxy.api.server import listen, serving
 from tests.oracle.attacks import HOST
 from tests.patience import PATIENCE_SECONDS
@@ -108,9 +108,9 @@ class Recorder:
     running: int = 0
 
     def __post_init__(self) -> None:
-        fronts = Fronts(FrontRoute(lambda: CHAT, ("/v1/chat/completions",)))
+        dialects = Dialects(DialectRoute(lambda: CHAT, ("/v1/chat/completions",)))
         access = Access(hosts=frozenset({HOST.decode()}))
-        self._edge = Edge(cast("FastAPI", self._answer), {}, access, fronts)
+        self._edge = Edge(cast("FastAPI", self._answer), {}, access, dialects)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -9,12 +9,12 @@ from proxy.backends.openai_compatible import ReplyReading
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.anthropic_messages.front import MessagesFront
-from proxy.dialects.front import Decoded, IdsAndClock, Sender
+from proxy.dialects.anthropic_messages.dialect import MessagesDialect
+from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
 from proxy.dialects.lenient_json import as_text, member
-from proxy.dialects.openai_chat.front import ChatFront
+from proxy.dialects.openai_chat.dialect import ChatDialect
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
-from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.dialects.sse import EventDecoder, encode_data
 from proxy.inference.plan import Policy
 from tests.fakes.playbook import CountedIds, prepare
@@ -38,21 +38,21 @@ def _chat() -> Decoded:
     function: JsonObject = {"name": "get_weather", "parameters": SCHEMA}
     tool: JsonObject = {"type": "function", "function": function}
     body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
-    return ChatFront(STAMP).decode(json.dump({"model": "m", "stream": True, **body}), Sender())
+    return ChatDialect(STAMP).decode(json.dump({"model": "m", "stream": True, **body}), Sender())
 
 
 def _messages() -> Decoded:
     tool: JsonObject = {"name": "get_weather", "input_schema": SCHEMA}
     body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
     sent = json.dump({"model": "m", "stream": True, "max_tokens": 99, **body})
-    return MessagesFront(STAMP).decode(sent, Sender())
+    return MessagesDialect(STAMP).decode(sent, Sender())
 
 
 def _responses() -> Decoded:
     tool: JsonObject = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
     body: JsonObject = {"input": "Hi", "tools": [tool]}
     sent = json.dump({"model": "m", "stream": True, **body})
-    return ResponsesFront(STAMP, None).decode(sent, Sender())
+    return ResponsesDialect(STAMP, None).decode(sent, Sender())
 
 
 # where each dialect has the arguments in an event

@@ -7,7 +7,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import ReasoningDelta, ReplyEvent, ReplyStarted
 from proxy.dialects.anthropic_messages.encode import MessageStream
-from proxy.dialects.front import Problem, StreamEncoder
+from proxy.dialects.dialect import Problem, StreamEncoder
 from proxy.errors import CallBrokeOff
 from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn

@@ -50,4 +50,4 @@ async def test_the_other_takes_over_from_an_owner_that_was_killed(store: StoreSe
     assert taken_over.status_code == 200
     assert SAID in taken_over.text
     assert "idempotent-replayed" not in taken_over.headers
-    assert len(backend.questions) == 2
+    assert len(backend.upstream_requests) == 2

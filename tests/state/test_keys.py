@@ -31,7 +31,7 @@ async def test_one_key_at_the_same_moment_costs_one_generation(
         await backend.asked()
         gate.set()
         answers = await asyncio.gather(*asking)
-        assert len(backend.questions) == 1
+        assert len(backend.upstream_requests) == 1
         assert {answer.status_code for answer in answers} == {200}
         assert len({answer.content for answer in answers}) == 1
         assert SAID[:5].encode() in answers[0].content
@@ -49,7 +49,7 @@ async def test_an_answer_is_there_for_the_other_replica_afterwards(
         assert first.content == second.content == third.content
         assert second.headers.get_list(REPLAYED) == third.headers.get_list(REPLAYED) == ["true"]
         assert second.headers["content-type"] == first.headers["content-type"]
-        assert len(backend.questions) == 1
+        assert len(backend.upstream_requests) == 1
 
 
 async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_store_may_be_a_socket_in_the_file_system(tmp_path: Path) -> Non
         async with replicas(url, spoken.says(SAID)) as (backend, one, other):
             first = await one.ask("How warm is it?", key="k")
             assert (await other.ask("How warm is it?", key="k")).content == first.content
-            assert len(backend.questions) == 1
+            assert len(backend.upstream_requests) == 1
 
 
 async def test_another_request_under_the_same_key_is_refused_by_every_replica(
@@ -78,7 +78,7 @@ async def test_the_same_key_in_another_language_is_another_key(store: StoreServe
         await one.ask("Hello", key="k")
         answer = await other.client.post(RESPONSES, json=body, headers={"idempotency-key": "k"})
         assert answer.status_code == 200
-        assert len(backend.questions) == 2
+        assert len(backend.upstream_requests) == 2
 
 
 async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_made(
@@ -105,7 +105,7 @@ async def test_whoever_waits_for_a_stream_of_another_replica_hears_that_it_is_ma
         shown = (begun + rest).replace(b": another replica is answering this request\n\n", b"")
         assert made.content.endswith(shown)
         assert shown.count(b"[DONE]") == 1
-        assert len(backend.questions) == 1
+        assert len(backend.upstream_requests) == 1
 
 
 async def test_an_answer_that_failed_or_was_abandoned_leaves_the_key_to_the_other(
@@ -120,4 +120,4 @@ async def test_an_answer_that_failed_or_was_abandoned_leaves_the_key_to_the_othe
         await asked.left.wait()
         assert (await other.ask("How warm is it?", key="k")).status_code == 400
         assert (await one.ask("How warm is it?", key="k")).status_code == 200
-        assert len(backend.questions) == 3
+        assert len(backend.upstream_requests) == 3

@@ -170,7 +170,7 @@ async def test_the_user_of_the_guide_may_do_all_that_is_done(store: StoreServer)
         assert (again.status_code, ALONE in again.headers) == (200, False)
         assert (await other.client.delete(f"{RESPONSES}/{kept}")).status_code == 200
         assert await one.metric(ERRORS) + await other.metric(ERRORS) == 0
-        assert len(backend.questions) == 3
+        assert len(backend.upstream_requests) == 3
 
 
 async def test_a_store_that_begins_anew_has_nothing_and_says_so(store: StoreServer) -> None:
@@ -185,7 +185,7 @@ async def test_a_store_that_begins_anew_has_nothing_and_says_so(store: StoreServ
             "previous_response_not_found",
         )
         assert (await other.ask("How warm is it?", key="k")).status_code == 200
-        assert len(backend.questions) == 3
+        assert len(backend.upstream_requests) == 3
 
 
 async def test_a_wrong_password_is_one_line_in_the_log(
@@ -215,7 +215,7 @@ async def test_with_another_secret_nothing_is_there(store: StoreServer) -> None:
         for replica in (one, other):
             answer = await replica.ask("How warm is it?", key="k")
             assert (answer.status_code, ALONE in answer.headers) == (200, False)
-        assert len(backend.questions) == 3
+        assert len(backend.upstream_requests) == 3
         answer = await other.respond("Who am I?", previous_response_id=kept)
         assert field_of(answer, "code") == "previous_response_not_found"
 

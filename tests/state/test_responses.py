@@ -12,7 +12,7 @@ async def test_any_replica_goes_on_from_what_another_has_answered(any_store: Sto
         second = await other.respond("What is it?", previous_response_id=field_of(first, "id"))
         third = await one.respond("And now?", previous_response_id=field_of(second, "id"))
         assert third.status_code == 200
-        sent = backend.questions[-1].body
+        sent = backend.upstream_requests[-1].body
         for said in (b"My name is Ada.", SAID.encode(), b"What is it?", b"And now?"):
             assert said in sent
         assert "x-temper-state" not in third.headers
@@ -34,7 +34,7 @@ async def test_what_is_kept_is_shown_listed_referred_to_and_forgotten_by_all(
             RESPONSES, json={"model": "m", "input": [reference, message]}
         )
         assert answer.status_code == 200
-        assert b"Ada" in backend.questions[-1].body
+        assert b"Ada" in backend.upstream_requests[-1].body
         assert (await other.client.delete(place)).status_code == 200
         assert (await one.client.get(place)).status_code == 404
         assert (await one.client.delete(place)).status_code == 404
@@ -47,7 +47,7 @@ async def test_a_key_of_a_reference_may_be_escaped(store: StoreServer) -> None:
         headers = {"content-type": "application/json"}
         answer = await other.client.post(RESPONSES, content=body, headers=headers)
         assert answer.status_code == 200
-        assert b"Ada" in backend.questions[-1].body
+        assert b"Ada" in backend.upstream_requests[-1].body
 
 
 async def test_what_is_too_large_to_be_shared_is_kept_where_it_was_answered(

@@ -17,8 +17,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
-from proxy.dialects.front import IdsAndClock, Sender
-from proxy.dialects.openai_responses.front import ResponsesFront
+from proxy.dialects.dialect import IdsAndClock, Sender
+from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import RequestTooLarge
@@ -213,7 +213,7 @@ def remembers(folder: Path, size: int) -> bool:
 
 def is_stored(_: Path, count: int) -> bool:
     items: list[JsonValue] = [{"role": "user", "content": "Hi"}] * count
-    front = ResponsesFront(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
+    front = ResponsesDialect(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
     builder = front.decode(json.dump({"input": items}), Sender()).answering.builder(ReplyStarted())
     answer = json.parse(builder.build())
     assert isinstance(answer, dict)

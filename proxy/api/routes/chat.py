@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect
 
 from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
 from proxy.api.client_connection import ClientConnection
+from proxy.api.dialects import CHAT
 from proxy.api.documents import DocumentTexts
 from proxy.api.errors import describe, refuse
-from proxy.api.fronts import CHAT
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
@@ -26,7 +26,7 @@ from proxy.api.request_reader import (
     sender_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
-from proxy.dialects.front import Decoded, Front, Sender
+from proxy.dialects.dialect import Decoded, Dialect, Sender
 from proxy.dialects.wanted_tools import take_wanted
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
@@ -62,12 +62,12 @@ class RequestContext(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `front`; `process_count` processes share the slots.
+    """Answers requests in the language of `dialect`; `process_count` processes share the slots.
 
     `tools` are those of the operator, None where no tool server is configured.
     """
 
-    front: Front
+    dialect: Dialect
     reader: RequestReader
     preparation: RequestPreparation
     timeouts: StreamTimeouts
@@ -82,8 +82,8 @@ class Chat:
                 connection,
                 sender_of(connection.scope),
                 ticket,
-                begin_live_request(connection, self.observers, self.front.name),
-                AnswerStream(connection, self.timeouts, self.front.stream_type),
+                begin_live_request(connection, self.observers, self.dialect.name),
+                AnswerStream(connection, self.timeouts, self.dialect.stream_type),
                 ExchangeRecorder() if self.observers.recording is not None else None,
             )
             try:
@@ -105,7 +105,7 @@ class Chat:
         """Read, load, prepare, fit and answer a request."""
         connection, sender = context.connection, context.sender
         decoded = await self.reader.read(
-            connection, _asking(self.front, self.front.decode, sender, self.tools)
+            connection, _asking(self.dialect, self.dialect.decode, sender, self.tools)
         )
         parsed = await self.preparation.locate(decoded)
         request, service = parsed.request, parsed.service
@@ -192,9 +192,9 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Reports how many tokens a request in the language of `front` would have, as it is sent."""
+    """Reports how many tokens a request in the language of `dialect` would have, as it is sent."""
 
-    front: Front
+    dialect: Dialect
     reader: RequestReader
     preparation: RequestPreparation
     tools: "ToolHosting | None" = None
@@ -202,7 +202,7 @@ class TokenCount:
     async def __call__(self, connection: ClientConnection) -> None:
         sender = sender_of(connection.scope)
         try:
-            decode = _asking(self.front, self.front.decode_count, sender, self.tools)
+            decode = _asking(self.dialect, self.dialect.decode_count, sender, self.tools)
             parsed = await self.preparation.locate(await self.reader.read(connection, decode))
             if self.tools is not None:
                 owned = self.tools.tools_for(parsed.decoded, sender.owner)
@@ -215,14 +215,14 @@ class TokenCount:
         except TemperError as error:
             await refuse(connection, error)
             return
-        await connection.respond(200, {}, self.front.encode_count(tokens))
+        await connection.respond(200, {}, self.dialect.encode_count(tokens))
 
 
 _documents = DocumentTexts()
 
 
 def _asking(
-    front: Front,
+    dialect: Dialect,
     decode: Callable[[bytes, Sender], Decoded],
     sender: Sender,
     tools: "ToolHosting | None",
@@ -230,7 +230,7 @@ def _asking(
     """Return what reads a request, and before that what it asks of the operator's tools."""
 
     def read(body: bytes) -> Decoded:
-        if front is not CHAT:  # whose words go upstream as they are
+        if dialect is not CHAT:  # whose words go upstream as they are
             body = _documents.expand(body)
         if tools is None:
             return decode(body, sender)

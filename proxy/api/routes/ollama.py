@@ -21,7 +21,7 @@ from proxy.api.routes.passthrough import Relay
 from proxy.api.routes.resources import to_listed_model
 from proxy.backends.client import PassthroughRequest
 from proxy.conversation import json
-from proxy.dialects.front import ListedModel
+from proxy.dialects.dialect import ListedModel
 from proxy.dialects.ollama_chat.downstream import resources
 from proxy.errors import (
     InvalidRequest,

@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from proxy.api.client_connection import ClientConnection
+from proxy.api.dialects import CHAT
 from proxy.api.errors import describe, refuse
-from proxy.api.fronts import CHAT
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,

@@ -6,14 +6,14 @@ from fastapi import APIRouter, Request
 from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse, Response
 
+from proxy.api.dialects import Dialects
 from proxy.api.errors import error_response, wrong_method
-from proxy.api.fronts import Fronts
 from proxy.api.openapi import query_parameters
 from proxy.api.request_reader import sender_of
 from proxy.backends.client import BackendModel
 from proxy.backends.engines import engine_of, window_in
 from proxy.conversation.json import JsonObject
-from proxy.dialects.front import ListedModel, Page, Problem
+from proxy.dialects.dialect import ListedModel, Page, Problem
 from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.openai_responses import store as responses
 from proxy.dialects.openai_responses.models import codex_models
@@ -23,7 +23,7 @@ from proxy.serving.services import Services
 _CODEX = "client_version"  # a query parameter that only Codex sends
 
 
-def models_router(services: Services, fronts: Fronts) -> APIRouter:
+def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """Make the routes that list models, in the client's language, and `/props`.
 
     `/props` shows a model as llama-server does, for clients that read the window.
@@ -37,7 +37,7 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
         """List the models that can be asked for."""
         asked = request.query_params
         listed = [*map(to_listed_model, await services.models())]
-        listing = fronts.catalogue(request.headers).models(listed, _page_in(asked))
+        listing = dialects.catalogue(request.headers).models(listed, _page_in(asked))
         if _CODEX in asked:
             listing["models"] = codex_models(listed)
         return JSONResponse(listing)
@@ -45,7 +45,7 @@ def models_router(services: Services, fronts: Fronts) -> APIRouter:
     @router.get("/v1/models/{model_id:path}")
     async def show_model(request: Request) -> JSONResponse:
         """Show one model."""
-        catalogue = fronts.catalogue(request.headers)
+        catalogue = dialects.catalogue(request.headers)
         model = await services.show(request.path_params["model_id"])
         return JSONResponse(catalogue.model(to_listed_model(model)))
 

@@ -29,7 +29,7 @@ from proxy.dialects.answer_blocks import (
 )
 from proxy.dialects.anthropic_messages.history import RAN_PREFIX
 from proxy.dialects.anthropic_messages.table import ERRORS
-from proxy.dialects.front import ErrorReply, Problem
+from proxy.dialects.dialect import ErrorReply, Problem
 from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object, read_usage
 
 _AT_START_ONLY = ("cache_creation", "service_tier")

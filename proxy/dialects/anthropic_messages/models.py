@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from proxy.conversation.json import JsonObject
-from proxy.dialects.front import ListedModel, Page
+from proxy.dialects.dialect import ListedModel, Page
 from proxy.dialects.lenient_json import as_unix_time
 
 _MOST = 1_000

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StrictBool, StrictStr, Tag
 
 from proxy.dialects import wire_schema as wire
-from proxy.dialects.front import Schemas
+from proxy.dialects.dialect import Schemas
 from proxy.dialects.temper_options import TemperOptions
 
 

@@ -33,7 +33,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.dialects import sse
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 
 _SAMPLE = "~"
 _text_of = attrgetter("text")

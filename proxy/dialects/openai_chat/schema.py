@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects import wire_schema as wire
-from proxy.dialects.front import Schemas
+from proxy.dialects.dialect import Schemas
 from proxy.dialects.temper_options import TemperOptions
 
 _EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'

@@ -1,6 +1,6 @@
 """The Responses language, spoken by clients only.
 
-- `front`: what the edge sees of it, and how requests are read
+- `dialect`: what the edge sees of it, and how requests are read
 - `schema`: the fields of a request; what happens to each field, item and tool
 - `items`: the conversation
 - `tools`, `client_tools`: what the model may call, and as what calls come back

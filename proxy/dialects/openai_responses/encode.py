@@ -9,7 +9,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, UsageReported
 from proxy.dialects import sse
-from proxy.dialects.front import IdsAndClock, Problem
+from proxy.dialects.dialect import IdsAndClock, Problem
 from proxy.dialects.openai_responses.output import Event, OutputItems
 from proxy.dialects.openai_responses.response import (
     COMPLETED,

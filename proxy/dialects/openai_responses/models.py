@@ -10,7 +10,7 @@ require them in the list, and use their own where they reject it.
 from collections.abc import Sequence
 
 from proxy.conversation.json import JsonValue
-from proxy.dialects.front import ListedModel
+from proxy.dialects.dialect import ListedModel
 from proxy.dialects.lenient_json import as_list
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from proxy.conversation import endings, json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.dialects.lenient_json import read_usage
 from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, StrictStr
 
 from proxy.dialects import wire_schema as wire
+from proxy.dialects.dialect import Schemas
 from proxy.dialects.field_table import read_tables
-from proxy.dialects.front import Schemas
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
 from proxy.dialects.temper_options import TemperOptions
 

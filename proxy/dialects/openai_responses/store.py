@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 
 _OVERHEAD = 2**10  # of a response beside its bytes
 

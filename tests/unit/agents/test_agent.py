@@ -218,7 +218,8 @@ async def test_a_prompt_may_have_parts() -> None:
     parts: list[JsonObject] = [{"type": "text", "text": "Look:"}]
     async with scripted(FINE) as (model, backend):
         await Agent(model).run(parts)
-    assert json.parse(backend.upstream_requests[0].messages[0]) == {"role": "user", "content": parts}
+    sent = json.parse(backend.upstream_requests[0].messages[0])
+    assert sent == {"role": "user", "content": parts}
 
 
 async def test_a_run_is_cancelled_in_good_order() -> None:

@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from proxy.api.answer_source import SingleTurn, SlotTerms
 from proxy.api.client_connection import WIRE, ClientConnection
-from proxy.api.fronts import STAMP
+from proxy.api.dialects import STAMP
 from proxy.api.request_reader import note_status
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.backends.client import ReplyEvents
@@ -22,7 +22,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.requests import Request, UpstreamRequest
-from proxy.dialects.openai_chat.front import chat_answering
+from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import BackendUnavailable, TemperError
 from proxy.facts import ReplyOutcome
 from proxy.guardrails.offer import TextPolicy

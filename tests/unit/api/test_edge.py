@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
+from proxy.api.dialects import all_fronts
 from proxy.api.edge import Access, Edge, OpenPaths
-from proxy.api.fronts import all_fronts
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.patience import until
 

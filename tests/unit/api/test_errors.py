@@ -3,7 +3,7 @@ import pytest
 from proxy import errors
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.conversation import json
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 
 LOADING = errors.BackendUnavailable("b", "is loading", loading=True)

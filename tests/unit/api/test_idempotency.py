@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.idempotency import Idempotency, RetentionLimits
 from proxy.api.request_reader import BodyLimits
 from proxy.conversation import json

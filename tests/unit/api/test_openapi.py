@@ -5,7 +5,7 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse
 
-from proxy.api.fronts import CHAT, FrontRoute, Fronts
+from proxy.api.dialects import CHAT, DialectRoute, Dialects
 from proxy.api.openapi import describe_posts, query_parameters
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -15,8 +15,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 def document() -> JsonObject:
     app = FastAPI()
     app.add_api_route("/thing/{name}", show, openapi_extra=query_parameters("limit"))
-    fronts = Fronts(FrontRoute(lambda: CHAT, ("/chat", "/old/chat"), "/count"))
-    describe_posts(app, fronts, ["/v1/embeddings"])
+    dialects = Dialects(DialectRoute(lambda: CHAT, ("/chat", "/old/chat"), "/count"))
+    describe_posts(app, dialects, ["/v1/embeddings"])
     first = app.openapi()
     assert app.openapi() == first
     return first

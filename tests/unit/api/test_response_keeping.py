@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.idempotency import ALONE
 from proxy.api.response_keeping import (
     examine_keeping,

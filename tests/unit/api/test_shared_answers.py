@@ -6,7 +6,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import ClientConnection, Endpoint
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.idempotency import Idempotency
 from proxy.api.request_reader import BodyLimits
 from proxy.api.shared_answers import BackgroundTasks, SharedAnswers

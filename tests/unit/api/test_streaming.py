@@ -9,13 +9,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from proxy.api.client_connection import WIRE, ClientConnection
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts
 from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished, TextDelta
 from proxy.conversation.requests import Request
-from proxy.dialects.front import Decoded, Problem, StreamEncoder
-from proxy.dialects.openai_chat.front import chat_answering
+from proxy.dialects.dialect import Decoded, Problem, StreamEncoder
+from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import BackendTimedOut, BackendUnavailable, LaunchFailed, TemperError
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner

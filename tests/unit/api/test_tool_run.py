@@ -3,7 +3,7 @@
 import asyncio
 
 from proxy.api.app import ServerOptions
-from proxy.api.fronts import CHAT
+from proxy.api.dialects import CHAT
 from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.routes.chat import Chat
 from proxy.api.streaming import StreamTimeouts

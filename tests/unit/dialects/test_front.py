@@ -1,7 +1,7 @@
 import pytest
 
 from proxy.conversation.replies import ReplyEvent, ReplyStarted, TextDelta
-from proxy.dialects.front import IdentifiedAnswering, IdsAndClock
+from proxy.dialects.dialect import IdentifiedAnswering, IdsAndClock
 from tests.fakes.toy_dialect import ShoutedAnswer
 
 STARTED = ReplyStarted("reply_1")

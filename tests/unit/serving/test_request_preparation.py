@@ -5,7 +5,7 @@ import pytest
 from msgspec import structs
 
 from proxy.api.app import ServerOptions
-from proxy.api.fronts import CHAT, STAMP
+from proxy.api.dialects import CHAT, STAMP
 from proxy.backends.client import Description, PassthroughRequest
 from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
@@ -15,8 +15,8 @@ from proxy.conversation.replies import TextDelta
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
-from proxy.dialects.anthropic_messages.front import MessagesFront
-from proxy.dialects.front import Sender
+from proxy.dialects.anthropic_messages.dialect import MessagesDialect
+from proxy.dialects.dialect import Sender
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
@@ -216,7 +216,7 @@ def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> N
     source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
     shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
-    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
+    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Sender()))
     preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
     if is_blind:
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
@@ -237,7 +237,7 @@ def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none()
         {"role": "user", "content": [result]},
     ]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": told})
-    parsed = preparing.address(MessagesFront(STAMP).decode(body, Sender()))
+    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Sender()))
     prepared_ = asyncio.run(preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"}))
     sent = b"".join(one.source for one in prepared_.plan.messages)
     assert b"image_url" not in sent

@@ -2,11 +2,11 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from proxy.api.fronts import STAMP
+from proxy.api.dialects import STAMP
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import WantedTools
-from proxy.dialects.front import Decoded
-from proxy.dialects.openai_chat.front import chat_answering
+from proxy.dialects.dialect import Decoded
+from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord

@@ -20,7 +20,7 @@ from proxy.dialects.answer_blocks import (
     BlockStarted,
     BlockStep,
 )
-from proxy.dialects.front import IdsAndClock, Problem
+from proxy.dialects.dialect import IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_count, as_list, as_object, parse_object, read_usage
 from proxy.dialects.ollama_chat.decode import DURATIONS
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.front import ListedModel
+from proxy.dialects.dialect import ListedModel
 from proxy.dialects.lenient_json import (
     as_count,
     as_list,

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StrictBool, StrictStr, Tag
 
 from proxy.dialects import wire_schema as wire
+from proxy.dialects.dialect import Schemas
 from proxy.dialects.field_table import read_tables
-from proxy.dialects.front import Schemas
 from proxy.dialects.openai_chat.schema import MadeCall, OfferedFunction
 from proxy.dialects.temper_options import TemperOptions
 

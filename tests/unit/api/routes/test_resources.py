@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions
-from proxy.api.fronts import all_fronts
+from proxy.api.dialects import all_fronts
 from proxy.api.routes.resources import models_router, responses_router, to_listed_model
 from proxy.backends.client import BackendModel, Description
 from proxy.conversation import json

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.anthropic_messages.front import MessagesFront
+from proxy.dialects.anthropic_messages.dialect import MessagesDialect
+from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
 from proxy.dialects.foreign_history import sign
-from proxy.dialects.front import Decoded, IdsAndClock, Sender
 
-FRONT = MessagesFront(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
+FRONT = MessagesDialect(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
 MARK: JsonObject = {"type": "ephemeral", "ttl": "5m"}
 BILLING = "x-anthropic-billing-header: cc_version=2.1.330.4c1; cc_entrypoint=cli; cch=00000;"
 PICTURE: JsonObject = {

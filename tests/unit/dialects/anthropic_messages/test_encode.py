@@ -33,8 +33,8 @@ from proxy.dialects.anthropic_messages.encode import (
     usage_at_start,
     usage_of_delta,
 )
+from proxy.dialects.dialect import Problem
 from proxy.dialects.foreign_history import sign
-from proxy.dialects.front import Problem
 from tests.unit.dialects.anthropic_messages.streams import (
     USAGE,
     answers,

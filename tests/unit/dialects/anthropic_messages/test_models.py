@@ -3,7 +3,7 @@ from anthropic.types import ModelInfo
 
 from proxy.conversation.json import JsonObject
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
-from proxy.dialects.front import ListedModel, Page
+from proxy.dialects.dialect import ListedModel, Page
 
 CATALOGUE = MessagesCatalogue()
 MODELS = [ListedModel(name, 8192, {"created": 1700000000}) for name in "abcde"]

@@ -25,7 +25,7 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,

@@ -25,7 +25,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.front import Decoded, Front, Problem, Sender
+from proxy.dialects.dialect import Decoded, Dialect, Problem, Sender
 from proxy.dialects.openai_responses.store import ResponseStore
 from tests.examples import examples
 from tests.fakes.responses import (
@@ -270,21 +270,21 @@ HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
 def test_it_is_a_front() -> None:
-    front: Front = make_front()
-    assert front.name == "responses"
-    assert front.is_complete(b"event: response.completed\ndata: {}\n\n")
-    assert not front.is_complete(b"data: [DONE]\n\n")
+    dialect: Dialect = make_front()
+    assert dialect.name == "responses"
+    assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
+    assert not dialect.is_complete(b"data: [DONE]\n\n")
 
 
 def test_a_request_is_counted_as_it_is_answered() -> None:
-    front, body = make_front(), b'{"model":"m","input":"Hi"}'
-    counted = front.decode_count(body, Sender()).request
-    assert counted == front.decode(body, Sender()).request
-    assert json.parse(front.encode_count(7)) == {
+    dialect, body = make_front(), b'{"model":"m","input":"Hi"}'
+    counted = dialect.decode_count(body, Sender()).request
+    assert counted == dialect.decode(body, Sender()).request
+    assert json.parse(dialect.encode_count(7)) == {
         "object": "response.input_tokens",
         "input_tokens": 7,
     }
-    assert front.schemas().request["title"] == "ResponseRequest"
+    assert dialect.schemas().request["title"] == "ResponseRequest"
 
 
 def test_the_tokens_of_a_prompt_are_told() -> None:
@@ -362,11 +362,11 @@ def test_nothing_is_kept_that_nobody_wants_kept() -> None:
 def test_a_conversation_goes_on_from_a_stored_response() -> None:
     store = make_store()
     first = whole(decode(store), HI)
-    front = make_front(store, first_id=50)
+    dialect = make_front(store, first_id=50)
     body = json.dump({"input": "And?", "previous_response_id": first["id"], "instructions": "Go."})
-    second = front.decode(body, OWNER)
+    second = dialect.decode(body, OWNER)
     roles = [(message.role, message.text) for message in second.request.messages]
     assert roles == [("system", "Go."), ("user", "Hi"), ("assistant", "Hi"), ("user", "And?")]
     assert b'"previous_response_id":"resp_' in streamed(second, HI)
     with pytest.raises(Exception, match="not found"):
-        front.decode(body, Sender(owner="other"))
+        dialect.decode(body, Sender(owner="other"))

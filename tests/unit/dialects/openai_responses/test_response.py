@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 from proxy.dialects.openai_responses.response import (
     AnswerTerms,

@@ -2,7 +2,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.front import Problem
+from proxy.dialects.dialect import Problem
 from proxy.dialects.openai_responses.store import (
     ResponseStore,
     StoredResponse,

@@ -20,7 +20,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.front import IdsAndClock, Problem
+from proxy.dialects.dialect import IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.encode import (
     AnswerTerms,

@@ -5,7 +5,7 @@ from ollama import EmbeddingsResponse, EmbedResponse, ListResponse, ProcessRespo
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.dialects.front import ListedModel
+from proxy.dialects.dialect import ListedModel
 from proxy.dialects.lenient_json import as_list, as_object
 from proxy.dialects.ollama_chat.downstream import resources
 from proxy.errors import InvalidRequest

@@ -5,35 +5,35 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted, TextDelta
 from proxy.conversation.requests import LoadOptions, ThinkingOptions
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.front import Decoded, Front, IdsAndClock, Problem, Sender
+from proxy.dialects.dialect import Decoded, Dialect, IdsAndClock, Problem, Sender
 from proxy.dialects.lenient_json import as_object
-from proxy.dialects.ollama_chat.downstream.front import OllamaFront, read_duration
+from proxy.dialects.ollama_chat.downstream.dialect import OllamaDialect, read_duration
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
 STAMP = IdsAndClock(now=lambda: 1.0, token=lambda: "abc")
-CHAT, GENERATE = OllamaFront(STAMP), OllamaFront(STAMP, is_text=True)
+CHAT, GENERATE = OllamaDialect(STAMP), OllamaDialect(STAMP, is_text=True)
 HI: JsonObject = {"role": "user", "content": "Hi"}
 
 
-def decoded(front: OllamaFront, **members: JsonValue) -> Decoded:
-    asked: JsonObject = {"prompt": "Hi"} if front.is_text else {"messages": [HI]}
-    return front.decode(json.dump({"model": "m:latest", **asked, **members}), Sender())
+def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
+    asked: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
+    return dialect.decode(json.dump({"model": "m:latest", **asked, **members}), Sender())
 
 
 @pytest.mark.parametrize(
     ("front", "title"), [(CHAT, "OllamaChatRequest"), (GENERATE, "OllamaGenerateRequest")]
 )
-def test_it_is_a_front_end(front: Front, title: str) -> None:
-    assert (front.name, front.stream_type) == ("ollama", "application/x-ndjson")
-    schemas = front.schemas()
+def test_it_is_a_front_end(dialect: Dialect, title: str) -> None:
+    assert (dialect.name, dialect.stream_type) == ("ollama", "application/x-ndjson")
+    schemas = dialect.schemas()
     assert schemas.request["title"] == title
     assert schemas.error["title"] == "OllamaError"
 
 
 @pytest.mark.parametrize(("front", "member"), [(CHAT, "message"), (GENERATE, "response")])
-def test_it_answers_as_it_was_asked(front: OllamaFront, member: str) -> None:
-    answering = decoded(front).answering
+def test_it_answers_as_it_was_asked(dialect: OllamaDialect, member: str) -> None:
+    answering = decoded(dialect).answering
     stream = answering.begin(None)
     assert b'"%b":' % member.encode() in stream.encode_all([ReplyStarted(), TextDelta("Hi")])
     builder = answering.builder(None)
@@ -85,11 +85,11 @@ PNG = "iVBORw0KGgo="
 
 
 def decode_chat(body: bytes) -> Decoded:
-    return OllamaFront(STAMP).decode(body, Sender())
+    return OllamaDialect(STAMP).decode(body, Sender())
 
 
 def decode_generate(body: bytes) -> Decoded:
-    return OllamaFront(STAMP, is_text=True).decode(body, Sender())
+    return OllamaDialect(STAMP, is_text=True).decode(body, Sender())
 
 
 def chat(*messages: JsonValue, **members: JsonValue) -> Decoded:

@@ -10,13 +10,13 @@ from typing import Protocol, TypeAlias
 
 from proxy.api.client_connection import Endpoint
 from proxy.dialects.anthropic_messages.models import MessagesCatalogue
-from proxy.dialects.front import Catalogue, Front, IdsAndClock
-from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
+from proxy.dialects.dialect import Catalogue, Dialect, IdsAndClock
+from proxy.dialects.openai_chat.dialect import ChatCatalogue, ChatDialect
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.state.memory_responses import MemoryStore
 
 STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
-CHAT = ChatFront(STAMP)
+CHAT = ChatDialect(STAMP)
 _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -33,7 +33,7 @@ class WrittenStore(ResponseStore, Protocol):
 
 
 @dataclass(frozen=True)
-class FrontRoute:
+class DialectRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
     What lies `below` a folder is answered in its words as well. With `takes_any_type` bodies need
@@ -46,7 +46,7 @@ class FrontRoute:
     `is_shared` tells whether replicas share them now.
     """
 
-    make: Callable[[], Front]
+    make: Callable[[], Dialect]
     paths: tuple[str, ...]
     count_path: str = ""
     header: str = ""
@@ -57,11 +57,11 @@ class FrontRoute:
     takes_any_type: bool = False
 
     @cached_property
-    def front(self) -> Front:
+    def dialect(self) -> Dialect:
         return self.make()
 
 
-class Fronts:
+class Dialects:
     """All languages in use; the first one answers requests that show none by path or header.
 
     Responses are kept in the `store`, if there is one. `share` makes what shares the answers in a
@@ -70,67 +70,67 @@ class Fronts:
 
     def __init__(
         self,
-        *routes: FrontRoute,
+        *routes: DialectRoute,
         store: ResponseStore | None = None,
-        share: Callable[[Front, float], Sharing] | None = None,
+        share: Callable[[Dialect, float], Sharing] | None = None,
     ) -> None:
         self.store = store
         self.share = share
         self._routes = routes
 
-    def __iter__(self) -> Iterator[FrontRoute]:
+    def __iter__(self) -> Iterator[DialectRoute]:
         return iter(self._routes)
 
-    def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Front:
+    def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
         """Return the language of a path, or of what lies below one; else that of the client."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
-                return route.front
-        return self._route_of_client(headers).front
+                return route.dialect
+        return self._route_of_client(headers).dialect
 
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
         """Return what lists models to whoever sends such headers."""
         return self._route_of_client(headers).catalogue or _CATALOGUE
 
-    def _route_of_client(self, headers: Mapping[str, str]) -> FrontRoute:
+    def _route_of_client(self, headers: Mapping[str, str]) -> DialectRoute:
         known = (route for route in self._routes if route.header and route.header in headers)
         return next(known, self._routes[0])
 
 
 def all_fronts(
     store: MemoryStore | WrittenStore | None = None,
-    share: Callable[[Front, float], Sharing] | None = None,
+    share: Callable[[Dialect, float], Sharing] | None = None,
     is_shared: Callable[[], bool] | None = None,
-) -> Fronts:
+) -> Dialects:
     """Return every language there is; without a `store` no response is kept."""
 
-    def messages() -> Front:
-        from proxy.dialects.anthropic_messages.front import MessagesFront
+    def messages() -> Dialect:
+        from proxy.dialects.anthropic_messages.dialect import MessagesDialect
 
-        return MessagesFront(STAMP)
+        return MessagesDialect(STAMP)
 
-    def responses() -> Front:
-        from proxy.dialects.openai_responses.front import ResponsesFront
+    def responses() -> Dialect:
+        from proxy.dialects.openai_responses.dialect import ResponsesDialect
 
-        return ResponsesFront(STAMP, store)
+        return ResponsesDialect(STAMP, store)
 
-    def ollama(*, is_text: bool) -> Front:
-        from proxy.dialects.ollama_chat.downstream.front import OllamaFront
+    def ollama(*, is_text: bool) -> Dialect:
+        from proxy.dialects.ollama_chat.downstream.dialect import OllamaDialect
 
-        return OllamaFront(STAMP, is_text)
+        return OllamaDialect(STAMP, is_text)
 
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
     written = None if isinstance(store, MemoryStore) else store
-    return Fronts(
-        FrontRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
-        FrontRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
-        FrontRoute(
+    return Dialects(
+        DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
+        DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
+        DialectRoute(
             responses, ("/v1/responses",), inputs, written_store=written, is_shared=is_shared
         ),
-        FrontRoute(partial(ollama, is_text=True), ("/api/generate",), takes_any_type=True),
-        FrontRoute(
+        DialectRoute(partial(ollama, is_text=True), ("/api/generate",), takes_any_type=True),
+        DialectRoute(
             partial(ollama, is_text=False), ("/api/chat",), below="/api/", takes_any_type=True
         ),
         store=store,

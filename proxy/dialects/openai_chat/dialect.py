@@ -9,7 +9,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request
-from proxy.dialects import front, sse
+from proxy.dialects import dialect, sse
 from proxy.dialects.openai_chat import encode
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import chat_schemas
@@ -18,11 +18,11 @@ from proxy.dialects.openai_chat.schema import chat_schemas
 class ChatCatalogue:
     """Lists models in OpenAI's shape, whose list has no pages; what is known of one is added."""
 
-    def models(self, models: Sequence[front.ListedModel], page: front.Page) -> JsonObject:
+    def models(self, models: Sequence[dialect.ListedModel], page: dialect.Page) -> JsonObject:
         del page
         return {"object": "list", "data": [self.model(model) for model in models]}
 
-    def model(self, model: front.ListedModel) -> JsonObject:
+    def model(self, model: dialect.ListedModel) -> JsonObject:
         entry: JsonObject = {"created": 0, "owned_by": "temper"}
         if model.window is not None:  # as OpenRouter and vLLM call it, which clients read
             entry |= {"context_length": model.window, "max_model_len": model.window}
@@ -38,41 +38,41 @@ class OpenAIFront(ABC):
     stream_type = sse.MEDIA_TYPE
 
     @abstractmethod
-    def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:
+    def decode(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
         """Read a request; raises `InvalidRequest`."""
 
-    def decode_count(self, body: bytes, sender: front.Sender) -> front.Decoded:
+    def decode_count(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
         return self.decode(body, sender)
 
     def encode_count(self, tokens: int) -> bytes:
         return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
 
-    def error(self, problem: front.Problem, _: str) -> front.ErrorReply:
-        return front.ErrorReply(
+    def error(self, problem: dialect.Problem, _: str) -> dialect.ErrorReply:
+        return dialect.ErrorReply(
             problem.status, problem.headers, json.dump(encode.error_object(problem))
         )
 
 
 @dataclass(frozen=True, slots=True)
-class ChatFront(OpenAIFront):
+class ChatDialect(OpenAIFront):
     """Speaks `POST /v1/chat/completions`."""
 
-    stamp: front.IdsAndClock
+    stamp: dialect.IdsAndClock
     name: str = "chat"
 
-    def schemas(self) -> front.Schemas:
+    def schemas(self) -> dialect.Schemas:
         return chat_schemas()
 
-    def decode(self, body: bytes, sender: front.Sender) -> front.Decoded:
+    def decode(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
         del sender
         request = decode_request(body)
-        return front.Decoded(request, chat_answering(request, self.stamp))
+        return dialect.Decoded(request, chat_answering(request, self.stamp))
 
     def is_complete(self, end: bytes) -> bool:
         return end.endswith(sse.DONE)
 
 
-def chat_answering(request: Request, stamp: front.IdsAndClock) -> front.Answering:
+def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answering:
     """Answer a chat request, identified as the backend did as far as it has."""
 
     def identify(started: ReplyStarted) -> encode.Identity:
@@ -84,4 +84,4 @@ def chat_answering(request: Request, stamp: front.IdsAndClock) -> front.Answerin
         )
 
     stream = partial(encode.ChunkEncoder, include_usage=request.include_usage)
-    return front.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)
+    return dialect.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)

@@ -3,14 +3,14 @@ import sys
 
 import pytest
 
-from proxy.api.fronts import CHAT, STAMP, FrontRoute, Fronts, all_fronts
-from proxy.dialects.openai_chat.front import ChatFront
+from proxy.api.dialects import CHAT, STAMP, DialectRoute, Dialects, all_fronts
+from proxy.dialects.openai_chat.dialect import ChatDialect
 
-OTHER = ChatFront(STAMP, "other")
+OTHER = ChatDialect(STAMP, "other")
 CHAT_PATH = "/v1/chat/completions"
-FRONTS = Fronts(
-    FrontRoute(lambda: CHAT, (CHAT_PATH,)),
-    FrontRoute(lambda: OTHER, ("/v1/other",), header="other-version"),
+FRONTS = Dialects(
+    DialectRoute(lambda: CHAT, (CHAT_PATH,)),
+    DialectRoute(lambda: OTHER, ("/v1/other",), header="other-version"),
 )
 
 
@@ -38,7 +38,7 @@ def test_every_language_has_a_name_and_paths_of_its_own() -> None:
     routes = list(all_fronts())
     paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
     assert len(paths) == len(set(paths))
-    named = {(route.front.name, route.paths) for route in routes}
+    named = {(route.dialect.name, route.paths) for route in routes}
     assert len(named) == len(routes)
     assert {name for name, _ in named} == {"chat", "messages", "responses", "ollama"}
     assert all_fronts().of("/api/tags").name == "ollama"
@@ -53,7 +53,7 @@ def test_what_is_stamped_is_fresh() -> None:
 def test_a_language_is_imported_when_its_first_request_comes() -> None:
     program = """
 import sys
-from proxy.api.fronts import all_fronts
+from proxy.api.dialects import all_fronts
 fronts = all_fronts()
 others = ["anthropic_messages", "openai_responses"]
 decoders = [f"proxy.dialects.{one}.front" for one in others]

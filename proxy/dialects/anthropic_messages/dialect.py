@@ -29,8 +29,7 @@ from proxy.dialects.anthropic_messages.history import read_history
 from proxy.dialects.anthropic_messages.schema import MessagesRequest, messages_schemas
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in
-from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
-from proxy.dialects.front import (
+from proxy.dialects.dialect import (
     Answering,
     Decoded,
     ErrorReply,
@@ -40,6 +39,7 @@ from proxy.dialects.front import (
     Schemas,
     Sender,
 )
+from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.raw_json import Members, nodes_in, read_object
 from proxy.dialects.temper_options import workflow_in
@@ -61,7 +61,7 @@ _NO_SIGHT = "capability_rejected: image_block (the model takes no pictures)"
 
 
 @dataclass(frozen=True, slots=True)
-class MessagesFront:
+class MessagesDialect:
     """Speaks `POST /v1/messages`."""
 
     stamp: IdsAndClock

@@ -208,7 +208,7 @@ class Decoded(msgspec.Struct, frozen=True):
     load_answer: bytes = b""
 
 
-class Front(Protocol):
+class Dialect(Protocol):
     """A language that clients speak; `name` labels its requests in metrics, records and traces."""
 
     @property

@@ -10,8 +10,8 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, 
 from proxy.conversation.requests import UNSAID, ThinkingOptions, UpstreamRequest
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.table import FIELDS
+from proxy.dialects.dialect import Answering, Decoded, Dialect, Problem, Sender
 from proxy.dialects.field_table import Handling
-from proxy.dialects.front import Answering, Decoded, Front, Problem, Sender
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
@@ -44,9 +44,9 @@ def whole(answering: Answering, *events: ReplyEvent) -> JsonObject:
 
 
 def test_it_is_a_front_end() -> None:
-    front: Front = FRONT
-    assert front.name == "messages"
-    assert front.schemas().request["title"] == "MessagesRequest"
+    dialect: Dialect = FRONT
+    assert dialect.name == "messages"
+    assert dialect.schemas().request["title"] == "MessagesRequest"
 
 
 def test_a_request_is_read_with_what_was_left_out() -> None:

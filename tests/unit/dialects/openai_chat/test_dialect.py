@@ -4,8 +4,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.front import IdsAndClock, ListedModel, Page, Problem, Sender
-from proxy.dialects.openai_chat.front import ChatCatalogue, ChatFront
+from proxy.dialects.dialect import IdsAndClock, ListedModel, Page, Problem, Sender
+from proxy.dialects.openai_chat.dialect import ChatCatalogue, ChatDialect
 from proxy.errors import InvalidRequest
 
 CATALOGUE = ChatCatalogue()
@@ -32,7 +32,7 @@ def test_a_model_of_which_nothing_is_known_is_ours() -> None:
 
 
 NUMBERS = count()
-FRONT = ChatFront(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
+FRONT = ChatDialect(IdsAndClock(lambda: 7.9, lambda: f"{next(NUMBERS):024x}"))
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}'
 
 

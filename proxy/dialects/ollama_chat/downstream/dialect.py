@@ -18,6 +18,15 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
 from proxy.conversation.tools import Tool
+from proxy.dialects.dialect import (
+    Decoded,
+    ErrorReply,
+    IdentifiedAnswering,
+    IdsAndClock,
+    Problem,
+    Schemas,
+    Sender,
+)
 from proxy.dialects.foreign_history import (
     HistoryCall,
     HistoryEntry,
@@ -28,15 +37,6 @@ from proxy.dialects.foreign_history import (
     write_fields,
     write_picture,
     write_tool,
-)
-from proxy.dialects.front import (
-    Decoded,
-    ErrorReply,
-    IdentifiedAnswering,
-    IdsAndClock,
-    Problem,
-    Schemas,
-    Sender,
 )
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream import encode
@@ -76,7 +76,7 @@ _PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
 
 
 @dataclass(frozen=True, slots=True)
-class OllamaFront:
+class OllamaDialect:
     """Speaks `/api/chat`, or with `is_text` `/api/generate`."""
 
     stamp: IdsAndClock

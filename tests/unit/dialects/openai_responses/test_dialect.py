@@ -19,10 +19,10 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UNSAID, ThinkingOptions
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.front import Decoded, Sender
+from proxy.dialects.dialect import Decoded, Sender
 from proxy.dialects.lenient_json import as_list, member
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
-from proxy.dialects.openai_responses.front import Inputs, add_ids, read_inputs
+from proxy.dialects.openai_responses.dialect import Inputs, add_ids, read_inputs
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.raw_json import nodes_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown

@@ -14,8 +14,7 @@ from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request, ThinkingOptions
 from proxy.conversation.tools import ToolUse
-from proxy.dialects.foreign_history import write_answer_format, write_fields
-from proxy.dialects.front import (
+from proxy.dialects.dialect import (
     Answering,
     Decoded,
     IdentifiedAnswering,
@@ -23,8 +22,9 @@ from proxy.dialects.front import (
     Schemas,
     Sender,
 )
+from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
-from proxy.dialects.openai_chat.front import OpenAIFront
+from proxy.dialects.openai_chat.dialect import OpenAIFront
 from proxy.dialects.openai_responses.encode import AnswerInProgress, ResponseEncoder
 from proxy.dialects.openai_responses.items import ItemReader
 from proxy.dialects.openai_responses.response import AnswerTerms, ResponseState, echo_of
@@ -57,7 +57,7 @@ _MOST_FACTS = 256  # more of them tell nobody more
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesFront(OpenAIFront):
+class ResponsesDialect(OpenAIFront):
     """Speaks the Responses language; without a `store` every request has to bring everything."""
 
     stamp: IdsAndClock

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.fronts import FrontRoute, Fronts, all_fronts
+from proxy.api.dialects import DialectRoute, Dialects, all_fronts
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -19,12 +19,12 @@ from tests.patience import PATIENCE_SECONDS
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     """Post something to a Temper that knows the language; returns the status and the answer."""
     backend = ScriptedBackend(says("It is ", "sunny."))
-    fronts = Fronts(*all_fronts(), FrontRoute(Shouting, ("/shout",), "/shout/count"))
+    dialects = Dialects(*all_fronts(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:
         connection = BackendClient(upstream.url)
         services = ServerOptions().alone(LlamaServer(connection))
         async with (
-            listening(create_app(services, ServerOptions(), fronts=fronts)) as temper,
+            listening(create_app(services, ServerOptions(), dialects=dialects)) as temper,
             httpx.AsyncClient(
                 base_url=temper.url, trust_env=False, timeout=PATIENCE_SECONDS
             ) as client,
