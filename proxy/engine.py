@@ -14,7 +14,7 @@ from proxy.inference.turn import Turn
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 
-async def converse(
+async def run_turn(
     turn: Turn,
     backend: ChatBackend,
     headers: Headers,
@@ -33,7 +33,7 @@ async def converse(
     while (upstream_request := turn.next_request()) is not None:
         try:
             with attempt(headers) as own:
-                batches = backend.ask(upstream_request, own, sink)
+                batches = backend.stream(upstream_request, own, sink)
                 try:
                     async for batch in batches:
                         shown, failure = _receive(turn, batch)

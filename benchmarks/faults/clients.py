@@ -120,7 +120,7 @@ class _Asking:
         )
         async with streaming as response:
             body = await self._read(response)
-            if not self.seen.has_left:
+            if not self.seen.is_disconnected:
                 self.seen = _read(response, body)
                 if response.headers.get("x-request-id") != self._id:
                     self.seen.problem = self.seen.problem or "another request's id"
@@ -175,7 +175,7 @@ class _Asking:
             self.seen = read_body(int(told.split(b" ")[1]), body, {})
 
     def _leave(self) -> None:
-        self.seen.has_left = True
+        self.seen.is_disconnected = True
         self.over = time.monotonic()
 
 

@@ -73,13 +73,13 @@ class Seen:
     report: dict[str, str] = field(default_factory=dict)
     is_stream: bool = False
     is_done: bool = False
-    has_left: bool = False
+    is_disconnected: bool = False
     problem: str = ""
 
     @property
     def kind(self) -> Kind:
         """What it is."""
-        if self.has_left:
+        if self.is_disconnected:
             return Kind.LEFT
         if self.error is not None:
             return Kind.ERROR_EVENT if self.is_stream else Kind.ERROR

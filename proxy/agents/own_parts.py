@@ -51,7 +51,7 @@ class ClientBackend:
         self._window = window
         self._requests = SdkRequests("openai", None, TokenBook())
 
-    async def ask(
+    async def stream(
         self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         del headers, sink

@@ -42,8 +42,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.dialects.dialect import Sender
-from proxy.engine import converse
+from proxy.dialects.dialect import Client
+from proxy.engine import run_turn
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
@@ -73,7 +73,7 @@ class ModelTurns(RunTurns):
     report: Callable[[Progress], object]
     spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
-    sender: Sender = field(default_factory=Sender)
+    client: Client = field(default_factory=Client)
     upstream: dict[str, str] = field(default_factory=dict)
     heard: "Overheard | None" = None
     epoch: int = 0  # the cuts that were told
@@ -106,7 +106,7 @@ class ModelTurns(RunTurns):
                 self.epoch = fact.epoch
                 self.tell(fact)
         async with service.admission.slot(self.key, self.priority):
-            asking = converse(turn, backend, prepared.headers, partial(self._attempt, turn))
+            asking = run_turn(turn, backend, prepared.headers, partial(self._attempt, turn))
             async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
                 async for batch in batches:
                     self.note(batch)
@@ -146,13 +146,13 @@ class Overheard(BackendWrapper):
             (reply.text, *(f"{one.name}({one.arguments})" for one in reply.calls))
         ).strip()
 
-    async def ask(
+    async def stream(
         self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         del sink  # which would see what is not heard here
         self._reply, is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
-        async with aclosing(self._backend.ask(upstream_request, headers)) as batches:
+        async with aclosing(self._backend.stream(upstream_request, headers)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._reply.add(event)
@@ -364,7 +364,7 @@ class Running(Generic[Output]):
         offer, limits = prepared.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
-            turns.sender = Sender(headers={"x-temper-text-policy": "require"})
+            turns.client = Client(headers={"x-temper-text-policy": "require"})
         terms = RunTerms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,

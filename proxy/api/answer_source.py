@@ -29,7 +29,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.dialect import AnswerBuilder, Answering, StreamEncoder
-from proxy.engine import converse
+from proxy.engine import run_turn
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -247,7 +247,7 @@ class SingleTurn(AnswerSource):
             is_over = False
             while not is_over:
                 try:
-                    batches = converse(
+                    batches = run_turn(
                         self.turn, terms.backend, self.upstream, live.attempt, sink=sink
                     )
                     try:

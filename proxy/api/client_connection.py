@@ -179,7 +179,7 @@ class ClientConnection:
         return owner
 
     @property
-    def has_left(self) -> bool:
+    def is_disconnected(self) -> bool:
         return bool(self.departure)
 
     @property
@@ -189,7 +189,7 @@ class ClientConnection:
 
     async def receive(self) -> Message:
         """Receive an ASGI message; `http.disconnect` if the client has left."""
-        if self.has_left:
+        if self.is_disconnected:
             return _GONE
         self._waiting = asyncio.current_task()  # a local would make a reference cycle
         try:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
 from proxy.api.compressed_bodies import HEADER
-from proxy.dialects.dialect import Sender
+from proxy.dialects.dialect import Client
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.observers import Observers
@@ -119,20 +119,20 @@ async def _whole(receive: Receive, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def sender_of(scope: Scope) -> Sender:
+def client_of(scope: Scope) -> Client:
     """Tell who sent a request: by the owner of the key, or by a key that is not ours."""
     sent = headers_of(scope)
     key = sent.get("authorization") or sent.get("x-api-key") or ""
-    return Sender(scope["state"].get("owner") or key, sent, request_id(scope))
+    return Client(scope["state"].get("owner") or key, sent, request_id(scope))
 
 
-def client_key(sender: Sender, scope: Scope) -> str:
+def client_key(client: Client, scope: Scope) -> str:
     """Return the client's identity for fair queueing: the owner of its key.
 
     On an open server it is the key meant for the backend, else the address.
     """
-    client: tuple[str, int] | None = scope.get("client")
-    return sender.owner or (client[0] if client else "")
+    address: tuple[str, int] | None = scope.get("client")
+    return client.owner or (address[0] if address else "")
 
 
 def begin_live_request(

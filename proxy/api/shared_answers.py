@@ -60,7 +60,7 @@ class SharedAnswers:
             client = WaitingClient(connection, self.silence, asked.get("body", b""))
             behind = connection.behind(receive_again, client.send)
             key = (self.language, *name)
-            settling = self.claims.settle(key, fingerprint, lambda: not client.has_left)
+            settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
             match await self._settle(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
                     await self._make(claim, endpoint, behind)
@@ -97,7 +97,7 @@ class SharedAnswers:
             return settled
         finally:
             if settled is None:
-                client.has_left = True
+                client.is_disconnected = True
                 self.background.add(_release_abandoned(settling))
 
     async def _make(
@@ -133,7 +133,7 @@ class WaitingClient:
     silence: float | None
     body: bytes
     told: list[tuple[bytes, bytes]] = field(default_factory=list)
-    has_left: bool = False
+    is_disconnected: bool = False
     _has_begun: bool = False
     _has_failed: bool = False
 

@@ -306,7 +306,7 @@ class AnswerStream:
         """Tell a client that is still there why its answer ends here."""
         if self._connection.is_cancelled:
             await self._break_off(RequestCancelled())
-        elif not self._connection.has_left:
+        elif not self._connection.is_disconnected:
             await self._break_off(BackendUnavailable(answer.backend, _STOPPING))
 
     async def _break_off(self, reason: TemperError) -> None:

@@ -14,7 +14,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
-from proxy.engine import converse
+from proxy.engine import run_turn
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
 from proxy.inference.turn import Turn
@@ -77,7 +77,7 @@ class ToolRun(AnswerSource):
             notice=self._note_call,
             confirm=self._confirm,
         )
-        requester = Requester(live.client or "", live.row_name, turns.sender.request_id)
+        requester = Requester(live.client or "", live.row_name, turns.client.request_id)
         self._person = RequestConfirmations(
             hosting.confirmations, requester, hosting.confirm_seconds
         )
@@ -108,7 +108,7 @@ class ToolRun(AnswerSource):
         live.wait(self.terms.load)
         async with self.terms.slot():
             live.admit(self.terms.share(turn))
-            replying = converse(turn, self.terms.backend, self.upstream, live.attempt)
+            replying = run_turn(turn, self.terms.backend, self.upstream, live.attempt)
             try:
                 async with aclosing(replying) as batches:
                     async for batch in batches:

@@ -109,7 +109,7 @@ class ChatBackend(Protocol):
     def name(self) -> str:
         """The address shown in headers, logs and errors, without credentials."""
 
-    def ask(
+    def stream(
         self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
         """Send a question with `headers`, and stream the reply in batches.
@@ -167,10 +167,10 @@ class LateBackend(ABC):
     async def _present(self) -> Backend | None:
         """Return the backend if it is there; never raises."""
 
-    def ask(
+    def stream(
         self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        return self._stream(lambda backend: backend.ask(upstream_request, headers, sink))
+        return self._stream(lambda backend: backend.stream(upstream_request, headers, sink))
 
     def relay(self, request: PassthroughRequest, headers: Headers) -> Pieces:
         return self._stream(lambda backend: backend.relay(request, headers))

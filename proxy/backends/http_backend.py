@@ -225,7 +225,7 @@ class HttpBackend(ABC):
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         return as_error(self.name, refusal)
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: client.Headers,

@@ -100,13 +100,13 @@ class Pool:
         """Make a place for one turn: all its questions go to one member."""
         return PinnedMember(self, self._timeouts)
 
-    def ask(
+    def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: client.Headers,
         sink: EventSink | None = None,
     ) -> client.ReplyEvents:
-        return self.pin().ask(upstream_request, headers, sink)
+        return self.pin().stream(upstream_request, headers, sink)
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
         return self.pin().relay(request, headers)
@@ -206,7 +206,7 @@ class PinnedMember:
     def name(self) -> str:
         return self._pool.name if self._asked is None else self._asked.backend.name
 
-    def ask(
+    def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: client.Headers,
@@ -214,7 +214,7 @@ class PinnedMember:
     ) -> client.ReplyEvents:
         return self._ask_until_loaded(
             _key(upstream_request, headers),
-            lambda backend: backend.ask(upstream_request, headers, sink),
+            lambda backend: backend.stream(upstream_request, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
             may_fail=upstream_request.may_fail,
         )

@@ -57,7 +57,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class WantedTools(msgspec.Struct, frozen=True):
+class RequestedTools(msgspec.Struct, frozen=True):
     """Tools of the operator that a request asks for, at `param`.
 
     Those of a `server`, only the `allowed` ones where they are named, or what does a hosted `kind`.

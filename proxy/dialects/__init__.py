@@ -6,7 +6,7 @@ One folder for each language. What they share:
 - `answer_blocks`: cuts answers into texts, thoughts and calls
 - `raw_json`: bodies as JSON objects, and values with the bytes they were written in
 - `wire_schema`, `temper_options`: how requests are checked, and what they say to Temper itself
-- `wanted_tools`: takes out what asks for tools of the operator
+- `requested_tools`: takes out what asks for tools of the operator
 - `field_table`: what happens to each name of a language
 - `foreign_history`: writes a history in the language of backends
 - `lenient_json`: what others have written, and what replies have cost

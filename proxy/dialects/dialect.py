@@ -16,7 +16,7 @@ import msgspec
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyStarted
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import WantedTools
+from proxy.conversation.tools import RequestedTools
 from proxy.facts import Fact
 
 Identity = TypeVar("Identity")
@@ -41,7 +41,7 @@ class IdsAndClock:
         return prefix + self.token()
 
 
-class Sender(msgspec.Struct, frozen=True):
+class Client(msgspec.Struct, frozen=True):
     """Who sent a request: the `owner` of the key, "" where nobody needs one; `headers` by name.
 
     Names of headers are in lower case. `request_id` is the id that answers and logs carry.
@@ -192,9 +192,9 @@ class Decoded(msgspec.Struct, frozen=True):
 
     `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
     wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
-    None where it says nothing. `blindness` is what a client hears whose pictures the model cannot
-    see, "" where it has sent none or the backend's own words will do. `wanted` are the
-    operator's tools that it asks for. `load_answer` is the whole answer to a request without a
+    None where it says nothing. `image_error` is what a client hears whose pictures the model cannot
+    see, "" where it has sent none or the backend's own words will do. `requested_tools` are the
+    operator's tools that it asks for. `load_status` is the whole answer to a request without a
     prompt: it asks for nothing but the model to be loaded, or unloaded.
     """
 
@@ -203,9 +203,9 @@ class Decoded(msgspec.Struct, frozen=True):
     facts: tuple[Fact, ...] = ()
     accepts_prose: bool = False
     compaction: bool | None = None
-    blindness: str = ""
-    wanted: tuple[WantedTools, ...] = ()
-    load_answer: bytes = b""
+    image_error: str = ""
+    requested_tools: tuple[RequestedTools, ...] = ()
+    load_status: bytes = b""
 
 
 class Dialect(Protocol):
@@ -226,10 +226,10 @@ class Dialect(Protocol):
     def schemas(self) -> Schemas:
         """Describe what is sent and answered."""
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
+    def decode(self, body: bytes, client: Client) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors, which name the field."""
 
-    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
+    def decode_count(self, body: bytes, client: Client) -> Decoded:
         """Read a request of which only the tokens are asked for; raises as `decode` does."""
 
     def encode_count(self, tokens: int) -> bytes:

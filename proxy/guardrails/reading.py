@@ -114,7 +114,7 @@ class BrokenCall(msgspec.Struct, frozen=True):
 Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
 
 
-class Doubted(msgspec.Struct, frozen=True):
+class AmbiguousCall(msgspec.Struct, frozen=True):
     """Calls that may not have been meant, as they appear in the text.
 
     If it `is_denied`, the user never named the values of the call: it is refused in any form.
@@ -136,7 +136,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
     tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
     contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `doubted`, too, but not `result_texts`, the contents of result blocks, which hold `misplaced`
+    `ambiguous`, too, but not `result_texts`, the contents of result blocks, which hold `misplaced`
     calls.
     """
 
@@ -147,7 +147,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     is_cut_off: bool = False
     is_botched: bool = False
     facts: tuple[Fact, ...] = ()
-    doubted: tuple[Doubted, ...] = ()
+    ambiguous: tuple[AmbiguousCall, ...] = ()
     markup: str = ""
     result_texts: tuple[str, ...] = ()
     misplaced: tuple[WrittenCall, ...] = ()
@@ -157,7 +157,7 @@ class ReadReply(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """The text without what nobody can take for words or code."""
         text = self.text.removesuffix(self.markup)
-        for one in reversed(self.doubted):
+        for one in reversed(self.ambiguous):
             if not one.is_code:  # the last place: what was quoted before may have been shown
                 before, _, behind = text.rpartition(one.source)
                 text = before + behind
@@ -192,7 +192,7 @@ class ReplyReader:
         self._facts: list[Fact] = []
         self._stray = StrayMarks(partial(_is_given, offer.quotable))
         self._late: list[Finding] = []  # from the first call on: the rest decides about it
-        self._doubted: list[Doubted] = []
+        self._doubted: list[AmbiguousCall] = []
         self._is_recited = False
         self._result_texts: list[str] = []
         self._thought_calls: list[WrittenCall] = []
@@ -331,7 +331,7 @@ class ReplyReader:
             is_cut_off=self._is_cut_off,
             is_botched=self._is_broken,
             facts=tuple(self._facts),
-            doubted=tuple(self._doubted),
+            ambiguous=tuple(self._doubted),
             result_texts=tuple(self._result_texts),
             misplaced=self._misplaced,
             thoughts="".join(self._reasoning),
@@ -535,7 +535,7 @@ class ReplyReader:
             self._facts.append(Refused(reason or Reason.QUOTED.value))
         source = found.lead + found.source
         if is_doubted:
-            self._doubted.append(Doubted(source, calls, is_denied=origin is Origin.RESULT))
+            self._doubted.append(AmbiguousCall(source, calls, is_denied=origin is Origin.RESULT))
         heard = self._say(source, is_held=any(has_run(call, offer) for call in calls))
         self._is_behind_text = True
         return heard

@@ -443,14 +443,14 @@ def _recites(text: str, offer: OfferedTools) -> bool:
 
 def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
     """Ask whether calls are meant, except those that the user asked to be shown."""
-    calls = [call for one in reply.doubted for call in one.calls]
+    calls = [call for one in reply.ambiguous for call in one.calls]
     may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
     shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
     if not (calls and may_ask) or shown:
         return None
-    denied = tuple(call for one in reply.doubted if one.is_denied for call in one.calls)
+    denied = tuple(call for one in reply.ambiguous if one.is_denied for call in one.calls)
     beside = reply.words
-    for one in reply.doubted:  # a question never repeats a call
+    for one in reply.ambiguous:  # a question never repeats a call
         beside = beside.replace(one.source, "")
     if offer.executed and not denied:  # a loop is under way, and its next step was described
         new = [call for call in calls if not has_run(call, offer)]

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
-from proxy.conversation.tools import Tool, ToolCall, WantedTools
+from proxy.conversation.tools import RequestedTools, Tool, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
@@ -162,7 +162,7 @@ class ToolOffer:
     source: ToolSource
 
     def tools_for(
-        self, own: Sequence[Tool], wanted: Sequence[WantedTools], owner: str
+        self, own: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
     ) -> tuple[ServedTool, ...]:
         """Return what stands behind a client's `own` tools, in the order of the settings.
 
@@ -192,7 +192,7 @@ class ToolOffer:
         source = self.source
         return [one for server in source.names for one in source.tools_of(server) or ()]
 
-    def _select_wanted(self, wanted: WantedTools) -> Collection[ServedTool]:
+    def _select_wanted(self, wanted: RequestedTools) -> Collection[ServedTool]:
         if not wanted.server:
             # agents declare one in every request: without the server they do without the tool
             named = self.policy.hosted[wanted.kind]

@@ -189,7 +189,7 @@ class _RecordedBackend(BackendWrapper):
         super().__init__(backend)
         self._recorder = recorder
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: Headers,
@@ -199,7 +199,7 @@ class _RecordedBackend(BackendWrapper):
         has_ended = False
         try:
             # without the sink: a recording has to see the whole reply
-            async with aclosing(self._backend.ask(upstream_request, headers)) as batches:
+            async with aclosing(self._backend.stream(upstream_request, headers)) as batches:
                 async for batch in batches:
                     for piece in filter(None, map(piece_of, batch)):
                         self._recorder.note(piece)

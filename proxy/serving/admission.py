@@ -48,7 +48,7 @@ class SlotRequest(msgspec.Struct, eq=False):
 _Turns: TypeAlias = OrderedDict[str, deque[SlotRequest]]  # by the key of those who wait
 
 
-class WaitingLine:
+class WaitingQueue:
     """The order of turns, without clocks or tasks.
 
     At most `capacity` places are served at once (None: all), and at most `most_waiting` of the same
@@ -183,7 +183,7 @@ def _next_priority(lines: Mapping[Priority, _Turns], passed_over: dict[Priority,
 class Admission:
     """Admits requests to the backend, and makes the others wait."""
 
-    line: WaitingLine = field(default_factory=WaitingLine)
+    line: WaitingQueue = field(default_factory=WaitingQueue)
     clock: Callable[[], float] = time.monotonic
     _turns: dict[SlotRequest, asyncio.Event] = field(default_factory=dict)
     _usual_seconds: float = 1.0

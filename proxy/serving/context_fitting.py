@@ -284,7 +284,7 @@ class _LearningBackend(BackendWrapper):
         self._book = book
         self._window = window
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: Headers,
@@ -292,7 +292,7 @@ class _LearningBackend(BackendWrapper):
     ) -> ReplyEvents:
         most = upstream_request.request.max_tokens or self._window
         length = ReplyLength(most, is_constrained=upstream_request.schema is not None)
-        replying = self._backend.ask(upstream_request, headers, length.bound(sink))
+        replying = self._backend.stream(upstream_request, headers, length.bound(sink))
         untold: replies.UsageReported | None = _NO_USAGE
         try:
             async for batch in replying:

@@ -19,7 +19,7 @@ from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
-from proxy.dialects.dialect import Answering, Decoded, Sender
+from proxy.dialects.dialect import Answering, Client, Decoded
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
 from proxy.errors import ContextOverflow, InvalidRequest, UnknownModel
 from proxy.facts import Omitted, RuleSkipped
@@ -87,14 +87,14 @@ class RequestPreparation:
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     priorities: Mapping[str, Priority] = field(default_factory=dict)
 
-    def priority_of(self, sender: Sender) -> Priority:
+    def priority_of(self, client: Client) -> Priority:
         """Return the requested priority, but at most that of the key; raises `InvalidRequest`.
 
         `priorities` are the highest ones by the owners of keys, and the default of these owners.
         All others have at most the normal one.
         """
-        highest = self.priorities.get(sender.owner, Priority.NORMAL)
-        chosen = _read_choice(sender, Priority, _PRIORITY)
+        highest = self.priorities.get(client.owner, Priority.NORMAL)
+        chosen = _read_choice(client, Priority, _PRIORITY)
         if chosen is None:
             return highest
         return max(chosen, highest, key=[*Priority].index)  # the highest stands first
@@ -123,7 +123,7 @@ class RequestPreparation:
         return service.address_to_backend(self.services.rename(passage)), service
 
     async def prepare(
-        self, parsed: ParsedRequest, sender: Sender, upstream: dict[str, str]
+        self, parsed: ParsedRequest, client: Client, upstream: dict[str, str]
     ) -> PreparedRequest:
         """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
         request, service, decoded = parsed.request, parsed.service, parsed.decoded
@@ -140,7 +140,7 @@ class RequestPreparation:
         # if prose is requested, for example a summary, no step can be due before it
         if self.workflows and not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
-        policy = self._policy_for(sender, known, accepts_prose=decoded.accepts_prose)
+        policy = self._policy_for(client, known, accepts_prose=decoded.accepts_prose)
         quirks = _quirks_for(request, known)
         terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
@@ -153,8 +153,8 @@ class RequestPreparation:
             noted += (Omitted("load_options"),)
         if noted:
             plan = structs.replace(plan, facts=(*plan.facts, *noted))
-        headers = {**upstream, PREFIX_HEADER: conversation_key(request, sender.headers)}
-        mode = _compaction_for(sender, decoded)
+        headers = {**upstream, PREFIX_HEADER: conversation_key(request, client.headers)}
+        mode = _compaction_for(client, decoded)
         return PreparedRequest(plan, decoded.answering, service, known, headers, mode, is_slow)
 
     async def rules_for(
@@ -217,22 +217,22 @@ class RequestPreparation:
             upstream_request, prepared.known, prepared.headers
         )
 
-    def _policy_for(self, sender: Sender, known: KnownModel, *, accepts_prose: bool) -> Policy:
+    def _policy_for(self, client: Client, known: KnownModel, *, accepts_prose: bool) -> Policy:
         """Let a request's headers override the operator's settings and the tuned ones."""
         earned = known.tuned.get("guardrails")
         policy = structs.replace(self.policy, **earned) if earned else self.policy
-        if chosen := _read_choice(sender, TextPolicy, _TEXT_POLICY):
+        if chosen := _read_choice(client, TextPolicy, _TEXT_POLICY):
             policy = structs.replace(policy, text_policy=chosen)
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
-        if mode := _read_choice(sender, Mode, _MODE):
+        if mode := _read_choice(client, Mode, _MODE):
             policy = structs.replace(policy, mode=mode)
         return policy
 
 
 @dataclass(slots=True, kw_only=True)
 class RunTurns:
-    """Makes the turns of one answer; `parsed` is its first request, from `sender`.
+    """Makes the turns of one answer; `parsed` is its first request, from `client`.
 
     Each is prepared and fitted like a separate request. The `upstream` headers are sent to the
     backend, which `workers` share.
@@ -240,7 +240,7 @@ class RunTurns:
 
     preparation: RequestPreparation
     parsed: ParsedRequest
-    sender: Sender
+    client: Client
     upstream: dict[str, str]
     may_retry: MayRetry
     workers: int = 1
@@ -265,7 +265,7 @@ class RunTurns:
 
     async def prepare(self, request: Request) -> PreparedRequest:
         parsed = structs.replace(self.parsed, request=request)
-        return await self.preparation.prepare(parsed, self.sender, self.upstream)
+        return await self.preparation.prepare(parsed, self.client, self.upstream)
 
     async def begin(self, ask: "Ask") -> Turn:
         self._is_last, self._shortenings, self._is_seen = ask.is_last, 0, False
@@ -320,9 +320,9 @@ def _quirks_for(request: Request, known: KnownModel) -> Quirks:
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 
 
-def _compaction_for(sender: Sender, decoded: Decoded) -> FittingMode | None:
+def _compaction_for(client: Client, decoded: Decoded) -> FittingMode | None:
     """Return what a client wants done to a long conversation; None if it does not say."""
-    chosen = _read_choice(sender, FittingMode, _COMPACTION)
+    chosen = _read_choice(client, FittingMode, _COMPACTION)
     if chosen is not None or decoded.compaction is None:
         return chosen
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
@@ -333,16 +333,16 @@ def _judge_pictures(decoded: Decoded, known: KnownModel) -> bool:
 
     Raises `InvalidRequest` for one that the user has just sent to a model that takes none.
     """
-    if not (decoded.blindness and known.is_blind):
+    if not (decoded.image_error and known.is_blind):
         return False
     if find_new_picture(decoded.request.messages) is not None:
-        raise InvalidRequest(decoded.blindness)
+        raise InvalidRequest(decoded.image_error)
     return True
 
 
-def _read_choice(sender: Sender, kind: type[Choice], header: str) -> Choice | None:
+def _read_choice(client: Client, kind: type[Choice], header: str) -> Choice | None:
     """Read a header that names one of the members of `kind`; None if it was not sent."""
-    if not (wished := sender.headers.get(header)):
+    if not (wished := client.headers.get(header)):
         return None
     try:
         return kind(wished.strip().lower())

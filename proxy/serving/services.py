@@ -27,7 +27,7 @@ from proxy.processes.fleet import Condition, Fleet
 from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import Profile
-from proxy.serving.admission import MOST_WAITING, Admission, WaitingLine
+from proxy.serving.admission import MOST_WAITING, Admission, WaitingQueue
 from proxy.serving.context_fitting import ContextPolicy, Fitting
 from proxy.serving.known_models import KnownModels
 from proxy.serving.tuned import TunedSettings, describe_tuned
@@ -354,7 +354,7 @@ class ServiceOptions:
                 window_tokens=self.context.limit,
             ),
             Fitting(backend, self.context),
-            Admission(WaitingLine(self.max_waiting)),
+            Admission(WaitingQueue(self.max_waiting)),
             name,
             aliases,
             self.parallel,

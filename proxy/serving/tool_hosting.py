@@ -51,7 +51,7 @@ class ToolHosting:
 
     def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
         """Return the tools that a request gets besides its own, see `ToolOffer`."""
-        return self.offer.tools_for(decoded.request.tools, decoded.wanted, owner)
+        return self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
 
 
 def hosting_of(

@@ -80,7 +80,7 @@ AROUND = ("<|im_start|>", "u", "s", "er", "\n", "<|im_end|>", "\n", "<|im_start|
 
 
 async def reply(backend: LlamaServer, upstream_request: UpstreamRequest) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(upstream_request, {})) as events:
+    async with aclosing(backend.stream(upstream_request, {})) as events:
         return await every(events)
 
 

@@ -122,7 +122,7 @@ class WatchedServer(LlamaServer):
         super().__init__(BackendClient(server.base_url, server.api_key))
         self.attempts: list[Attempt] = []
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -132,7 +132,7 @@ class WatchedServer(LlamaServer):
         attempt = Attempt(upstream_request, clock())
         self.attempts.append(attempt)
         try:
-            async with aclosing(super().ask(upstream_request, headers)) as batches:
+            async with aclosing(super().stream(upstream_request, headers)) as batches:
                 async for batch in batches:
                     for event in batch:
                         if isinstance(event, UsageReported):

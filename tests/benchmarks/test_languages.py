@@ -7,13 +7,13 @@ from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload
 from proxy.api.dialects import all_fronts
 from proxy.conversation.requests import Request
-from proxy.dialects.dialect import Sender
+from proxy.dialects.dialect import Client
 
 
 def read(language: Language, *, is_streamed: bool) -> Request:
     workload = Workload(Behaviour("call"), is_streamed=is_streamed, language=language)
     front = all_fronts().of(language.path)
-    return front.decode(workload.body, Sender()).request
+    return front.decode(workload.body, Client()).request
 
 
 @pytest.mark.parametrize("name", LANGUAGES)

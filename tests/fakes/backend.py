@@ -44,7 +44,7 @@ class ScriptedBackend:
     state: Health = Health.READY
     catalogue: tuple[str, ...] = ("one",)
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],

@@ -6,14 +6,14 @@ from itertools import count
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
-from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
+from proxy.dialects.dialect import Client, Decoded, IdsAndClock
 from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.dialects.openai_responses.store import ResponseStore
 from proxy.dialects.sse import Event, EventDecoder
 from proxy.state.memory_responses import MemoryStore
 
 NOW = 1_700_000_000.0
-OWNER = Sender(owner="somebody")
+OWNER = Client(owner="somebody")
 _LIFECYCLE = ("created", "in_progress", "completed", "incomplete", "failed")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 

@@ -35,7 +35,7 @@ class TokenizingBackend(ScriptedBackend):
         )
         return said + sum(self.tokenize(tool.source.decode()) for tool in upstream_request.tools)
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],

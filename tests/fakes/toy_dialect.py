@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from proxy.conversation.messages import user_message
 from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
-from proxy.dialects.dialect import Decoded, ErrorReply, Problem, Schemas, Sender
+from proxy.dialects.dialect import Client, Decoded, ErrorReply, Problem, Schemas
 from proxy.errors import InvalidRequest
 
 
@@ -59,7 +59,7 @@ class Shouting:
     def schemas(self) -> Schemas:
         return Schemas({"title": "Ask"}, {"title": "Say"}, {"title": "Count"}, {"title": "Fail"})
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
+    def decode(self, body: bytes, client: Client) -> Decoded:
         asked = json.loads(body)
         if "SAY" not in asked:
             raise InvalidRequest("SAY SOMETHING.", "SAY")

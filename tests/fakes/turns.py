@@ -9,7 +9,7 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ToolCallStarted
 from proxy.conversation.replies import ToolCallArgumentsDelta as Arguments
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.engine import converse
+from proxy.engine import run_turn
 from proxy.errors import ContextOverflow
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
@@ -48,7 +48,7 @@ class ScriptedTurns:
     async def answer(self, turn: Turn) -> ReplyEvents:
         self.answering += 1
         try:
-            async with aclosing(converse(turn, self.backend, {})) as batches:
+            async with aclosing(run_turn(turn, self.backend, {})) as batches:
                 async for batch in batches:
                     yield batch
         finally:

@@ -46,7 +46,7 @@ async def asking(client: httpx.AsyncClient, asked: JsonObject) -> AsyncGenerator
             await task
 
 
-async def has_left(question: Asked) -> bool:
+async def is_disconnected(question: Asked) -> bool:
     """Wait until the backend has noticed that its client, the proxy, went away."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await question.left.wait()
@@ -70,7 +70,7 @@ async def test_the_generation_ends_when_the_client_leaves(
     async with before(subject, script, UNUSED) as front:
         async with asking(front.client, {**asked, "stream": stream}):
             question = await front.backend.asked()
-        assert await has_left(question)
+        assert await is_disconnected(question)
     assert len(front.backend.upstream_requests) == 1
 
 
@@ -82,7 +82,7 @@ async def test_the_generation_ends_when_a_client_leaves_that_has_seen_a_part() -
             async for piece in response.aiter_bytes():
                 if b"It is" in piece:
                     break
-        assert await has_left(front.backend.upstream_requests[0])
+        assert await is_disconnected(front.backend.upstream_requests[0])
     assert len(front.backend.upstream_requests) == 1
 
 
@@ -100,7 +100,7 @@ async def test_a_later_attempt_ends_when_the_client_leaves(
     async with before(subject, *first, second, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
             questions = [await front.backend.asked() for _ in range(count)]
-        assert await has_left(questions[-1])
+        assert await is_disconnected(questions[-1])
     assert len(front.backend.upstream_requests) == count
 
 
@@ -114,7 +114,7 @@ async def test_nothing_is_asked_again_for_a_client_that_left_while_a_bad_reply_a
     async with before(subject, prose, UNUSED) as front:
         async with asking(front.client, asks(stream=stream)):
             question = await front.backend.asked()
-        assert await has_left(question)
+        assert await is_disconnected(question)
         gate.set()
     assert len(front.backend.upstream_requests) == 1
 
@@ -181,7 +181,7 @@ async def test_a_client_that_leaves_does_not_disturb_others(*, subject: str, str
         async with asking(front.client, chats(stream=stream)):
             question = await front.backend.asked()
         with suppress(TimeoutError):  # whether the generation ends is shown above
-            await has_left(question)
+            await is_disconnected(question)
         gate.set()
         assert (await other).text == "Hi."
 
@@ -199,7 +199,7 @@ async def test_twenty_clients_that_leave_at_once_are_all_noticed(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert all([await has_left(question) for question in questions])
+        assert all([await is_disconnected(question) for question in questions])
 
 
 @STREAMING
@@ -211,7 +211,7 @@ async def test_a_client_that_left_is_logged_as_such(
     async with temper(TALKING) as front:
         async with asking(front.client, chats(stream=stream)):
             question = await front.backend.asked()
-        assert await has_left(question)
+        assert await is_disconnected(question)
         await front.server.settle()
     (logged,) = [one.__dict__["request"] for one in caplog.records if hasattr(one, "request")]
     assert (logged.status, logged.stream, logged.outcome) == (499, stream, None)

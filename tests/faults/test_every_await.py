@@ -107,9 +107,7 @@ async def at_every_await(
                 steps += 1
                 is_whole = await _answered(engine, make(steps))
                 await behind.settle()
-                while len(backend.upstream_requests) % len(
-                    scripts
-                ):
+                while len(backend.upstream_requests) % len(scripts):
                     backend.upstream_requests.append(backend.upstream_requests[-1])
             assert FEWEST_STEPS < steps < MOST_STEPS
         finally:

@@ -21,7 +21,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Dialect, IdsAndClock, Sender
+from proxy.dialects.dialect import Client, Dialect, IdsAndClock
 from proxy.dialects.openai_chat.dialect import ChatDialect
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.dialects.openai_responses.dialect import ResponsesDialect
@@ -84,7 +84,7 @@ def lines_run(work: Callable[[], object]) -> int:
 
 def answer(dialect: Dialect, body: bytes) -> None:
     """Do all that a request takes but the asking, with a short answer."""
-    decoded = dialect.decode(body, Sender())
+    decoded = dialect.decode(body, Client())
     plan = plan_request(decoded.request, Policy())
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
     upstream_request = turn.next_request()
@@ -149,6 +149,6 @@ def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None
         "tools": [{"type": "function", "function": function}],
     }
     preparation = RequestPreparation(ServiceOptions().alone(ScriptedBackend()), Policy())
-    parsed = preparation.address(ChatDialect(STAMP).decode(json.dump(body), Sender()))
-    asyncio.run(preparation.prepare(parsed, Sender(), {}))
+    parsed = preparation.address(ChatDialect(STAMP).decode(json.dump(body), Client()))
+    asyncio.run(preparation.prepare(parsed, Client(), {}))
     assert lines_run(partial(compile_schema, tool.parameters)) < NOISE

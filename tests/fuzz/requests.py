@@ -44,7 +44,7 @@ class Tireless(ScriptedBackend):
 
     turns: Iterator[list[ReplyEvent | TemperError]] = field(default_factory=lambda: cycle(REPLIES))
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -52,7 +52,7 @@ class Tireless(ScriptedBackend):
     ) -> ReplyEvents:
         self.forget()
         self.scripts = [next(self.turns)]
-        async for batch in super().ask(upstream_request, headers):
+        async for batch in super().stream(upstream_request, headers):
             yield batch
 
     async def relay(self, passage: PassthroughRequest, headers: dict[str, str]) -> Pieces:

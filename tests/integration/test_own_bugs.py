@@ -51,7 +51,7 @@ BRANCH = f'{{"left":{LEAF},"right":{LEAF}}}'
 class Buggy(ScriptedBackend):
     """Fails amid its answer in a way that nobody foresaw."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],

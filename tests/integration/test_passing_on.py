@@ -22,7 +22,7 @@ CHUNK = b'data: {"choices": [{"text": "a"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def has_left(question: Asked) -> None:
+async def is_disconnected(question: Asked) -> None:
     await question.left.wait()
 
 
@@ -87,7 +87,7 @@ async def test_the_work_ends_when_the_client_leaves(*, stream: bool, steps: tupl
         question = await front.backend.asked()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await has_left(question)
+        await is_disconnected(question)
         await front.server.settle()
 
 

@@ -15,7 +15,7 @@ import pytest
 from proxy.api.app import ServerOptions
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
-from proxy.serving.admission import WaitingLine
+from proxy.serving.admission import WaitingQueue
 from tests.fakes.first_come_engine import FirstComeEngine
 from tests.fakes.front import Front, serving_all
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -33,7 +33,7 @@ class Crowd:
 
     engine: FirstComeEngine
     fronts: list[Front] = field(default_factory=list)
-    lines: list[WaitingLine] = field(default_factory=list)
+    lines: list[WaitingQueue] = field(default_factory=list)
     asked: list[asyncio.Task[None]] = field(default_factory=list)
 
     def ask(self, replica: int, client: str) -> asyncio.Task[None]:

@@ -10,7 +10,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
+from proxy.dialects.dialect import Client, Decoded, IdsAndClock
 from proxy.dialects.lenient_json import as_text, member
 from proxy.dialects.openai_chat.dialect import ChatDialect
 from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
@@ -38,21 +38,21 @@ def _chat() -> Decoded:
     function: JsonObject = {"name": "get_weather", "parameters": SCHEMA}
     tool: JsonObject = {"type": "function", "function": function}
     body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
-    return ChatDialect(STAMP).decode(json.dump({"model": "m", "stream": True, **body}), Sender())
+    return ChatDialect(STAMP).decode(json.dump({"model": "m", "stream": True, **body}), Client())
 
 
 def _messages() -> Decoded:
     tool: JsonObject = {"name": "get_weather", "input_schema": SCHEMA}
     body: JsonObject = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
     sent = json.dump({"model": "m", "stream": True, "max_tokens": 99, **body})
-    return MessagesDialect(STAMP).decode(sent, Sender())
+    return MessagesDialect(STAMP).decode(sent, Client())
 
 
 def _responses() -> Decoded:
     tool: JsonObject = {"type": "function", "name": "get_weather", "parameters": SCHEMA}
     body: JsonObject = {"input": "Hi", "tools": [tool]}
     sent = json.dump({"model": "m", "stream": True, **body})
-    return ResponsesDialect(STAMP, None).decode(sent, Sender())
+    return ResponsesDialect(STAMP, None).decode(sent, Client())
 
 
 # where each dialect has the arguments in an event

@@ -141,7 +141,7 @@ def spoken(event: ReplyEvent) -> list[tuple[str, str]]:
             return []
 
 
-def converse(
+def run_turn(
     turn: Turn, answers: Sequence[Sequence[ReplyEvent]], client: Client
 ) -> CallBrokeOff | None:
     for answer in answers:
@@ -165,7 +165,7 @@ def test_a_call_that_ends_in_tool_calls_is_valid_and_half_a_call_never_does(
     request = make_request(tools=TOOLS, stream=True, parallel=parallel)
     turn = prepare(request, policy, CountedIds())
     client = Client()
-    failure = converse(turn, [events for _, events in answers], client)
+    failure = run_turn(turn, [events for _, events in answers], client)
     assert turn.next_request() is None
     assert attempts(turn.facts) <= policy.attempts
     calls = client.whole.finish(client.reason or "").calls
@@ -191,7 +191,7 @@ def test_a_healthy_reply_is_what_the_model_wrote_byte_for_byte(
     is_whole = events[-1] != ReplyFinished("length")
     if not (written and is_whole and all(call.is_healthy for call in written)):
         return
-    assert converse(turn, [events], client) is None
+    assert run_turn(turn, [events], client) is None
     assert client.reason == "tool_calls"
     assert [(call.name, call.arguments) for call in client.whole.finish("").calls] == [
         (call.name, call.arguments) for call in written

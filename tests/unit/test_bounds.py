@@ -17,7 +17,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.tools import Tool
-from proxy.dialects.dialect import IdsAndClock, Sender
+from proxy.dialects.dialect import Client, IdsAndClock
 from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.dialects.raw_json import read_object
 from proxy.dialects.sse import EventDecoder
@@ -214,7 +214,7 @@ def remembers(folder: Path, size: int) -> bool:
 def is_stored(_: Path, count: int) -> bool:
     items: list[JsonValue] = [{"role": "user", "content": "Hi"}] * count
     front = ResponsesDialect(IdsAndClock(lambda: 0.0, lambda: "0"), make_store())
-    builder = front.decode(json.dump({"input": items}), Sender()).answering.builder(ReplyStarted())
+    builder = front.decode(json.dump({"input": items}), Client()).answering.builder(ReplyStarted())
     answer = json.parse(builder.build())
     assert isinstance(answer, dict)
     is_kept = front.store is not None and front.store.find("", "resp_0") is not None

@@ -10,7 +10,7 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
-from proxy.engine import converse
+from proxy.engine import run_turn
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
@@ -26,7 +26,7 @@ def make_turn() -> Turn:
 
 def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:
     async def run() -> list[ReplyEvent]:
-        return await every(converse(turn, backend, {"x-request-id": "r"}))
+        return await every(run_turn(turn, backend, {"x-request-id": "r"}))
 
     return asyncio.run(run())
 
@@ -86,6 +86,6 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
 async def test_closing_the_conversation_closes_the_question_upstream() -> None:
     backend = ScriptedBackend([[TextDelta("b"), TextDelta("c"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
-    async with aclosing(converse(turn, backend, {"x-request-id": "r"})) as batches:
+    async with aclosing(run_turn(turn, backend, {"x-request-id": "r"})) as batches:
         assert await anext(batches) == [TextDelta("b")]
     assert backend.closed == 1

@@ -21,13 +21,13 @@ from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
+    client_of,
     find_secrets,
     note_status,
-    sender_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
-from proxy.dialects.dialect import Decoded, Dialect, Sender
-from proxy.dialects.wanted_tools import take_wanted
+from proxy.dialects.dialect import Client, Decoded, Dialect
+from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.observability.exchange_recorder import ExchangeRecorder
@@ -50,7 +50,7 @@ class RequestContext(msgspec.Struct):
     """One request, and what follows it from its arrival to its end."""
 
     connection: ClientConnection
-    sender: Sender
+    client: Client
     ticket: RetryTicket
     live: LiveRequest
     stream: AnswerStream
@@ -80,7 +80,7 @@ class Chat:
         with self.budget.request() as ticket:
             context = RequestContext(
                 connection,
-                sender_of(connection.scope),
+                client_of(connection.scope),
                 ticket,
                 begin_live_request(connection, self.observers, self.dialect.name),
                 AnswerStream(connection, self.timeouts, self.dialect.stream_type),
@@ -103,9 +103,9 @@ class Chat:
 
     async def _answer(self, context: RequestContext) -> None:
         """Read, load, prepare, fit and answer a request."""
-        connection, sender = context.connection, context.sender
+        connection, client = context.connection, context.client
         decoded = await self.reader.read(
-            connection, _asking(self.dialect, self.dialect.decode, sender, self.tools)
+            connection, _asking(self.dialect, self.dialect.decode, client, self.tools)
         )
         parsed = await self.preparation.locate(decoded)
         request, service = parsed.request, parsed.service
@@ -113,20 +113,20 @@ class Chat:
             request.model, service.title, service.backend.name, request.stream
         )
         if self.tools is not None:
-            context.owned = self.tools.tools_for(decoded, sender.owner)
+            context.owned = self.tools.tools_for(decoded, client.owner)
             parsed = parsed.offering(tuple(one.tool for one in context.owned))
-        context.live.priority = self.preparation.priority_of(sender).value
-        key = client_key(sender, connection.scope)
-        with service.lease_for(request, key, has_prompt=not decoded.load_answer) as claim:
+        context.live.priority = self.preparation.priority_of(client).value
+        key = client_key(client, connection.scope)
+        with service.lease_for(request, key, has_prompt=not decoded.load_status) as claim:
             if claim is not None:
                 with context.live.wait_for_model(self.observers.load(service.title)):
                     await context.stream.wait_for(claim, decoded)
             context.upstream = self.reader.upstream_headers(connection.scope)
-            if decoded.load_answer:
+            if decoded.load_status:
                 await service.load(request, context.upstream)
-                await connection.respond(200, {}, decoded.load_answer)
+                await connection.respond(200, {}, decoded.load_status)
                 return
-            prepared = await self.preparation.prepare(parsed, sender, context.upstream)
+            prepared = await self.preparation.prepare(parsed, client, context.upstream)
             context.prepared = prepared
             source = await self._source(parsed, prepared, context)
             try:
@@ -148,7 +148,7 @@ class Chat:
         turns = RunTurns(
             preparation=self.preparation,
             parsed=parsed,
-            sender=context.sender,
+            client=context.client,
             upstream=context.upstream,
             may_retry=context.ticket.may_retry,
             workers=self.process_count,
@@ -157,7 +157,7 @@ class Chat:
             turn = await turns.begin_with(prepared)
         finally:
             live.prefix_broken = turns.prefix_broken
-        key = client_key(context.sender, context.connection.scope)
+        key = client_key(context.client, context.connection.scope)
         slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
@@ -200,15 +200,15 @@ class TokenCount:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        sender = sender_of(connection.scope)
+        client = client_of(connection.scope)
         try:
-            decode = _asking(self.dialect, self.dialect.decode_count, sender, self.tools)
+            decode = _asking(self.dialect, self.dialect.decode_count, client, self.tools)
             parsed = await self.preparation.locate(await self.reader.read(connection, decode))
             if self.tools is not None:
-                owned = self.tools.tools_for(parsed.decoded, sender.owner)
+                owned = self.tools.tools_for(parsed.decoded, client.owner)
                 parsed = parsed.offering(tuple(one.tool for one in owned))
             upstream = self.reader.upstream_headers(connection.scope)
-            prepared = await self.preparation.prepare(parsed, sender, upstream)
+            prepared = await self.preparation.prepare(parsed, client, upstream)
             tokens = await self.preparation.count(prepared)
         except ClientDisconnect:
             return
@@ -223,8 +223,8 @@ _documents = DocumentTexts()
 
 def _asking(
     dialect: Dialect,
-    decode: Callable[[bytes, Sender], Decoded],
-    sender: Sender,
+    decode: Callable[[bytes, Client], Decoded],
+    client: Client,
     tools: "ToolHosting | None",
 ) -> Callable[[bytes], Decoded]:
     """Return what reads a request, and before that what it asks of the operator's tools."""
@@ -233,8 +233,8 @@ def _asking(
         if dialect is not CHAT:  # whose words go upstream as they are
             body = _documents.expand(body)
         if tools is None:
-            return decode(body, sender)
-        asked = take_wanted(body, tools.offer.policy.hosted)
-        return structs.replace(decode(asked.body, sender), wanted=asked.wanted)
+            return decode(body, client)
+        asked = take_requested_tools(body, tools.offer.policy.hosted)
+        return structs.replace(decode(asked.body, client), requested_tools=asked.requested_tools)
 
     return read

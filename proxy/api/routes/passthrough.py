@@ -25,8 +25,8 @@ from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
     client_key,
+    client_of,
     note_status,
-    sender_of,
 )
 from proxy.api.streaming import Deadline, StreamTimeouts
 from proxy.backends.client import PassthroughRequest, Pieces
@@ -164,9 +164,9 @@ class Relay:
         """Stream the answer as soon as the model is loaded and has a slot."""
         load = self.observers.load(service.title)
         scope = connection.scope
-        sender = sender_of(scope)
-        upstream, key = self.reader.upstream_headers(scope), client_key(sender, scope)
-        priority = self.preparation.priority_of(sender)
+        client = client_of(scope)
+        upstream, key = self.reader.upstream_headers(scope), client_key(client, scope)
+        priority = self.preparation.priority_of(client)
         live.priority = priority.value
         with service.lease(key) as claim:
             if claim is not None:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from proxy.api.dialects import Dialects
 from proxy.api.errors import error_response, wrong_method
 from proxy.api.openapi import query_parameters
-from proxy.api.request_reader import sender_of
+from proxy.api.request_reader import client_of
 from proxy.backends.client import BackendModel
 from proxy.backends.engines import engine_of, window_in
 from proxy.conversation.json import JsonObject
@@ -130,7 +130,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
 async def _answer(
     request: Request, store: ResponseStore | None, answer: responses.LookUp
 ) -> Response:
-    owner, name = sender_of(request.scope).owner, request.path_params["response_id"]
+    owner, name = client_of(request.scope).owner, request.path_params["response_id"]
     found = await to_thread(answer, store, owner, name, request.query_params)
     if isinstance(found, Problem):
         return error_response(found, request.scope)

@@ -31,13 +31,13 @@ from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.anthropic_messages.tools import ToolSet, choice_in
 from proxy.dialects.dialect import (
     Answering,
+    Client,
     Decoded,
     ErrorReply,
     IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
-    Sender,
 )
 from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
@@ -72,11 +72,11 @@ class MessagesDialect:
     def schemas(self) -> Schemas:
         return messages_schemas()
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
-        return self._decode(body, sender)
+    def decode(self, body: bytes, client: Client) -> Decoded:
+        return self._decode(body, client)
 
-    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        return self._decode(body, sender, is_count=True)
+    def decode_count(self, body: bytes, client: Client) -> Decoded:
+        return self._decode(body, client, is_count=True)
 
     def encode_count(self, tokens: int) -> bytes:
         """Write how many tokens a prompt has, those that are cached included."""
@@ -88,7 +88,7 @@ class MessagesDialect:
     def is_complete(self, end: bytes) -> bool:
         return end.endswith(MESSAGE_STOP)
 
-    def _decode(self, body: bytes, sender: Sender, *, is_count: bool = False) -> Decoded:
+    def _decode(self, body: bytes, client: Client, *, is_count: bool = False) -> Decoded:
         value = read_object(body)
         checked, nodes = check(MessagesRequest, value), nodes_in(value, body)
         for name, member in value.items():
@@ -102,15 +102,15 @@ class MessagesDialect:
         request = _request(checked, messages, offered.offered)
         request = replace(request, fields=_fields(request, nodes))
         # a summary, and what has no tools to call, ends in prose
-        is_summary = sender.headers.get(_CLASS_HEADER) == _COMPACTION
+        is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
         # no string can hold this, as its quotes would be escaped
         has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
             request,
-            self._answering(checked, sender.request_id),
+            self._answering(checked, client.request_id),
             facts,
             accepts_prose=is_summary or not request.tools,
-            blindness=_NO_SIGHT if has_pictures else "",
+            image_error=_NO_SIGHT if has_pictures else "",
         )
 
     def _answering(self, checked: MessagesRequest, request_id: str) -> Answering:

@@ -38,11 +38,11 @@ class OpenAIFront(ABC):
     stream_type = sse.MEDIA_TYPE
 
     @abstractmethod
-    def decode(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
+    def decode(self, body: bytes, client: dialect.Client) -> dialect.Decoded:
         """Read a request; raises `InvalidRequest`."""
 
-    def decode_count(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
-        return self.decode(body, sender)
+    def decode_count(self, body: bytes, client: dialect.Client) -> dialect.Decoded:
+        return self.decode(body, client)
 
     def encode_count(self, tokens: int) -> bytes:
         return json.dump({"object": "response.input_tokens", "input_tokens": tokens})
@@ -63,8 +63,8 @@ class ChatDialect(OpenAIFront):
     def schemas(self) -> dialect.Schemas:
         return chat_schemas()
 
-    def decode(self, body: bytes, sender: dialect.Sender) -> dialect.Decoded:
-        del sender
+    def decode(self, body: bytes, client: dialect.Client) -> dialect.Decoded:
+        del client
         request = decode_request(body)
         return dialect.Decoded(request, chat_answering(request, self.stamp))
 

@@ -16,11 +16,11 @@ from proxy.conversation.requests import Request, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.dialect import (
     Answering,
+    Client,
     Decoded,
     IdentifiedAnswering,
     IdsAndClock,
     Schemas,
-    Sender,
 )
 from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
@@ -67,7 +67,7 @@ class ResponsesDialect(OpenAIFront):
     def schemas(self) -> Schemas:
         return responses_schemas()
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
+    def decode(self, body: bytes, client: Client) -> Decoded:
         value, store = read_object(body), self.store
         checked, fields = check(ResponseRequest, value), nodes_in(value, body)
         for name, node in fields.items():
@@ -75,7 +75,7 @@ class ResponsesDialect(OpenAIFront):
                 FIELDS.check(name, node.value)
         facts: list[Fact] = []
         table = ToolTable(facts)
-        inputs = read_inputs(fields, store, sender.owner)
+        inputs = read_inputs(fields, store, client.owner)
         messages = _read_messages(inputs.items, fields, table, facts)
         compacts = bool(inputs.items) and _is_trigger(inputs.items[-1])
         request = _request(checked, fields, messages, table, calls_nothing=compacts)
@@ -89,10 +89,10 @@ class ResponsesDialect(OpenAIFront):
             compacts=compacts,
         )
         # what Codex says in a header of a request for a summary
-        codex = parse_object(sender.headers.get(_TURN_METADATA, "")) or {}
+        codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
-            self._answering(terms, request.model, inputs.own, sender.owner),
+            self._answering(terms, request.model, inputs.own, client.owner),
             tuple(facts[:_MOST_FACTS]),
             accepts_prose=compacts
             or not request.tools

@@ -40,7 +40,7 @@ def broken_off(shown: str, *made: Call) -> Seen:
         (FAILING, error(504), Kind.ERROR),
         (FAILING, broken_off(""), Kind.ERROR_EVENT),
         (FAILING, broken_off("It is"), Kind.ERROR_EVENT),
-        (Demand(), Seen(has_left=True), Kind.LEFT),
+        (Demand(), Seen(is_disconnected=True), Kind.LEFT),
     ],
 )
 def test_what_is_permitted_is_not_lost(demand: Demand, seen: Seen, kind: Kind) -> None:

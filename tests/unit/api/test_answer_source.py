@@ -42,7 +42,7 @@ class Offering(ScriptedBackend):
     offered: Sequence[Sequence[ReplyEvent]] = ()
     taken: list[bool] = field(default_factory=list)
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -109,7 +109,7 @@ HELLO: list[ReplyEvent | TemperError] = [
 class SilentBackend(ScriptedBackend):
     """Never says a word."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -165,7 +165,7 @@ def test_an_answer_is_recorded_with_what_it_cost(is_stream: bool) -> None:
 class Endless(ScriptedBackend):
     """Never comes to an end."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -232,13 +232,13 @@ class SlowToEnd(ScriptedBackend):
         super().__init__([HELLO])
         self._pause = pause
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
         sink: EventSink | None = None,
     ) -> ReplyEvents:
-        async for batch in super().ask(upstream_request, headers, sink):
+        async for batch in super().stream(upstream_request, headers, sink):
             yield batch
         await self._pause.wait()
 

@@ -145,7 +145,7 @@ async def test_a_wire_tells_of_a_departure_without_a_task_that_waits_for_it() ->
     wire.leave()
     assert not await working
     assert not wire.is_watched
-    assert connection.has_left
+    assert connection.is_disconnected
 
 
 async def test_work_for_a_client_that_left_before_goes_on_until_it_has_to_wait() -> None:

@@ -8,10 +8,10 @@ from proxy.api.request_reader import (
     BodyLimits,
     RequestReader,
     client_key,
+    client_of,
     note_status,
     read_body,
     request_id,
-    sender_of,
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -49,10 +49,10 @@ def test_only_some_headers_travel(*, forwards: bool) -> None:
 
 def test_the_sender_has_its_headers_and_the_owner_of_its_key() -> None:
     scope = HandMadeClient(headers={"x-api-key": "k", "x-a": "b"}).scope
-    stranger = sender_of(scope)
+    stranger = client_of(scope)
     assert (stranger.owner, stranger.headers["x-a"], stranger.request_id) == ("k", "b", "req_test")
     scope["state"]["owner"] = "alice"
-    assert sender_of(scope).owner == "alice"
+    assert client_of(scope).owner == "alice"
 
 
 def test_a_request_has_the_id_that_it_was_given() -> None:
@@ -74,12 +74,12 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
 ) -> None:
     scope = HandMadeClient(headers=headers).scope
     scope.update(client=("10.0.0.7", 5), state={"owner": owner, "request_id": "r"})
-    assert client_key(sender_of(scope), scope) == who
+    assert client_key(client_of(scope), scope) == who
 
 
 def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
     scope = HandMadeClient().scope
-    assert client_key(sender_of(scope), scope) == ""
+    assert client_key(client_of(scope), scope) == ""
 
 
 @pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])

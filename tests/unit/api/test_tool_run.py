@@ -51,14 +51,14 @@ FOUND = FakeSource({"search": (served("find", "search"),)}, {"find": Ended("foun
 class Stalling(ScriptedBackend):
     """Says nothing more behind a script that has no end."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
         sink: EventSink | None = None,
     ) -> ReplyEvents:
         is_over = False
-        async for batch in super().ask(upstream_request, headers, sink):
+        async for batch in super().stream(upstream_request, headers, sink):
             is_over = isinstance(batch[-1], ReplyFinished)
             yield batch
         if not is_over:

@@ -141,7 +141,7 @@ class Server:
     def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
             headers = {"authorization": "Bearer client", "x-request-id": "r"}
-            async with aclosing(self.backend.ask(asked or upstream_request(), headers)) as reply:
+            async with aclosing(self.backend.stream(asked or upstream_request(), headers)) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -196,7 +196,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
 
     async def ask() -> None:
         headers = {"authorization": "Bearer client", "x-api-key": "client"}
-        async with aclosing(backend.ask(upstream_request(), headers)) as reply:
+        async with aclosing(backend.stream(upstream_request(), headers)) as reply:
             assert await every(reply) == HELLO
 
     asyncio.run(ask())

@@ -174,7 +174,7 @@ class Place:
         return self.adapters[kind]
 
     async def ask(self) -> None:
-        async with aclosing(self.backend.ask(upstream_request(), {})) as reply:
+        async with aclosing(self.backend.stream(upstream_request(), {})) as reply:
             async for _ in reply:
                 pass
 

@@ -96,7 +96,7 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
         connection = BackendClient("http://host", "secret-key", pool=MockedPool(wire))
         batches: list[list[ReplyEvent]] = []
         try:
-            async with aclosing(LetterEngine(connection).ask(upstream_request(), {})) as coming:
+            async with aclosing(LetterEngine(connection).stream(upstream_request(), {})) as coming:
                 async for batch in coming:
                     batches.append([*batch])  # noqa: PERF401 - kept when an error comes
         except TemperError as error:

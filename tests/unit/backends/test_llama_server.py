@@ -49,7 +49,7 @@ def answering(response: httpx.Response) -> tuple[LlamaServer, respx.Route]:
 
 def events(backend: LlamaServer, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.ask(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
@@ -371,7 +371,7 @@ async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
 
     async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = LlamaServer(BackendClient(backend.url))
-        reply = adapter.ask(upstream_request(), {})
+        reply = adapter.stream(upstream_request(), {})
         assert await anext(reply) == [STARTED, TextDelta("Hel")]
         await reply.aclose()
         await abandoned.wait()

@@ -126,7 +126,7 @@ class Server:
 
     def events(self, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
         async def collect() -> list[ReplyEvent]:
-            async with aclosing(self.backend.ask(asked or upstream_request(), {})) as reply:
+            async with aclosing(self.backend.stream(asked or upstream_request(), {})) as reply:
                 return await every(reply)
 
         return asyncio.run(collect())
@@ -374,7 +374,7 @@ async def test_a_model_that_writes_a_call_in_silence_is_waited_for() -> None:
     async with raw_backend(_refuse, _refuse, pause) as server:
         backend = Ollama(BackendClient(server.url, timeouts=Timeouts(first_byte=5, idle=0)))
         events: list[ReplyEvent] = []
-        async with aclosing(backend.ask(upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(upstream_request(), {})) as reply:
             async for batch in reply:
                 events += batch
                 heard.set()
@@ -458,7 +458,7 @@ def test_its_health_is_that_of_its_version() -> None:
 
 async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
     server = Server()
-    async with aclosing(server.backend.ask(upstream_request(), {})) as reply:
+    async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:
             pass
     await server.backend.unload()

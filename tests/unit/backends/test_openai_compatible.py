@@ -74,7 +74,7 @@ def answering(*responses: httpx.Response) -> tuple[OpenAICompatible, respx.Route
 
 def events(backend: Backend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
     async def collect() -> list[ReplyEvent]:
-        async with aclosing(backend.ask(asked or upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(asked or upstream_request(), {})) as reply:
             return await every(reply)
 
     return asyncio.run(collect())
@@ -302,7 +302,7 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
 
     async def listen() -> None:
         nonlocal heard
-        async with aclosing(backend.ask(upstream_request(), {})) as reply:
+        async with aclosing(backend.stream(upstream_request(), {})) as reply:
             async for batch in reply:
                 heard.extend(batch)
 
@@ -440,7 +440,7 @@ async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
     upstream = Upstream(BEGUN)
     async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
-        reply = adapter.ask(upstream_request(), {})
+        reply = adapter.stream(upstream_request(), {})
         assert await anext(reply) == [STARTED, TextDelta("Hel")]
         await reply.aclose()
         await upstream.abandoned.wait()
@@ -452,7 +452,7 @@ async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_on
     body: bytes,
 ) -> None:
     async def wait_for_ever(adapter: OpenAICompatible) -> None:
-        async with aclosing(adapter.ask(upstream_request(), {})) as reply:
+        async with aclosing(adapter.stream(upstream_request(), {})) as reply:
             async for _ in reply:
                 pass
 
@@ -478,7 +478,7 @@ async def test_two_replies_travel_over_one_connection() -> None:
     async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
         adapter = OpenAICompatible(BackendClient(backend.url))
         for _ in range(2):
-            async with aclosing(adapter.ask(upstream_request(), {})) as reply:
+            async with aclosing(adapter.stream(upstream_request(), {})) as reply:
                 async for batch in reply:
                     if isinstance(batch[-1], ReplyFinished):
                         break
@@ -726,7 +726,7 @@ class ConnectionPool:
 
 
 async def replied(engine: AdaptiveEngine, asked: UpstreamRequest) -> list[ReplyEvent]:
-    async with aclosing(engine.ask(asked, {})) as reply:
+    async with aclosing(engine.stream(asked, {})) as reply:
         return await every(reply)
 
 

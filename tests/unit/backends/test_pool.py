@@ -111,7 +111,7 @@ class FakeServers:
 
 
 async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(asked or upstream_request(), HEADERS)) as reply:
+    async with aclosing(backend.stream(asked or upstream_request(), HEADERS)) as reply:
         return [event async for batch in reply for event in batch]
 
 
@@ -125,7 +125,7 @@ def test_a_conversation_stays_with_one_member() -> None:
 async def test_without_the_header_the_question_tells_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
-        async with aclosing(servers.pool.ask(upstream_request(), {})) as reply:
+        async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
             assert [event async for batch in reply for event in batch] == HI
     assert sorted(servers.asked) == [0, 4]
 
@@ -231,7 +231,7 @@ def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> Non
 class Endless(ScriptedBackend):
     """A member that begins and never ends."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
@@ -251,9 +251,9 @@ async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_ha
     ]
     pool = Pool(members)
     await pool.describe("m")
-    held = pool.ask(upstream_request(), HEADERS)
+    held = pool.stream(upstream_request(), HEADERS)
     await anext(held)
-    other = pool.ask(upstream_request(), HEADERS)
+    other = pool.stream(upstream_request(), HEADERS)
     await anext(other)
     assert [len(member.upstream_requests) for member in members] == [1, 1]
     first = pool.order(HEADERS[PREFIX_HEADER])[0]

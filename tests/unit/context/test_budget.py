@@ -42,11 +42,11 @@ def test_a_mode_narrows_the_window_and_never_widens_it(
 
 
 def test_where_counts_are_doubted_there_is_less_room() -> None:
-    certain, doubted = Window(8_192).budget(1_000), Window(8_192, doubt=1.1).budget(1_000)
-    assert doubted.room == int(certain.room / 1.1)
+    certain, ambiguous = Window(8_192).budget(1_000), Window(8_192, doubt=1.1).budget(1_000)
+    assert ambiguous.room == int(certain.room / 1.1)
     assert certain.most == 8_192 - 64
-    assert doubted.most == int((8_192 - 64) / 1.1)
-    assert doubted.window == 8_192
+    assert ambiguous.most == int((8_192 - 64) / 1.1)
+    assert ambiguous.window == 8_192
 
 
 BUDGET = TokenBudget(8_192, 2_336)

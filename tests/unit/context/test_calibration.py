@@ -150,9 +150,9 @@ def test_a_refusal_tells_how_far_counts_are_to_be_doubted(
 def test_a_doubt_holds_still_unless_a_prompt_proves_it_far_too_large() -> None:
     doubt = CountingDoubt()
     doubt.learn_refused(1_000, 1_500)
-    doubted = doubt.factor
+    ambiguous = doubt.factor
     doubt.learn_refused(1_000, 1_200)
     doubt.learn_served(1_000, 1_300)
-    assert doubt.factor == doubted
+    assert doubt.factor == ambiguous
     doubt.learn_served(1_000, 1_020)
     assert 1.02 <= doubt.factor < 1.1

@@ -303,6 +303,6 @@ def test_what_was_guessed_may_be_an_eighth_of_it() -> None:
 def test_an_exact_count_of_the_whole_ends_a_doubt() -> None:
     book = learnt((LONG,), TokenBook())
     book.refuse((LONG,), (), None, WINDOW)
-    doubted, counted = book.doubt, book.count_besides(()) + book.of(LONG)
+    ambiguous, counted = book.doubt, book.count_besides(()) + book.of(LONG)
     book.count_whole((LONG,), (), counted)
-    assert book.doubt < doubted
+    assert book.doubt < ambiguous

@@ -313,7 +313,7 @@ def test_a_call_that_a_tool_wrote_in_another_syntax_is_no_call(said: str) -> Non
     _, reply = read(TextDelta(said + PARIS), offer=offer)
     assert reply.calls == ()
     assert Refused("quoted_from_history") in reply.facts
-    assert [one.is_denied for one in reply.doubted] == [True]
+    assert [one.is_denied for one in reply.ambiguous] == [True]
     assert reply.text.split() == (said + PARIS).split()
 
 
@@ -329,7 +329,7 @@ def test_one_that_was_forbidden_or_that_the_user_wrote_is_text() -> None:
         replace(OFFER, spoken=(f"What does {PARIS} mean?",)),
     ):
         _, reply = read(TextDelta(PARIS), offer=offer)
-        assert (reply.calls, reply.doubted, reply.text) == ((), (), PARIS)
+        assert (reply.calls, reply.ambiguous, reply.text) == ((), (), PARIS)
 
 
 @pytest.mark.parametrize("said", SAYINGS)
@@ -528,26 +528,26 @@ WEATHER_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"
 
 
 def test_a_call_with_words_on_its_line_is_doubted_if_it_is_fit() -> None:
-    def doubted(text: str, offer: OfferedTools = OFFER) -> int:
+    def ambiguous(text: str, offer: OfferedTools = OFFER) -> int:
         reply = read(TextDelta(f"{text} and more"), offer=offer)[1]
         assert reply.calls == ()
-        return len(reply.doubted)
+        return len(reply.ambiguous)
 
-    assert doubted(WEATHER_CALL) == 1
+    assert ambiguous(WEATHER_CALL) == 1
     for unfit in ('"arguments": {"town": 1}', '"arguments": 7'):
-        assert doubted(WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)) == 0
+        assert ambiguous(WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)) == 0
     unknown = WEATHER_CALL.replace("get_weather", "other")
     for tool, count in (("get_weather", 1), ("no_tool", 0)):
-        assert doubted(unknown, replace(OFFER, aliases={"other": tool})) == count
-    assert doubted(unknown) == 0
+        assert ambiguous(unknown, replace(OFFER, aliases={"other": tool})) == count
+    assert ambiguous(unknown) == 0
 
 
 def test_words_behind_a_call_take_it_back() -> None:
     _, reply = read(TextDelta(f"Here.\n{CALL}\nThat was an example."))
-    assert (reply.calls, reply.doubted) == ((), ())
+    assert (reply.calls, reply.ambiguous) == ((), ())
     assert reply.text == f"Here.\n{CALL}\nThat was an example."
     assert reply.facts == (Refused("quoted"),)
-    assert read(TextDelta(f"{CALL}\nThat was an example."))[1].doubted
+    assert read(TextDelta(f"{CALL}\nThat was an example."))[1].ambiguous
 
 
 OPENED = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, opens_thoughts=True)

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.conversation.json import JsonObject
-from proxy.conversation.tools import ToolCall, WantedTools
+from proxy.conversation.tools import RequestedTools, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
@@ -180,11 +180,13 @@ HOSTED = OfferPolicy(
 )
 
 
-def asks(server: str, *allowed: str) -> WantedTools:
-    return WantedTools("tools.0", server, allowed or None)
+def asks(server: str, *allowed: str) -> RequestedTools:
+    return RequestedTools("tools.0", server, allowed or None)
 
 
-def names(offer: ToolOffer, *wanted: WantedTools, owner: str = "", own: bool = True) -> list[str]:
+def names(
+    offer: ToolOffer, *wanted: RequestedTools, owner: str = "", own: bool = True
+) -> list[str]:
     found = offer.tools_for(OWN if own else (), wanted, owner)
     return [one.tool.name for one in found]
 
@@ -229,12 +231,14 @@ def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
 
 
 def test_a_hosted_tool_is_done_by_the_tool_that_the_operator_named() -> None:
-    assert names(ToolOffer(HOSTED, SOURCE), WantedTools("tools.0", kind="web_search")) == ["find"]
+    assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind="web_search")) == [
+        "find"
+    ]
 
 
 def test_who_only_declares_a_hosted_tool_does_without_while_its_server_is_away() -> None:
     for kind in ("slow", "new"):
-        assert names(ToolOffer(HOSTED, SOURCE), WantedTools("tools.0", kind=kind)) == []
+        assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind=kind)) == []
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ def test_who_only_declares_a_hosted_tool_does_without_while_its_server_is_away()
         (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "offers no tool 'gone'"),
     ],
 )
-def test_what_there_is_not_is_refused(wanted: WantedTools, param: str, words: str) -> None:
+def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as told:
         names(ASKED, wanted)
     assert told.value.param == param
@@ -262,6 +266,6 @@ def test_tools_are_for_their_owners_only() -> None:
     offer = ToolOffer(policy, SOURCE)
     assert names(offer, owner="me") == ["find", "s_open", "read"]
     assert names(offer, owner="you") == []
-    assert names(offer, WantedTools("tools.0", kind="web_search"), owner="you") == []
+    assert names(offer, RequestedTools("tools.0", kind="web_search"), owner="you") == []
     with pytest.raises(ToolsNotAllowed):
         names(offer, asks("search"), owner="you")

@@ -79,7 +79,7 @@ def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> N
     backend = recorder.wrap(ScriptedBackend([list(script)]))
 
     async def ask() -> list[ReplyEvent]:
-        return [event async for batch in backend.ask(QUESTION, {}) for event in batch]
+        return [event async for batch in backend.stream(QUESTION, {}) for event in batch]
 
     heard = asyncio.run(ask())
     assert heard == list(script)

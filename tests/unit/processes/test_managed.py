@@ -59,7 +59,7 @@ class Scene:
         self.routes.post(f"{FIRST.base_url}/v1/chat/completions").mock(side_effect=error)
 
     async def ask(self) -> list[ReplyEvent]:
-        async with aclosing(self.backend.ask(upstream_request(), {})) as events:
+        async with aclosing(self.backend.stream(upstream_request(), {})) as events:
             return [event async for batch in events for event in batch]
 
 

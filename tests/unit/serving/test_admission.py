@@ -7,28 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import QueueFull
-from proxy.serving.admission import MOST_PASSED_OVER, Admission, Priority, SlotRequest, WaitingLine
+from proxy.serving.admission import MOST_PASSED_OVER, Admission, Priority, SlotRequest, WaitingQueue
 from tests.patience import PATIENCE_SECONDS
 
 
-def joined(line: WaitingLine, *keys: str) -> list[SlotRequest]:
+def joined(line: WaitingQueue, *keys: str) -> list[SlotRequest]:
     places = [line.join(key) for key in keys]
     return [place for place in places if place is not None]
 
 
 def test_as_many_are_served_as_there_is_capacity() -> None:
-    line = WaitingLine(capacity=2)
+    line = WaitingQueue(capacity=2)
     places = joined(line, "a", "a", "a")
     assert [place.is_served for place in places] == [True, True, False]
     assert (line.served, line.waiting) == (2, 1)
 
 
 def test_without_a_known_capacity_nobody_waits() -> None:
-    assert all(place.is_served for place in joined(WaitingLine(), *"abcabc"))
+    assert all(place.is_served for place in joined(WaitingQueue(), *"abcabc"))
 
 
 def test_keys_take_turns_and_each_keeps_its_order() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     first, *waiting = joined(line, "a", "a", "a", "b", "c", "b")
     a2, a3, b1, c1, b2 = waiting
     served = []
@@ -40,12 +40,12 @@ def test_keys_take_turns_and_each_keeps_its_order() -> None:
 
 
 def test_a_full_line_takes_nobody() -> None:
-    line = WaitingLine(most_waiting=1, capacity=1)
+    line = WaitingQueue(most_waiting=1, capacity=1)
     assert len(joined(line, "a", "b", "c")) == 2
 
 
 def test_whoever_gives_up_waiting_is_passed_over() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     first, second, third = joined(line, "a", "a", "b")
     assert line.leave(second) == []
     assert line.leave(first) == [third]
@@ -54,7 +54,7 @@ def test_whoever_gives_up_waiting_is_passed_over() -> None:
 
 
 def test_more_capacity_calls_those_who_wait_and_less_takes_no_place_away() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     places = joined(line, "a", "a", "b", "b")
     assert line.resize(3) == [places[1], places[2]]
     assert line.resize(1) == []
@@ -71,7 +71,7 @@ def test_more_capacity_calls_those_who_wait_and_less_takes_no_place_away() -> No
 def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
-    line = WaitingLine(most_waiting=8, capacity=capacity)
+    line = WaitingQueue(most_waiting=8, capacity=capacity)
     inside: list[SlotRequest] = []
     for key, number in steps:
         if key != "L":
@@ -88,7 +88,7 @@ def test_nobody_is_forgotten_and_nobody_is_served_beyond_the_capacity(
 
 
 async def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
-    admission = Admission(WaitingLine(capacity=1))
+    admission = Admission(WaitingQueue(capacity=1))
     order: list[str] = []
     gate = asyncio.Event()
 
@@ -108,7 +108,7 @@ async def test_a_slot_is_held_while_the_block_runs_and_then_passed_on() -> None:
 
 
 async def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() -> None:
-    admission = Admission(WaitingLine(capacity=1))
+    admission = Admission(WaitingQueue(capacity=1))
 
     async def wait() -> None:
         async with admission.slot("b"):
@@ -127,7 +127,7 @@ async def test_whoever_leaves_the_line_or_fails_inside_gives_the_place_back() ->
 
 
 async def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> None:
-    admission = Admission(WaitingLine(capacity=1))
+    admission = Admission(WaitingQueue(capacity=1))
     served: list[str] = []
 
     async def ask(name: str) -> None:
@@ -146,7 +146,7 @@ async def test_a_turn_that_comes_together_with_the_leaving_is_passed_on() -> Non
 
 
 async def test_growing_lets_those_in_who_wait() -> None:
-    admission = Admission(WaitingLine(capacity=1))
+    admission = Admission(WaitingQueue(capacity=1))
     async with admission.slot("a"):
         waiting = asyncio.create_task(admission.slot("b").__aenter__())
         await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_growing_lets_those_in_who_wait() -> None:
 @pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (30.0, 4), (10_000.0, 60)])
 async def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: int) -> None:
     now = [0.0]
-    admission = Admission(WaitingLine(most_waiting=1, capacity=1), clock=lambda: now[0])
+    admission = Admission(WaitingQueue(most_waiting=1, capacity=1), clock=lambda: now[0])
     async with admission.slot("a"):
         now[0] += seconds
     async with admission.slot("a"):
@@ -172,7 +172,7 @@ async def test_a_full_line_tells_when_there_may_be_room(seconds: float, advice: 
 HIGH, NORMAL, LOW = Priority
 
 
-def drained(line: WaitingLine, first: SlotRequest) -> list[SlotRequest]:
+def drained(line: WaitingQueue, first: SlotRequest) -> list[SlotRequest]:
     """Let each place end at once; returns all behind the first in their order."""
     served: list[SlotRequest] = []
     following = line.leave(first)
@@ -183,7 +183,7 @@ def drained(line: WaitingLine, first: SlotRequest) -> list[SlotRequest]:
 
 
 def test_background_work_waits_behind_people_whoever_came_first() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     (first,) = joined(line, "a")
     came = [("b", LOW), ("c", LOW), ("d", NORMAL), ("e", HIGH), ("d", NORMAL), ("f", NORMAL)]
     places = [line.join(key, priority) for key, priority in came]
@@ -192,7 +192,7 @@ def test_background_work_waits_behind_people_whoever_came_first() -> None:
 
 
 def test_who_was_passed_over_too_often_is_next() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     (first,) = joined(line, "a")
     low = [line.join("background", LOW) for _ in range(2)]
     people = [line.join(f"person {n}") for n in range(MOST_PASSED_OVER + 3)]
@@ -202,7 +202,7 @@ def test_who_was_passed_over_too_often_is_next() -> None:
 
 
 def test_the_lowest_of_those_that_were_passed_over_goes_first() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     (first,) = joined(line, "a")
     low, normal = line.join("c", LOW), line.join("b", NORMAL)
     high = [line.join(f"{n}", HIGH) for n in range(12)]
@@ -210,7 +210,7 @@ def test_the_lowest_of_those_that_were_passed_over_goes_first() -> None:
 
 
 def test_background_work_takes_no_place_in_the_line_from_people() -> None:
-    line = WaitingLine(most_waiting=2, capacity=1)
+    line = WaitingQueue(most_waiting=2, capacity=1)
     joined(line, "a")
     assert [line.join("b", LOW) is None for _ in range(3)] == [False, False, True]
     assert [line.join("c", NORMAL) is None for _ in range(3)] == [False, False, True]
@@ -219,7 +219,7 @@ def test_background_work_takes_no_place_in_the_line_from_people() -> None:
 
 
 def displaced(
-    line: WaitingLine, key: str, priority: Priority = NORMAL
+    line: WaitingQueue, key: str, priority: Priority = NORMAL
 ) -> tuple[SlotRequest, SlotRequest]:
     """Have a key join a full line; return its place, and the request that had to go."""
     assert line.join(key, priority) is None
@@ -229,7 +229,7 @@ def displaced(
 
 
 def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most() -> None:
-    line = WaitingLine(most_waiting=4, capacity=1)
+    line = WaitingQueue(most_waiting=4, capacity=1)
     first, *flood = joined(line, *["flood"] * 5)
     other, gone = displaced(line, "other")
     assert gone is flood[-1]
@@ -246,7 +246,7 @@ def test_a_key_with_few_requests_displaces_the_newest_of_the_key_with_the_most()
 
 
 def test_a_key_is_displaced_where_it_has_the_least_urgent_requests() -> None:
-    line = WaitingLine(most_waiting=2, capacity=1)
+    line = WaitingQueue(most_waiting=2, capacity=1)
     joined(line, "a")
     usual = [line.join("boss", NORMAL) for _ in range(2)]
     urgent = [line.join("boss", HIGH) for _ in range(2)]
@@ -256,7 +256,7 @@ def test_a_key_is_displaced_where_it_has_the_least_urgent_requests() -> None:
 
 
 def test_background_work_displaces_only_background_work() -> None:
-    line = WaitingLine(most_waiting=4, capacity=1)
+    line = WaitingQueue(most_waiting=4, capacity=1)
     joined(line, *"aaa")
     low = [line.join("batch", LOW) for _ in range(2)]
     assert displaced(line, "nightly", LOW)[1] is low[-1]
@@ -264,11 +264,11 @@ def test_background_work_displaces_only_background_work() -> None:
 
 
 def test_nothing_is_displaced_in_an_empty_line() -> None:
-    assert WaitingLine(most_waiting=0).displace("a") is None
+    assert WaitingQueue(most_waiting=0).displace("a") is None
 
 
 async def test_whoever_is_displaced_is_told_that_the_queue_is_full() -> None:
-    admission = Admission(WaitingLine(most_waiting=2, capacity=1))
+    admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
         await asyncio.sleep(0)
@@ -285,7 +285,7 @@ async def test_whoever_is_displaced_is_told_that_the_queue_is_full() -> None:
 
 
 async def test_a_displaced_request_that_is_canceled_at_once_gives_nothing_back() -> None:
-    admission = Admission(WaitingLine(most_waiting=2, capacity=1))
+    admission = Admission(WaitingQueue(most_waiting=2, capacity=1))
     async with admission.slot("flood"):
         entering = [asyncio.create_task(admission.enter("flood")) for _ in range(2)]
         await asyncio.sleep(0)
@@ -302,7 +302,7 @@ async def test_a_displaced_request_that_is_canceled_at_once_gives_nothing_back()
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(Priority)), max_size=60))
 def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]]) -> None:
-    line = WaitingLine(most_waiting=6, capacity=0)
+    line = WaitingQueue(most_waiting=6, capacity=0)
     waiting = list[SlotRequest]()
     for key, priority in came:
         place = line.join(key, priority)
@@ -324,7 +324,7 @@ def test_no_key_is_kept_out_by_one_that_has_more(came: list[tuple[str, Priority]
 def test_nobody_waits_for_ever_and_each_key_keeps_its_order(
     came: list[tuple[str, Priority]],
 ) -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     (first,) = joined(line, "first")
     places = [place for key, priority in came if (place := line.join(key, priority))]
     order = drained(line, first)
@@ -350,12 +350,12 @@ async def serve_in_order(admission: Admission) -> list[str]:
 
 
 def test_slots_are_given_by_priority() -> None:
-    admission = Admission(WaitingLine(capacity=1))
+    admission = Admission(WaitingQueue(capacity=1))
     assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]
 
 
 def test_who_waits_is_told_in_the_order_in_which_they_will_be_served() -> None:
-    line = WaitingLine(capacity=1)
+    line = WaitingQueue(capacity=1)
     current = line.join("a")
     wished = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]
     for number, word in enumerate(wished):

@@ -245,7 +245,7 @@ async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
             is_whole = fitted.messages == plan.messages
             if backend.cost(plan.upstream_request()) <= 2000 - 500 - NUDGES:
                 left.append(is_whole)
-            await every(listened.ask(upstream_request, {}))
+            await every(listened.stream(upstream_request, {}))
     left = left
     assert len(left) > 25
     assert all(left)
@@ -272,7 +272,7 @@ async def test_a_backend_that_cannot_count_is_estimated() -> None:
 
 
 async def asked(backend: ChatBackend, plan: RequestPlan) -> list[ReplyEvent]:
-    async with aclosing(backend.ask(plan.upstream_request(), {})) as events:
+    async with aclosing(backend.stream(plan.upstream_request(), {})) as events:
         return await every(events)
 
 
@@ -310,13 +310,13 @@ NOTHING: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0}
 class AtOnce(ScriptedBackend):
     """Sends a reply in one batch."""
 
-    async def ask(
+    async def stream(
         self,
         upstream_request: UpstreamRequest,
         headers: dict[str, str],
         sink: EventSink | None = None,
     ) -> ReplyEvents:
-        async with aclosing(super().ask(upstream_request, headers, sink)) as events:
+        async with aclosing(super().stream(upstream_request, headers, sink)) as events:
             yield [event async for batch in events for event in batch]
 
 

@@ -16,7 +16,7 @@ from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Sender
+from proxy.dialects.dialect import Client
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
@@ -151,9 +151,9 @@ async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
 async def prepared(
     preparing: RequestPreparation, body: JsonObject, headers: dict[str, str] | None = None
 ) -> PreparedRequest:
-    sender = Sender(headers=headers or {})
-    parsed = preparing.address(CHAT.decode(json.dump(body), sender))
-    return await preparing.prepare(parsed, sender, {"x-request-id": "req_test"})
+    client = Client(headers=headers or {})
+    parsed = preparing.address(CHAT.decode(json.dump(body), client))
+    return await preparing.prepare(parsed, client, {"x-request-id": "req_test"})
 
 
 def received(
@@ -216,8 +216,8 @@ def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> N
     source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
     shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Sender()))
-    preparation_ = preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"})
+    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
+    preparation_ = preparing.prepare(parsed, Client(), {"x-request-id": "req_test"})
     if is_blind:
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
             asyncio.run(preparation_)
@@ -237,8 +237,8 @@ def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none()
         {"role": "user", "content": [result]},
     ]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": told})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Sender()))
-    prepared_ = asyncio.run(preparing.prepare(parsed, Sender(), {"x-request-id": "req_test"}))
+    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
+    prepared_ = asyncio.run(preparing.prepare(parsed, Client(), {"x-request-id": "req_test"}))
     sent = b"".join(one.source for one in prepared_.plan.messages)
     assert b"image_url" not in sent
     assert b"An image that this model cannot read." in sent
@@ -297,15 +297,15 @@ def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
 def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
     wish: bool | None, mode: FittingMode | None
 ) -> None:
-    sender = Sender()
+    client = Client()
     decoded = structs.replace(
-        CHAT.decode(json.dump(HELLO), sender),
+        CHAT.decode(json.dump(HELLO), client),
         accepts_prose=True,
         compaction=wish,
         facts=(Omitted("web_search"),),
     )
     preparing = preparation(ScriptedBackend())
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))
+    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
     assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
     assert taken.mode is mode
     assert taken.plan.facts == (Omitted("web_search"),)
@@ -315,12 +315,12 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
 def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
     rules = Workflow(("look",))
     tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
-    sender = Sender()
-    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), sender)
+    client = Client()
+    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), client)
     decoded = structs.replace(decoded, accepts_prose=is_summary)
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), {"m": rules})
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), sender, {}))
+    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
     assert taken.plan.offer is not None
     assert taken.plan.offer.missing_steps == (() if is_summary else ("look",))
 
@@ -338,11 +338,11 @@ TOO_LONG = ContextOverflow("too long", 9_000, 3_000)
 def turns_of(backend: ScriptedBackend, *said: JsonValue, workers: int = 1) -> RunTurns:
     preparation = RequestPreparation(ServiceOptions().alone(backend), Policy())
     body: JsonObject = {"model": "m", "messages": [*said, {"role": "user", "content": "Hi"}]}
-    parsed = preparation.address(CHAT.decode(json.dump(body), Sender()))
+    parsed = preparation.address(CHAT.decode(json.dump(body), Client()))
     return RunTurns(
         preparation=preparation,
         parsed=parsed,
-        sender=Sender(),
+        client=Client(),
         upstream={"x-request-id": "r"},
         may_retry=lambda: True,
         workers=workers,
@@ -425,9 +425,9 @@ def test_a_client_has_the_priority_it_wishes_up_to_that_of_its_key(
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), priorities=limits)
     headers = {"x-temper-priority": wished} if wished else {}
-    assert preparing.priority_of(Sender(owner=owner, headers=headers)).value == given
+    assert preparing.priority_of(Client(owner=owner, headers=headers)).value == given
     with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
-        preparing.priority_of(Sender(headers={"x-temper-priority": "now"}))
+        preparing.priority_of(Client(headers={"x-temper-priority": "now"}))
 
 
 ORDERED = b'{"model":"m","prompt":"Hi","id_slot":0,"pri\\u006frity":-9,"seed":1}'
@@ -439,7 +439,7 @@ def test_a_body_orders_nothing_in_an_engine_behind_priorities(*, has_priorities:
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), priorities=limits)
     fields = json.split_object(ORDERED)
-    decoded = CHAT.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', Sender())
+    decoded = CHAT.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', Client())
     request = structs.replace(decoded.request, model="m", fields=fields)
     decoded = structs.replace(decoded, request=request)
     parsed = preparing.address(decoded)

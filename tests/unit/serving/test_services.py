@@ -15,7 +15,7 @@ from proxy.processes.swapping import LoadableModel as SwappedModel
 from proxy.processes.swapping import SwapPlanner
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
-from proxy.serving.admission import Admission, WaitingLine
+from proxy.serving.admission import Admission, WaitingQueue
 from proxy.serving.services import ServiceOptions, Services, load_wait
 from proxy.state.tried_models import TriedModel, TriedModels, digest
 from tests.fakes.backend import ScriptedBackend
@@ -288,7 +288,7 @@ def test_a_worker_has_its_part_of_the_slots(
     parallel: int | None, slots: int | None, workers: int, capacity: int | None
 ) -> None:
     backend = ScriptedBackend(description=Description(("m",), slots=slots))
-    line = WaitingLine()
+    line = WaitingQueue()
     service = replace(SERVING.service(backend), parallel=parallel, admission=Admission(line))
     service.resize(asyncio.run(service.look_up("m")), workers)
     served = [line.join("k") for _ in range(9)]

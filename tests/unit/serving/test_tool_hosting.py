@@ -4,7 +4,7 @@ import pytest
 
 from proxy.api.dialects import STAMP
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import WantedTools
+from proxy.conversation.tools import RequestedTools
 from proxy.dialects.dialect import Decoded
 from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
@@ -62,8 +62,8 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     )
     assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
     request = Request("m", (), {})
-    wanted = (WantedTools("tools.0", kind="web_search"),)
-    decoded = Decoded(request, chat_answering(request, STAMP), wanted=wanted)
+    wanted = (RequestedTools("tools.0", kind="web_search"),)
+    decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
     assert hosting.tools_for(decoded, "") == (served("find", "a"),)
 
 

@@ -19,13 +19,13 @@ from proxy.conversation.messages import Message
 from proxy.conversation.requests import LoadOptions, Request, ThinkingOptions
 from proxy.conversation.tools import Tool
 from proxy.dialects.dialect import (
+    Client,
     Decoded,
     ErrorReply,
     IdentifiedAnswering,
     IdsAndClock,
     Problem,
     Schemas,
-    Sender,
 )
 from proxy.dialects.foreign_history import (
     HistoryCall,
@@ -88,8 +88,8 @@ class OllamaDialect:
     def schemas(self) -> Schemas:
         return ollama_schemas(OllamaGenerateRequest if self.is_text else OllamaChatRequest)
 
-    def decode(self, body: bytes, sender: Sender) -> Decoded:
-        del sender
+    def decode(self, body: bytes, client: Client) -> Decoded:
+        del client
         value = read_object(body)
         nodes, reader = nodes_in(value, body), _HistoryReader()
         checked: OllamaChatRequest | OllamaGenerateRequest
@@ -114,12 +114,12 @@ class OllamaDialect:
                 lambda _: terms, encode.OllamaStream, encode.OllamaBuilder, stamp.call_id
             ),
             tuple(map(Omitted, dict.fromkeys(_omissions(nodes, options)))),
-            blindness=_BLIND if reader.has_pictures else "",
-            load_answer=b"" if messages else terms.load_answer("unload" if is_end else "load"),
+            image_error=_BLIND if reader.has_pictures else "",
+            load_status=b"" if messages else terms.load_status("unload" if is_end else "load"),
         )
 
-    def decode_count(self, body: bytes, sender: Sender) -> Decoded:
-        return self.decode(body, sender)
+    def decode_count(self, body: bytes, client: Client) -> Decoded:
+        return self.decode(body, client)
 
     def encode_count(self, tokens: int) -> bytes:
         return json.dump({"prompt_eval_count": tokens})

@@ -65,7 +65,7 @@ class AnswerTerms:
             return b'"response":%b%b' % (content, more)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
 
-    def load_answer(self, reason: str) -> bytes:
+    def load_status(self, reason: str) -> bytes:
         """Write the whole answer to a request without a prompt."""
         return b'%b%b,%b,"done_reason":"%b"}\n' % (
             self.head(), self.content(b'""'), DONE, reason.encode(),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Decoded, IdsAndClock, Sender
+from proxy.dialects.dialect import Client, Decoded, IdsAndClock
 from proxy.dialects.foreign_history import sign
 
 FRONT = MessagesDialect(IdsAndClock(now=lambda: 0.0, token=lambda: "abc"))
@@ -140,4 +140,4 @@ def _block(block: JsonObject, choose: Choose) -> JsonObject:
 
 
 def decode_request(document: bytes, *, is_count: bool = False) -> Decoded:
-    return (FRONT.decode_count if is_count else FRONT.decode)(document, Sender())
+    return (FRONT.decode_count if is_count else FRONT.decode)(document, Client())

@@ -10,7 +10,7 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, 
 from proxy.conversation.requests import UNSAID, ThinkingOptions, UpstreamRequest
 from proxy.conversation.workflows import Workflow
 from proxy.dialects.anthropic_messages.table import FIELDS
-from proxy.dialects.dialect import Answering, Decoded, Dialect, Problem, Sender
+from proxy.dialects.dialect import Answering, Client, Decoded, Dialect, Problem
 from proxy.dialects.field_table import Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
@@ -27,11 +27,11 @@ from tests.unit.dialects.anthropic_messages.conversations import (
 )
 
 HI: JsonObject = {"role": "user", "content": "Hi"}
-SENDER = Sender(request_id="req_1")
+SENDER = Client(request_id="req_1")
 
 
 def read(headers: dict[str, str] | None = None, **members: JsonValue) -> Decoded:
-    return FRONT.decode(body([HI], **members), Sender("", headers or {}, "req_1"))
+    return FRONT.decode(body([HI], **members), Client("", headers or {}, "req_1"))
 
 
 def whole(answering: Answering, *events: ReplyEvent) -> JsonObject:
@@ -60,9 +60,9 @@ def test_a_request_is_read_with_what_was_left_out() -> None:
 def test_only_who_has_sent_pictures_may_hear_that_the_model_sees_none() -> None:
     quoting: JsonObject = {"role": "user", "content": '{"type":"image_url","image_url":{}}'}
     seen: JsonObject = {"role": "user", "content": [PICTURE]}
-    assert FRONT.decode(body([HI, quoting]), SENDER).blindness == ""
-    blindness = FRONT.decode(body([HI, seen]), SENDER).blindness
-    assert blindness.startswith("capability_rejected: image_block (")
+    assert FRONT.decode(body([HI, quoting]), SENDER).image_error == ""
+    image_error = FRONT.decode(body([HI, seen]), SENDER).image_error
+    assert image_error.startswith("capability_rejected: image_block (")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, TextDelta
-from proxy.dialects.dialect import IdsAndClock, ListedModel, Page, Problem, Sender
+from proxy.dialects.dialect import Client, IdsAndClock, ListedModel, Page, Problem
 from proxy.dialects.openai_chat.dialect import ChatCatalogue, ChatDialect
 from proxy.errors import InvalidRequest
 
@@ -37,12 +37,12 @@ BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"stream":true}
 
 
 def test_a_request_is_read_as_the_decoder_reads_it() -> None:
-    decoded = FRONT.decode(BODY, Sender())
+    decoded = FRONT.decode(BODY, Client())
     assert decoded.request.model == "m"
     assert (decoded.facts, decoded.accepts_prose, decoded.compaction) == ((), False, None)
-    assert FRONT.decode_count(BODY, Sender()).request == decoded.request
+    assert FRONT.decode_count(BODY, Client()).request == decoded.request
     with pytest.raises(InvalidRequest, match="got nothing"):
-        FRONT.decode(b"", Sender())
+        FRONT.decode(b"", Client())
 
 
 def test_what_is_sent_is_described() -> None:
@@ -50,7 +50,7 @@ def test_what_is_sent_is_described() -> None:
 
 
 def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
-    answering = FRONT.decode(BODY, Sender()).answering
+    answering = FRONT.decode(BODY, Client()).answering
     for first, identity in (
         (ReplyStarted("own", 5, "served"), ("own", 5, "served")),
         (TextDelta("x"), None),
@@ -66,7 +66,7 @@ def test_an_answer_is_identified_as_the_backend_did_or_else_freshly() -> None:
 
 
 def test_ids_of_calls_are_fresh() -> None:
-    answering = FRONT.decode(BODY, Sender()).answering
+    answering = FRONT.decode(BODY, Client()).answering
     first, second = answering.new_call_id(), answering.new_call_id()
     assert first != second
     assert first.startswith("call_")

@@ -19,7 +19,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UNSAID, ThinkingOptions
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.dialects.dialect import Decoded, Sender
+from proxy.dialects.dialect import Client, Decoded
 from proxy.dialects.lenient_json import as_list, member
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
 from proxy.dialects.openai_responses.dialect import Inputs, add_ids, read_inputs
@@ -304,7 +304,7 @@ def test_what_is_wrong_is_named(asked: JsonObject, param: str) -> None:
 
 def decoded_with(headers: dict[str, str]) -> Decoded:
     body = json.dump({"input": "Hi", "tools": [tool("f")]})
-    return make_front().decode(body, Sender(headers=headers))
+    return make_front().decode(body, Client(headers=headers))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.dialect import Decoded, Dialect, Problem, Sender
+from proxy.dialects.dialect import Client, Decoded, Dialect, Problem
 from proxy.dialects.openai_responses.store import ResponseStore
 from tests.examples import examples
 from tests.fakes.responses import (
@@ -278,8 +278,8 @@ def test_it_is_a_front() -> None:
 
 def test_a_request_is_counted_as_it_is_answered() -> None:
     dialect, body = make_front(), b'{"model":"m","input":"Hi"}'
-    counted = dialect.decode_count(body, Sender()).request
-    assert counted == dialect.decode(body, Sender()).request
+    counted = dialect.decode_count(body, Client()).request
+    assert counted == dialect.decode(body, Client()).request
     assert json.parse(dialect.encode_count(7)) == {
         "object": "response.input_tokens",
         "input_tokens": 7,
@@ -369,4 +369,4 @@ def test_a_conversation_goes_on_from_a_stored_response() -> None:
     assert roles == [("system", "Go."), ("user", "Hi"), ("assistant", "Hi"), ("user", "And?")]
     assert b'"previous_response_id":"resp_' in streamed(second, HI)
     with pytest.raises(Exception, match="not found"):
-        dialect.decode(body, Sender(owner="other"))
+        dialect.decode(body, Client(owner="other"))

@@ -180,7 +180,7 @@ def test_what_stands_around_a_call_decides_what_becomes_of_it(outcome: str, text
     reply = read([written])
     calls = [WrittenCall("look", {"at": "x"})] * max(1, text.count("§"))
     assert [*reply.calls] == (calls if outcome == "call" else [])
-    assert bool(reply.doubted) == (outcome == "asked")
+    assert bool(reply.ambiguous) == (outcome == "asked")
     assert (reply.text == written) == (outcome != "call")
     assert read([*written]) == reply
 

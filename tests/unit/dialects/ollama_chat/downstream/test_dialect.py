@@ -5,7 +5,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyStarted, TextDelta
 from proxy.conversation.requests import LoadOptions, ThinkingOptions
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.dialect import Decoded, Dialect, IdsAndClock, Problem, Sender
+from proxy.dialects.dialect import Client, Decoded, Dialect, IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.dialect import OllamaDialect, read_duration
 from proxy.errors import InvalidRequest
@@ -18,7 +18,7 @@ HI: JsonObject = {"role": "user", "content": "Hi"}
 
 def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
     asked: JsonObject = {"prompt": "Hi"} if dialect.is_text else {"messages": [HI]}
-    return dialect.decode(json.dump({"model": "m:latest", **asked, **members}), Sender())
+    return dialect.decode(json.dump({"model": "m:latest", **asked, **members}), Client())
 
 
 @pytest.mark.parametrize(
@@ -63,21 +63,21 @@ def test_a_stream_is_complete_with_its_last_line() -> None:
     ],
 )
 def test_what_only_loads_is_answered_at_once(members: JsonObject, reason: str | None) -> None:
-    loaded = decoded(CHAT, **members).load_answer
+    loaded = decoded(CHAT, **members).load_status
     assert (as_object(json.parse(loaded)).get("done_reason") if loaded else None) == reason
 
 
 def test_who_has_sent_pictures_hears_that_the_model_sees_none() -> None:
     picture: JsonObject = {**HI, "images": ["iVBORw0KGgo="]}
-    assert decoded(CHAT).blindness == ""
-    assert decoded(CHAT, messages=[picture]).blindness.startswith("This model takes no pictures.")
+    assert decoded(CHAT).image_error == ""
+    assert decoded(CHAT, messages=[picture]).image_error.startswith("This model takes no pictures.")
 
 
 def test_errors_and_counts() -> None:
     reply = CHAT.error(Problem(400, "k", "No."), "req_1")
     assert (reply.status, reply.body) == (400, b'{"error":"No."}')
     body = json.dump({"model": "m", "messages": [HI]})
-    assert CHAT.decode_count(body, Sender()).request.model == "m"
+    assert CHAT.decode_count(body, Client()).request.model == "m"
     assert CHAT.encode_count(5) == b'{"prompt_eval_count":5}'
 
 
@@ -85,11 +85,11 @@ PNG = "iVBORw0KGgo="
 
 
 def decode_chat(body: bytes) -> Decoded:
-    return OllamaDialect(STAMP).decode(body, Sender())
+    return OllamaDialect(STAMP).decode(body, Client())
 
 
 def decode_generate(body: bytes) -> Decoded:
-    return OllamaDialect(STAMP, is_text=True).decode(body, Sender())
+    return OllamaDialect(STAMP, is_text=True).decode(body, Client())
 
 
 def chat(*messages: JsonValue, **members: JsonValue) -> Decoded:
@@ -202,7 +202,7 @@ def test_thoughts_are_replayed_in_the_words_of_backends() -> None:
 )
 def test_pictures_get_their_type(sent: str, url: str) -> None:
     read = chat({"role": "user", "content": "See", "images": [sent]})
-    assert read.blindness
+    assert read.image_error
     assert sources(read) == [
         {
             "role": "user",
@@ -212,8 +212,8 @@ def test_pictures_get_their_type(sent: str, url: str) -> None:
             ],
         }
     ]
-    assert generate(prompt="", images=[sent]).blindness
-    assert not chat().blindness
+    assert generate(prompt="", images=[sent]).image_error
+    assert not chat().image_error
 
 
 @pytest.mark.parametrize("sent", ["", "no base64", "x,AAAA", "AAAA,", "é"])
@@ -359,7 +359,7 @@ def test_a_prompt_becomes_a_conversation() -> None:
     "read", [chat(keep_alive=0), decode_chat(b'{"model":"m"}'), generate(prompt="", system="x")]
 )
 def test_without_a_prompt_the_model_is_loaded(read: Decoded) -> None:
-    assert bool(read.load_answer) is (read.request.messages == ())
+    assert bool(read.load_status) is (read.request.messages == ())
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def test_errors_are_one_sentence(problem: Problem, message: str) -> None:
 
 @pytest.mark.parametrize("reason", ["load", "unload"])
 def test_a_model_that_was_loaded_is_reported(reason: str) -> None:
-    (line,) = lines(terms().load_answer(reason))
+    (line,) = lines(terms().load_status(reason))
     assert (line["done"], line["done_reason"]) == (True, reason)
     assert said(line) == {"role": "assistant", "content": ""}
 

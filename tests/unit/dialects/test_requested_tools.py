@@ -2,8 +2,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import WantedTools
-from proxy.dialects.wanted_tools import SplitRequest, take_wanted
+from proxy.conversation.tools import RequestedTools
+from proxy.dialects.requested_tools import SplitRequest, take_requested_tools
 from proxy.errors import InvalidRequest
 
 HOSTED = ("web_search",)
@@ -12,7 +12,7 @@ SEARCH: JsonObject = {"type": "mcp", "server_label": "search"}
 
 
 def taken(hosted: tuple[str, ...] = HOSTED, **members: JsonValue) -> tuple[JsonValue, SplitRequest]:
-    asked = take_wanted(json.dump({"model": "m", **members}), hosted)
+    asked = take_requested_tools(json.dump({"model": "m", **members}), hosted)
     return json.parse(asked.body), asked
 
 
@@ -25,22 +25,22 @@ def test_a_request_that_asks_for_nothing_keeps_its_bytes() -> None:
         b'["mcp"]',
         b'{"mcp',
     ):
-        assert take_wanted(body, HOSTED) == SplitRequest(body)
+        assert take_requested_tools(body, HOSTED) == SplitRequest(body)
 
 
 def test_a_server_is_taken_out_of_the_tools() -> None:
     left, asked = taken(tools=[OWN, {**SEARCH, "allowed_tools": ["find"]}])
     assert left == {"model": "m", "tools": [OWN]}
-    assert asked.wanted == (WantedTools("tools.1", "search", ("find",)),)
+    assert asked.requested_tools == (RequestedTools("tools.1", "search", ("find",)),)
 
 
 def test_no_tools_are_left_where_all_were_asked_for() -> None:
     more: JsonObject = {**SEARCH, "allowed_tools": {"tool_names": ["find"]}, "headers": None}
     left, asked = taken(tools=[SEARCH, more])
     assert left == {"model": "m"}
-    assert asked.wanted == (
-        WantedTools("tools.0", "search"),
-        WantedTools("tools.1", "search", ("find",)),
+    assert asked.requested_tools == (
+        RequestedTools("tools.0", "search"),
+        RequestedTools("tools.1", "search", ("find",)),
     )
 
 
@@ -54,19 +54,19 @@ def test_no_tools_are_left_where_all_were_asked_for() -> None:
 def test_hosted_tools_go_by_many_names(written: str) -> None:
     left, asked = taken(tools=[OWN, {"type": written, "name": "web_search"}])
     assert left == {"model": "m", "tools": [OWN]}
-    assert asked.wanted == (WantedTools("tools.1", kind="web_search"),)
+    assert asked.requested_tools == (RequestedTools("tools.1", kind="web_search"),)
     left, asked = taken((), tools=[{"type": written}])
-    assert (left, asked.wanted) == ({"model": "m", "tools": [{"type": written}]}, ())
+    assert (left, asked.requested_tools) == ({"model": "m", "tools": [{"type": written}]}, ())
 
 
 def test_chats_ask_for_a_search_by_its_options() -> None:
     left, asked = taken(web_search_options={})
-    assert (left, asked.wanted) == (
+    assert (left, asked.requested_tools) == (
         {"model": "m"},
-        (WantedTools("web_search_options", kind="web_search"),),
+        (RequestedTools("web_search_options", kind="web_search"),),
     )
-    assert taken(("other",), web_search_options={})[1].wanted == ()
-    assert taken(web_search_options=None)[1].wanted == ()
+    assert taken(("other",), web_search_options={})[1].requested_tools == ()
+    assert taken(web_search_options=None)[1].requested_tools == ()
 
 
 @pytest.mark.parametrize(

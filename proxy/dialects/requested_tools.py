@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.tools import WantedTools
+from proxy.conversation.tools import RequestedTools
 from proxy.dialects.lenient_json import as_list, parse_object
 from proxy.dialects.raw_json import kind
 from proxy.errors import InvalidRequest
@@ -28,10 +28,10 @@ class SplitRequest(NamedTuple):
     """A request without what it asks of the operator's tools, and that."""
 
     body: bytes
-    wanted: tuple[WantedTools, ...] = ()
+    requested_tools: tuple[RequestedTools, ...] = ()
 
 
-def take_wanted(body: bytes, hosted: Collection[str]) -> SplitRequest:
+def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
     """Take out what asks for tool servers and for kinds of `hosted` tools.
 
     Raises InvalidRequest. A body that is no object is left to whoever reads its language.
@@ -44,13 +44,13 @@ def take_wanted(body: bytes, hosted: Collection[str]) -> SplitRequest:
     wanted = _of_tools(request.get(_TOOLS), members, hosted)
     if _SEARCH in hosted and isinstance(request.get(_SEARCH_OPTIONS), dict):
         del members[_SEARCH_OPTIONS]
-        wanted.append(WantedTools(_SEARCH_OPTIONS, kind=_SEARCH))
+        wanted.append(RequestedTools(_SEARCH_OPTIONS, kind=_SEARCH))
     return SplitRequest(json.join_object(members), tuple(wanted)) if wanted else SplitRequest(body)
 
 
 def _of_tools(
     tools: JsonValue, members: dict[str, bytes], hosted: Collection[str]
-) -> list[WantedTools]:
+) -> list[RequestedTools]:
     """Take entries out of the tools among a request's members."""
     if not isinstance(tools, list):
         return []
@@ -68,17 +68,17 @@ def _of_tools(
     return [*found.values()]
 
 
-def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> WantedTools | None:
+def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> RequestedTools | None:
     written = tool.get("type")
     if not isinstance(written, str):
         return None
     if written == _MCP:
         return _server(tool, param)
     plain = _VERSION.sub("", written)
-    return WantedTools(param, kind=plain) if plain in hosted else None
+    return RequestedTools(param, kind=plain) if plain in hosted else None
 
 
-def _server(tool: JsonObject, param: str) -> WantedTools:
+def _server(tool: JsonObject, param: str) -> RequestedTools:
     for name in _FOREIGN:
         if tool.get(name) is not None:
             problem = "Only tool servers of the operator are called, by their server_label."
@@ -87,7 +87,7 @@ def _server(tool: JsonObject, param: str) -> WantedTools:
     if not isinstance(label, str) or not label:
         problem = f"Expected the name of a tool server, got {kind(label)}."
         raise InvalidRequest(problem, f"{param}.server_label")
-    return WantedTools(param, label, _read_allowed(tool.get("allowed_tools"), param))
+    return RequestedTools(param, label, _read_allowed(tool.get("allowed_tools"), param))
 
 
 def _read_allowed(value: JsonValue, param: str) -> tuple[str, ...] | None:
