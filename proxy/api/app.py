@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
-from proxy.api.dialects import CHAT, DialectRoute, Dialects, all_fronts
+from proxy.api.dialects import CHAT, DialectRoute, Dialects, all_dialects
 from proxy.api.documents import PDF_MARK
 from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
@@ -99,7 +99,7 @@ def create_app(
 
     Clients speak the languages of `dialects`, by default all. `tools` are the operator's.
     """
-    dialects = dialects or all_fronts()
+    dialects = dialects or all_dialects()
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,

@@ -97,7 +97,7 @@ class Dialects:
         return next(known, self._routes[0])
 
 
-def all_fronts(
+def all_dialects(
     store: MemoryStore | WrittenStore | None = None,
     share: Callable[[Dialect, float], Sharing] | None = None,
     is_shared: Callable[[], bool] | None = None,

@@ -1,6 +1,6 @@
 """Errors as clients see them: the one place that gives an error its HTTP status.
 
-The front end of the requested path writes the body.
+The dialect of the requested path writes the body.
 """
 
 import difflib

@@ -21,7 +21,7 @@ from proxy.api.assembly import server_options_of
 from proxy.api.errors import error_response
 from proxy.api.observing import open_observers, publish_to_peers
 from proxy.api.reloading import LoadedConfiguration, ReadSettings, reload_services
-from proxy.api.response_keeping import open_fronts
+from proxy.api.response_keeping import open_dialects
 from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
@@ -88,7 +88,7 @@ async def open_app(
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with open_observers(settings, place, replica) as observers:
-            async with open_fronts(settings, observers) as dialects, publish_to_peers(observers):
+            async with open_dialects(settings, observers) as dialects, publish_to_peers(observers):
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:

@@ -1,6 +1,6 @@
 """The OpenAPI document: the endpoints that FastAPI does not see, and what failures look like.
 
-Those that answer in a front end's language and those that pass on are plain ASGI.
+Those that answer in a dialect's language and those that pass on are plain ASGI.
 """
 
 import re
@@ -32,7 +32,7 @@ _ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a fi
 def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -> None:
     """Add these endpoints, and the errors of all, to the application's OpenAPI document.
 
-    What is sent and answered at the paths of a front end is as the front end describes it.
+    What is sent and answered at the paths of a dialect is as the dialect describes it.
     """
     generate = app.openapi
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.types import Message
 
 from proxy.api.client_connection import ClientConnection, Endpoint
-from proxy.api.dialects import DialectRoute, Dialects, WrittenStore, all_fronts
+from proxy.api.dialects import DialectRoute, Dialects, WrittenStore, all_dialects
 from proxy.api.edge import serve
 from proxy.api.idempotency import ALONE
 from proxy.conversation import json
@@ -141,15 +141,15 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
 
 
 @asynccontextmanager
-async def open_fronts(settings: Settings, observers: Observers) -> AsyncGenerator[Dialects]:
+async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenerator[Dialects]:
     """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
     examine_state(settings)
     if settings.state.url is None:
         with open_response_store(settings, observers.count_unstored) as kept:
-            yield all_fronts(kept)
+            yield all_dialects(kept)
     else:
         url = settings.state.url.get_secret_value()
-        async with _open_shared_fronts(settings, url, observers) as dialects:
+        async with _open_shared_dialects(settings, url, observers) as dialects:
             yield dialects
 
 
@@ -166,7 +166,7 @@ def examine_state(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _open_shared_fronts(
+async def _open_shared_dialects(
     settings: Settings, url: str, observers: Observers
 ) -> AsyncGenerator[Dialects]:
     from proxy.api.shared_answers import BackgroundTasks, SharedAnswers
@@ -194,6 +194,6 @@ async def _open_shared_fronts(
         try:
             with open_response_store(settings, on_loss, responses) as kept:
                 is_shared = kept.is_usable if isinstance(kept, SharedResponses) else None
-                yield all_fronts(kept, share, is_shared)
+                yield all_dialects(kept, share, is_shared)
         finally:
             await background.drain()

@@ -1,6 +1,6 @@
-"""The contract of a front end: what the HTTP edge needs of a client's language, and nothing else.
+"""The contract of a dialect: what the HTTP edge needs of a client's language, and nothing else.
 
-A front end reads requests into the language-free `Request`, whose `fields`, messages and tools are
+A dialect reads requests into the language-free `Request`, whose `fields`, messages and tools are
 written in the language of backends (chat completions), and writes events and errors as its
 clients expect them. It knows neither HTTP servers nor clocks: fresh ids and the time come from
 `IdsAndClock`.

@@ -1,6 +1,6 @@
 """Histories that came in another language, written in the language of backends.
 
-For every front end but that of chat completions itself. What comes out depends on nothing but what
+For every dialect but that of chat completions itself. What comes out depends on nothing but what
 went in, and no later message alters an earlier one: so a longer history begins with the bytes of a
 shorter one, and the backend's prompt cache survives. Marks without meaning have to be left out by
 those who read.

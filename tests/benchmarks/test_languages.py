@@ -5,14 +5,14 @@ import pytest
 from benchmarks.load.languages import CHAT, LANGUAGES, Language
 from benchmarks.load.replies import Behaviour
 from benchmarks.load.workloads import Workload
-from proxy.api.dialects import all_fronts
+from proxy.api.dialects import all_dialects
 from proxy.conversation.requests import Request
 from proxy.dialects.dialect import Client
 
 
 def read(language: Language, *, is_streamed: bool) -> Request:
     workload = Workload(Behaviour("call"), is_streamed=is_streamed, language=language)
-    front = all_fronts().of(language.path)
+    front = all_dialects().of(language.path)
     return front.decode(workload.body, Client()).request
 
 

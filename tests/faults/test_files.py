@@ -12,7 +12,7 @@ import pytest
 
 from proxy import bounds
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.dialects import all_fronts
+from proxy.api.dialects import all_dialects
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -232,7 +232,9 @@ async def test_what_cannot_be_deleted_is_not_called_gone(
         engine = LlamaServer(BackendClient(behind.url))
         stack.push_async_callback(engine.close)
         file = stack.enter_context(open_responses(tmp_path / "kept.sqlite"))
-        app = create_app(ServerOptions().alone(engine), ServerOptions(), dialects=all_fronts(file))
+        app = create_app(
+            ServerOptions().alone(engine), ServerOptions(), dialects=all_dialects(file)
+        )
         server = await stack.enter_async_context(listening(app))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         url = f"{server.url}/v1/responses"

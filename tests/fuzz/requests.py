@@ -8,7 +8,7 @@ from itertools import cycle
 from hypothesis import strategies as st
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.dialects import all_fronts
+from proxy.api.dialects import all_dialects
 from proxy.api.edge import Edge
 from proxy.backends.client import PassthroughRequest, Pieces, ReplyEvents
 from proxy.conversation import json
@@ -64,7 +64,7 @@ class Tireless(ScriptedBackend):
             one.clear()
 
 
-FRONTS = all_fronts()
+FRONTS = all_dialects()
 PATHS: Mapping[str, Mapping[str, Growing]] = {
     "/v1/chat/completions": CHAT,
     "/v1/messages": MESSAGES,

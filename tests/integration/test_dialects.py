@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 from proxy.api.app import ServerOptions, create_app
-from proxy.api.dialects import DialectRoute, Dialects, all_fronts
+from proxy.api.dialects import DialectRoute, Dialects, all_dialects
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from tests.fakes.scripted_backend import ScriptedBackend
@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_SECONDS
 async def shouted(path: str, body: bytes, key: str = "") -> tuple[int, str]:
     """Post something to a Temper that knows the language; returns the status and the answer."""
     backend = ScriptedBackend(says("It is ", "sunny."))
-    dialects = Dialects(*all_fronts(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
+    dialects = Dialects(*all_dialects(), DialectRoute(Shouting, ("/shout",), "/shout/count"))
     async with listening(backend) as upstream:
         connection = BackendClient(upstream.url)
         services = ServerOptions().alone(LlamaServer(connection))

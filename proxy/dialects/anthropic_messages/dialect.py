@@ -1,4 +1,4 @@
-"""Messages as a front end: `POST /v1/messages` and the counting of its tokens.
+"""Messages as a dialect: `POST /v1/messages` and the counting of its tokens.
 
 The order of what is written for backends is fixed, and values go as they were written. What nobody
 may lean on, such as marks for the cache, leaves no trace: the same conversation always gives the

@@ -1,4 +1,4 @@
-"""Chat completions as a front end: the language that all others are held against."""
+"""Chat completions as a dialect: the language that all others are held against."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

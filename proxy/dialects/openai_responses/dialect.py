@@ -1,4 +1,4 @@
-"""Responses as a front end: `POST /v1/responses`, and the store that goes with it."""
+"""Responses as a dialect: `POST /v1/responses`, and the store that goes with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from proxy.api.dialects import CHAT, STAMP, DialectRoute, Dialects, all_fronts
+from proxy.api.dialects import CHAT, STAMP, DialectRoute, Dialects, all_dialects
 from proxy.dialects.openai_chat.dialect import ChatDialect
 
 OTHER = ChatDialect(STAMP, "other")
@@ -35,13 +35,13 @@ def test_a_path_of_all_languages_is_answered_in_that_of_the_client(path: str, na
 
 
 def test_every_language_has_a_name_and_paths_of_its_own() -> None:
-    routes = list(all_fronts())
+    routes = list(all_dialects())
     paths = [path for route in routes for path in (*route.paths, route.count_path) if path]
     assert len(paths) == len(set(paths))
     named = {(route.dialect.name, route.paths) for route in routes}
     assert len(named) == len(routes)
     assert {name for name, _ in named} == {"chat", "messages", "responses", "ollama"}
-    assert all_fronts().of("/api/tags").name == "ollama"
+    assert all_dialects().of("/api/tags").name == "ollama"
 
 
 def test_what_is_stamped_is_fresh() -> None:

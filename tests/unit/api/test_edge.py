@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.api.client_connection import WIRE, ClientConnection, Endpoint
-from proxy.api.dialects import all_fronts
+from proxy.api.dialects import all_dialects
 from proxy.api.edge import Access, Edge, OpenPaths
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
 from tests.patience import until
@@ -30,7 +30,7 @@ def edge(
     behind = FastAPI()
     behind.build_middleware_stack = lambda: app  # type: ignore[method-assign]
     return Edge(
-        behind, endpoints or {}, access or Access(), all_fronts(), paths=paths or OpenPaths()
+        behind, endpoints or {}, access or Access(), all_dialects(), paths=paths or OpenPaths()
     )
 
 

@@ -11,7 +11,7 @@ from proxy.api.idempotency import ALONE
 from proxy.api.response_keeping import (
     examine_keeping,
     examine_state,
-    open_fronts,
+    open_dialects,
     open_response_store,
     tell_when_alone,
     wait_for_writing,
@@ -169,7 +169,7 @@ async def test_without_an_address_nothing_is_shared_and_nothing_imported() -> No
     before = {*sys.modules}
     settings = shared_settings_of("")
     examine_state(settings)
-    async with open_fronts(settings, Observers()) as fronts:
+    async with open_dialects(settings, Observers()) as fronts:
         assert isinstance(fronts.store, MemoryStore)
         assert fronts.share is None
         assert all(route.is_shared is None for route in fronts)
@@ -181,14 +181,14 @@ async def test_without_the_client_an_address_is_an_error(monkeypatch: pytest.Mon
     with pytest.raises(InvalidConfiguration, match=r"state\.url: .*temper-proxy\[state\]"):
         examine_state(shared_settings_of())
     with pytest.raises(InvalidConfiguration, match=r"temper-proxy\[state\]"):
-        async with open_fronts(shared_settings_of(), Observers()):
+        async with open_dialects(shared_settings_of(), Observers()):
             pytest.fail("it was opened")
 
 
 @with_client
 async def test_with_an_address_answers_and_responses_are_shared() -> None:
     examine_state(shared_settings_of())
-    async with open_fronts(shared_settings_of(server={"workers": 2}), Observers()) as fronts:
+    async with open_dialects(shared_settings_of(server={"workers": 2}), Observers()) as fronts:
         assert isinstance(fronts.store, SharedResponses)
         assert fronts.share is not None
         assert isinstance(fronts.share(CHAT, 1.0), SharedAnswers)
@@ -205,7 +205,7 @@ async def test_responses_may_be_kept_elsewhere(
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"
     wished = {name: str(file) if one == "FILE" else one for name, one in responses.items()}
-    async with open_fronts(shared_settings_of(responses=wished), Observers()) as fronts:
+    async with open_dialects(shared_settings_of(responses=wished), Observers()) as fronts:
         assert isinstance(fronts.store, kind)
         assert all(route.is_shared is None for route in fronts)
         assert fronts.share is not None

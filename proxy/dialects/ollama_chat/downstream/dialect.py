@@ -1,4 +1,4 @@
-"""Ollama's API as a front end: `POST /api/chat` and `/api/generate`.
+"""Ollama's API as a dialect: `POST /api/chat` and `/api/generate`.
 
 What a later message says alters no earlier one, so the backend's cached prompt survives. Calls
 without an id are numbered through the conversation, and a result without one belongs to the first

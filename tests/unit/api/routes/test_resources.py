@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from proxy.api.app import ServerOptions
-from proxy.api.dialects import all_fronts
+from proxy.api.dialects import all_dialects
 from proxy.api.routes.resources import models_router, responses_router, to_listed_model
 from proxy.backends.client import BackendModel, Description
 from proxy.conversation import json
@@ -28,7 +28,7 @@ ONE = {
 
 def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_fronts()))
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))
     client = HandMadeClient(path=path, headers=headers or {})
     asyncio.run(client.call(app))
     return json.parse(client.answer)
@@ -64,7 +64,7 @@ def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> 
 
 def test_codex_gets_its_own_list_next_to_openais() -> None:
     app = FastAPI()
-    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_fronts()))
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))
     client = HandMadeClient(path="/v1/models")
     scope = {**client.scope, "query_string": b"client_version=0.155.1"}
     asyncio.run(app(scope, client.receive, client.send))
@@ -103,7 +103,7 @@ TOLD = Description(
 
 def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
     app = FastAPI()
-    app.include_router(models_router(services, all_fronts()))
+    app.include_router(models_router(services, all_dialects()))
     client = HandMadeClient(path="/props")
     scope = {**client.scope, "query_string": query}
     asyncio.run(app(scope, client.receive, client.send))
