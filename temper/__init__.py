@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         ToolsFailed,
     )
     from proxy.facts import Compacted
-    from proxy.tool_rounds.executor import (
+    from proxy.tools.execution import Limits
+    from proxy.tools.executor import (
         Added,
         Executor,
         Outcome,
@@ -53,11 +54,10 @@ if TYPE_CHECKING:
         ToolFinished,
         ToolStarted,
     )
-    from proxy.tool_rounds.terms import Stop
-    from proxy.tool_rounds.transcript import Conversation
-    from proxy.tools.execution import Limits
     from proxy.tools.function import FunctionTool, ToolContext, tool
+    from proxy.tools.run import Stop
     from proxy.tools.toolset import Toolset
+    from proxy.tools.transcript import Conversation
 
 __all__ = [
     "Added",

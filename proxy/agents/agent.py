@@ -21,12 +21,12 @@ from proxy.conversation.messages import Message, user_message
 from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.serving.admission import Priority
-from proxy.tool_rounds.executor import Executor
-from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
+from proxy.tools.executor import Executor
 from proxy.tools.function import FunctionTool, expect
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import Conversation
 
 Deps = TypeVar("Deps", default=None)
 

@@ -24,9 +24,9 @@ from proxy.guardrails.review import review
 from proxy.guardrails.steps import missing_steps, steps_before
 from proxy.guardrails.transcript import CompletedCall, parse_arguments
 from proxy.guardrails.verdict import Accepted, Defect
-from proxy.tool_rounds.executor import Outcome
-from proxy.tool_rounds.transcript import object_of
+from proxy.tools.executor import Outcome
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import object_of
 
 
 class Checked(msgspec.Struct, frozen=True):

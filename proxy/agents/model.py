@@ -33,7 +33,7 @@ from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
-from proxy.tool_rounds.executor import Outcome
+from proxy.tools.executor import Outcome
 
 
 class Spans(Protocol):

@@ -30,7 +30,7 @@ from proxy.conversation.tools import Tool
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.facts import Compacted
-from proxy.tool_rounds.transcript import object_of
+from proxy.tools.transcript import object_of
 
 # Puts the body of a chat request to an engine: a completion, or an asynchronous row of its chunks,
 # as dictionaries or an SDK's objects.

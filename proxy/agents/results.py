@@ -12,9 +12,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
 from proxy.facts import Compacted, Fact
 from proxy.guardrails.verdict import Defect
-from proxy.tool_rounds.executor import Added, Round, ToolFinished, ToolStarted
-from proxy.tool_rounds.terms import Stop
-from proxy.tool_rounds.transcript import Conversation
+from proxy.tools.executor import Added, Round, ToolFinished, ToolStarted
+from proxy.tools.run import Stop
+from proxy.tools.transcript import Conversation
 
 Output = TypeVar("Output", default=str)
 

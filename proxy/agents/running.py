@@ -48,14 +48,13 @@ from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
-from proxy.runner import carry_out
 from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import PreparedRequest, RunTurns
-from proxy.tool_rounds import executor
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import RunTerms, Stop
-from proxy.tool_rounds.transcript import Append, Conversation, object_of
+from proxy.tools import executor
 from proxy.tools.execution import Limits, run_together
+from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.runner import carry_out
+from proxy.tools.transcript import Append, Conversation, object_of
 
 
 @dataclass(slots=True, kw_only=True)

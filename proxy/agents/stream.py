@@ -13,7 +13,7 @@ from proxy.agents.running import Running, Task
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Compacted
-from proxy.tool_rounds.executor import Added
+from proxy.tools.executor import Added
 
 
 class Hooks(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from proxy.mcp.specification import Ended
 from proxy.observability.rows import PendingCall
 from proxy.observability.sentences import escape, visible_json
 from proxy.shares import find_displaced
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 

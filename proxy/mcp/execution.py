@@ -18,7 +18,7 @@ from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
+from proxy.tools.executor import Outcome, RoundContext, Status
 
 _CANCELLED = Ended("", Status.CANCELLED, "cancelled")
 _NO_ARGUMENTS = Ended("Error: the arguments are no JSON object", Status.FAILED, "arguments")

@@ -33,7 +33,7 @@ from proxy.mcp.specification import (
 )
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from proxy.tools.results import DONE, cut, failure
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from proxy import bounds
 from proxy.conversation.tools import ToolCall
-from proxy.tool_rounds.executor import Outcome, Status
+from proxy.tools.executor import Outcome, Status
 
 ALL = "*"
 _NONE: Mapping[str, str] = MappingProxyType({})

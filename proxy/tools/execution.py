@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from proxy import bounds
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
+from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, expect_least
 from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 from proxy.tools.schema import WrongArguments

@@ -7,8 +7,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import Prerequisite
-from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, BoundToolset, Limits
+from proxy.tools.executor import Outcome, RoundContext
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
 

@@ -22,11 +22,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import LOST, CallLimits, ServerSpec
 from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.front import Front, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.spoken import calls, says

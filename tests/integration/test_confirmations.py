@@ -17,11 +17,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.fleet import open_fleet
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes import spoken
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, request, temper

@@ -5,7 +5,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.confirmations import Confirmations, Decision, RequestConfirmations, Requester
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes.tool_servers import served
 from tests.patience import PATIENCE_SECONDS
 

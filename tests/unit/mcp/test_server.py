@@ -16,7 +16,7 @@ import pytest
 from proxy.mcp.server import McpServer, ServerTimeouts, text_of
 from proxy.mcp.specification import LOST, UNREACHABLE, WITHDRAWN, CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import RestartPolicy, RestartState
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes.forgetful_tool_server import ForgetfulToolServer
 from tests.fakes.sockets import listening
 from tests.fakes.tool_servers import PATIENCE, QUICK, program, until

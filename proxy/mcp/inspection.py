@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from proxy.conversation.json import JsonObject
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.definitions import Definition, Selection, ServedTool, digest_of, select
+from proxy.mcp.hosting import specs_of
 from proxy.mcp.specification import ALL, CallLimits, ServerSpec
-from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
 
 if TYPE_CHECKING:

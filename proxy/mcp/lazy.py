@@ -10,10 +10,10 @@ from proxy.settings import Settings
 if TYPE_CHECKING:
     from proxy.mcp.confirmations import Confirmations
     from proxy.mcp.fleet import ToolServerFleet
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 
-class LateTools:
+class LazyToolServers:
     """Keeps the configured tool servers running."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class LateTools:
         """
         if self._fleet is None and not settings.mcp:
             return None
-        from proxy.serving.tool_hosting import hosting_of, specs_of
+        from proxy.mcp.hosting import hosting_of, specs_of
 
         specs = specs_of(settings)
         if self._fleet is None:

@@ -20,7 +20,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.raw_json import read_object
 from proxy.errors import InvalidRequest
-from proxy.tool_rounds.executor import Outcome, Round, Status
+from proxy.tools.executor import Outcome, Round, Status
 
 _FAILED = "failed"
 _FLAGS = {b"true": True, b"false": False}

@@ -9,10 +9,9 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, Too
 from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
-from proxy.runner import carry_out
-from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.executor import Added, RoundEvent, ToolFinished, ToolStarted
+from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.runner import carry_out
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls
@@ -154,9 +153,9 @@ async def test_whoever_takes_notice_may_end_it() -> None:
 
 
 async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "proxy.runner")
+    caplog.set_level(logging.INFO, "proxy.tools.runner")
     playing = Playing(CLOCK_CALLED, NOON)
     await every(playing.batches)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.runner"]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.tools.runner"]
     assert line.startswith("round 1 of tools took 0.")
     assert line.endswith(": get_time done 0.0 s")

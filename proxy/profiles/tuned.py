@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from proxy.profiles.known_model import KnownModel, Overrides
-from proxy.state.tried_models import digest
+from proxy.profiles.tried_models import digest
 
 logger = logging.getLogger(__name__)
 

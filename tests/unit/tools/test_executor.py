@@ -5,7 +5,7 @@ import pytest
 
 from proxy.conversation.messages import user_message
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.tool_rounds.executor import (
+from proxy.tools.executor import (
     Added,
     Executor,
     Outcome,

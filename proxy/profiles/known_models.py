@@ -14,7 +14,7 @@ from proxy.errors import BackendFailed
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
-from proxy.serving.tuned import TunedSettings, overrides_with
+from proxy.profiles.tuned import TunedSettings, overrides_with
 
 logger = logging.getLogger(__name__)
 

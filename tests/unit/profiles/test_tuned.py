@@ -9,8 +9,7 @@ from proxy.guardrails.offer import TextPolicy
 from proxy.profiles.known_model import KnownModel, Overrides
 from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition
-from proxy.serving.assembly import tuned_changes
-from proxy.serving.tuned import (
+from proxy.profiles.tuned import (
     Tuned,
     TunedSettings,
     describe_tuned,
@@ -19,6 +18,7 @@ from proxy.serving.tuned import (
     overrides_with,
     read_tuned,
 )
+from proxy.serving.assembly import tuned_changes
 from proxy.settings import Settings
 from proxy.settings.sections import Guardrails, Profile
 

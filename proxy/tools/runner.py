@@ -16,8 +16,8 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.errors import ContextOverflow, GuardrailsExhausted
 from proxy.facts import last_defect
 from proxy.inference.turn import Turn
-from proxy.tool_rounds.executor import Added, Executor, RoundEvent, ToolFinished, ToolStarted
-from proxy.tool_rounds.run import Ask, Execute, Run
+from proxy.tools.executor import Added, Executor, RoundEvent, ToolFinished, ToolStarted
+from proxy.tools.run import Ask, Execute, Run
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
-from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
-from proxy.tool_rounds.run import Ask, ClientView, Execute, RunState, Step
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.executor import Outcome, Round, RoundContext, Status
+from proxy.tools.run import Ask, ClientView, Execute, RunState, RunTerms, Step, Stop
 from tests.fakes.playbook import make_request
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
 
@@ -373,3 +372,21 @@ def test_what_is_over_cannot_fail() -> None:
     book.run.fail("prose")
     with pytest.raises(AssertionError):
         book.run.fail("prose")
+
+
+@pytest.mark.parametrize(
+    ("window", "calls", "chars"),
+    [
+        (None, 1, 16_000),
+        (None, 8, 16_000),
+        (8_192, 1, 6_144),
+        (8_192, 3, 2_048),
+        (8_192, 100, 200),
+        (131_072, 1, 16_000),
+        (8_192, 0, 6_144),
+    ],
+)
+def test_results_of_one_round_share_a_quarter_of_the_window(
+    window: int | None, calls: int, chars: int
+) -> None:
+    assert RunTerms(frozenset(), window=window).chars_for(calls) == chars
