@@ -133,12 +133,12 @@ _HOMES = {
         "ToolRetry ToolsFailed"
     ),
     "facts": "Compacted",
-    "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
-    "tool_rounds.terms": "Stop",
-    "tool_rounds.transcript": "Conversation",
     "tools.execution": "Limits",
+    "tools.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tools.function": "FunctionTool ToolContext tool",
+    "tools.run": "Stop",
     "tools.toolset": "Toolset",
+    "tools.transcript": "Conversation",
 }
 _HOME_OF = {name: f"proxy.{home}" for home, names in _HOMES.items() for name in names.split()}
 
