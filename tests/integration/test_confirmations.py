@@ -32,7 +32,7 @@ from tests.patience import PATIENCE_SECONDS
 
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
 REFUSED = "Error: a person refused this call; it was not made"
-UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
+UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 YES: JsonObject = {"allow": True}
 NO: JsonObject = {"allow": False}
 ASKING: JsonObject = request(
@@ -395,6 +395,6 @@ async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptu
         await scene.answer(call["id"], YES)
         await answer
     assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
-        "a call of fake.echo waits for a person's yes at /ui, asked by req-7",
+        "a call of fake.echo waits for consent at /ui (request req-7)",
         "a call of fake.echo was allowed by api_key from 127.0.0.1",
     ]

@@ -124,7 +124,7 @@ def test_the_model_is_told_what_came_of_it() -> None:
     assert refused is not None
     assert unanswered is not None
     assert "a person refused" in refused.text
-    assert "nobody answered" in unanswered.text
+    assert "got no answer" in unanswered.text
     assert refused.text.startswith("Error: ")
     assert unanswered.text.startswith("Error: ")
     assert {refused.status, unanswered.status} == {Status.REFUSED}
@@ -139,12 +139,12 @@ async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) 
     confirmations.answer(name, allow=False, who="anna from ::1")
     await asking
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
-    waits = "a call of search.delete waits for a person's yes at /ui, asked by req-1"
+    waits = "a call of search.delete waits for consent at /ui (request req-1)"
     assert [one.getMessage() for one in caplog.records if one.name.startswith("proxy")] == [
         waits,
         "a call of search.delete was refused by anna from ::1",
         waits,
-        "nobody answered whether search.delete may be called",
+        "search.delete: no answer whether it may be called",
     ]
 
 
