@@ -129,7 +129,7 @@ def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]
     return Task(
         model=Model("http://127.0.0.1:9", name="tiny"),
         tools=JoinedTools([ScriptedTools((CLOCK,), [])]),
-        said=user_message("And now?"),
+        prompt=user_message("And now?"),
         conversation=Conversation(messages),
         **changed,  # type: ignore[arg-type]
     )

@@ -153,9 +153,9 @@ async def test_whoever_takes_notice_may_end_it() -> None:
 
 
 async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "proxy.tools.runner")
+    caplog.set_level(logging.INFO, "proxy.runner")
     playing = Playing(CLOCK_CALLED, NOON)
     await every(playing.batches)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.tools.runner"]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.runner"]
     assert line.startswith("round 1 of tools took 0.")
     assert line.endswith(": get_time done 0.0 s")
