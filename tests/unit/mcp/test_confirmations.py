@@ -55,25 +55,6 @@ async def test_what_waits_is_shown_whole_with_the_seconds_that_are_left() -> Non
     await asyncio.wait((asking,))
 
 
-async def test_without_an_answer_it_is_over_and_an_answer_comes_too_late() -> None:
-    confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, 0.01))
-    (name,) = await until_waiting(confirmations)
-    assert await asking is Decision.UNANSWERED
-    assert confirmations.pending == ()
-    assert not confirmations.answer(name, allow=True, who="a")
-
-
-async def test_who_goes_takes_the_question_along() -> None:
-    confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
-    (name,) = await until_waiting(confirmations)
-    asking.cancel()
-    await asyncio.wait((asking,))
-    assert confirmations.pending == ()
-    assert not confirmations.answer(name, allow=True, who="a")
-
-
 async def test_every_change_has_a_number() -> None:
     confirmations = Confirmations()
     asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))

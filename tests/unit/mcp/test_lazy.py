@@ -5,13 +5,8 @@ import os
 import subprocess
 import sys
 from contextlib import aclosing
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-import pytest
-
-from proxy.errors import InvalidConfiguration
-from proxy.mcp import hosting
 from proxy.mcp.lazy import LazyToolServers
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
@@ -87,14 +82,3 @@ async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Pat
         assert tools.apply(settings_of()) is None
         await until(second, "input ended")
     assert second.read_text().count("started") == 1
-
-
-def test_servers_that_cannot_be_spoken_to_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(_: str) -> ModuleSpec | None:
-        return None
-
-    hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))
-    monkeypatch.setattr(hosting, "find_spec", find)
-    hosting.specs_of(settings_of())
-    with pytest.raises(InvalidConfiguration, match="pip install"):
-        hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))

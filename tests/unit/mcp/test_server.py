@@ -159,12 +159,6 @@ async def test_a_refusal_of_any_length_is_cut_as_a_result_is() -> None:
         assert (len(ended.text), ended.text[:8]) == (200, "Error: x")
 
 
-async def test_a_flood_on_standard_error_holds_nothing_up_and_its_end_is_kept() -> None:
-    async with running(program("flood")) as server:
-        assert await call(server, "echo") == Ended("hi")
-        assert server.log[-1] == "warning: this again"
-
-
 @pytest.mark.fault("F66")
 async def test_five_hundred_tools_are_read_to_the_last_page() -> None:
     async with running(program("many")) as server:
