@@ -1,11 +1,11 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
 `__main__` is the command. The rooms, from the edge inwards: cli; doctor, agents and scaling; api;
-serving; settings; mcp; processes and state; observability; profiles and hardware; backends; tools;
-inference and tool_rounds; guardrails, context and dialects; conversation.
-`engine` puts a turn's questions to a backend, `runner` carries out rounds of tools, `errors` is
-everything that can go wrong, `facts` what happened to a request. `files` reads what an operator
-names, within `bounds`, of which owners have `shares`; `systems` has what differs between systems.
+serving and mcp; settings; processes and state; observability; tools, profiles and hardware;
+backends; inference; guardrails, context and dialects; conversation.
+`engine` puts a turn's questions to a backend, `errors` is everything that can go wrong, `facts`
+what happened to a request. `files` reads what an operator names, within `bounds`, of which owners
+have `shares`; `systems` has what differs between systems.
 docs/architecture.md is the map.
 
 Programs import from `temper`. Its names can be had from here as well, as they could before there

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         ToolsFailed,
     )
     from proxy.facts import Compacted
-    from proxy.tool_rounds.executor import (
+    from proxy.tools.execution import Limits
+    from proxy.tools.executor import (
         Added,
         Executor,
         Outcome,
@@ -53,11 +54,10 @@ if TYPE_CHECKING:
         ToolFinished,
         ToolStarted,
     )
-    from proxy.tool_rounds.terms import Stop
-    from proxy.tool_rounds.transcript import Conversation
-    from proxy.tools.execution import Limits
     from proxy.tools.function import FunctionTool, ToolContext, tool
+    from proxy.tools.run import Stop
     from proxy.tools.toolset import Toolset
+    from proxy.tools.transcript import Conversation
 
 __all__ = [
     "Added",
@@ -133,12 +133,12 @@ _HOMES = {
         "ToolRetry ToolsFailed"
     ),
     "facts": "Compacted",
-    "tool_rounds.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
-    "tool_rounds.terms": "Stop",
-    "tool_rounds.transcript": "Conversation",
     "tools.execution": "Limits",
+    "tools.executor": "Added Executor Outcome Round Status ToolFinished ToolStarted",
     "tools.function": "FunctionTool ToolContext tool",
+    "tools.run": "Stop",
     "tools.toolset": "Toolset",
+    "tools.transcript": "Conversation",
 }
 _HOME_OF = {name: f"proxy.{home}" for home, names in _HOMES.items() for name in names.split()}
 

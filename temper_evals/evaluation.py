@@ -18,7 +18,7 @@ from proxy.backends.detection import ollama_url
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.processes.launch import LaunchPlan
-from proxy.serving.tuned import guardrails_digest
+from proxy.profiles.tuned import guardrails_digest
 from temper_evals.arms import (
     CEILING,
     FULL_ARMS,

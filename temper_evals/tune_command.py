@@ -28,11 +28,11 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidConfiguration
 from proxy.observability.sentences import visible
 from proxy.profiles.known_model import KnownModel
+from proxy.profiles.tried_models import cache_folder
+from proxy.profiles.tuned import TunedSettings, keys_of
 from proxy.serving.assembly import service_options_of
 from proxy.serving.opening import find_backend, open_services, server_urls, with_backend
-from proxy.serving.tuned import TunedSettings, keys_of
 from proxy.settings import Settings
-from proxy.state.tried_models import cache_folder
 from temper_evals.endpoints import find_target
 from temper_evals.evaluation import check_extra
 from temper_evals.loop import ModelTarget

@@ -1,10 +1,9 @@
-"""Agents: a model, tools and a loop between them, for programs that embed Temper.
+"""Temper as a library: agents with tools, and guardrails for the loop of a program.
 
-`agent` is what a program writes down, `model` what `temper serve` would serve, opened in the
-program itself; `running` is one run of an agent. `results` is what comes of a run and what it shows
-meanwhile, `stream` hands that on, also to a program's hooks. `own_parts` are a client and a way to
-shorten conversations that the program brings itself.
+`agent` is the configuration of an agent; `model` opens what `temper serve` would serve, inside the
+program; `running` is one run of an agent, with `results` and events, which `stream` delivers to the
+program and its hooks. `own_parts` are a client and a compaction that the program provides.
 
-For loops of others: `foreign` are the guardrails without I/O, `guard_parts` has them one by one,
-`background` is a server in a thread.
+For programs with their own loop: `foreign` has the guardrails without I/O, `guard_parts` has them
+one by one, and `background` runs the server in a thread.
 """

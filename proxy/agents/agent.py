@@ -1,4 +1,4 @@
-"""An agent: a model, tools, and what it is told; the loop between them is a run."""
+"""An agent: a model, tools and instructions; the loop between them is a run."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from proxy.conversation.messages import Message, user_message
 from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.serving.admission import Priority
-from proxy.tool_rounds.executor import Executor
-from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
+from proxy.tools.executor import Executor
 from proxy.tools.function import FunctionTool, expect
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import Conversation
 
 Deps = TypeVar("Deps", default=None)
 
@@ -35,15 +35,15 @@ _NO_HOOKS = Hooks()
 
 @dataclass(frozen=True)
 class Agent(Generic[Deps, Output]):
-    """What runs have in common: write it down once, and run it as often as you like.
+    """The configuration that runs share.
 
-    `tools` are functions, `@tool`s, toolsets and whatever else executes calls. `instructions` stand
-    before every conversation. A `workflow` says which tools are called in which order; without one
-    the operator's rules for the model count. `output` is a type that the answer has to have.
-    `parameters` are further members of each request, such as `temperature`, or `id_slot` to keep to
-    one slot of a llama-server. An `end_mark`, such as TASK_COMPLETE, is what the instructions want
-    behind the last answer; it is left out of the result. Of agents that wait for a slot those of a
-    higher `priority` come first. Raises ValueError for rules that nobody can keep.
+    `tools` are functions, `@tool`s, toolsets, and other executors. `instructions` precede every
+    conversation. A `workflow` has the rules of order between tools; without one, those of the
+    operator for the model apply. `output` is the type of the answer. `parameters` are further
+    members of each request, such as `temperature`, or `id_slot` to stay on one slot of a llama-
+    server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last answer;
+    it is removed from the result. A higher `priority` gets a free slot first. Raises ValueError for
+    rules that contradict each other.
     """
 
     model: Model
@@ -59,10 +59,10 @@ class Agent(Generic[Deps, Output]):
 
     def __post_init__(self) -> None:
         self._check_forms()
-        for place, problem in contradictions(self._rules):
-            raise ValueError(f"workflow.{place}: {problem}")
+        for field_name, problem in contradictions(self._rules):
+            raise ValueError(f"workflow.{field_name}: {problem}")
         merged = [*self._merge_groups()]
-        if all(isinstance(one, Toolset) for one in merged):  # servers may not have begun
+        if all(isinstance(group, Toolset) for group in merged):  # servers may not have begun
             self._bind(None, _NO_HOOKS)
 
     def _check_forms(self) -> None:
@@ -83,7 +83,7 @@ class Agent(Generic[Deps, Output]):
         output: object = self.output
         if isinstance(output, str | int | float | list | tuple | dict):
             raise TypeError(f"Agent.output is a type, such as a model of pydantic, not {output!r}")
-        known = [one.value for one in Priority]
+        known = [priority.value for priority in Priority]
         if self.priority not in known:
             raise ValueError(f"Agent.priority is one of {', '.join(known)}, not {self.priority!r}")
 
@@ -97,13 +97,12 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
-        """Answer what a user says: a text, or content parts in the form of the chat API.
+        """Answer a prompt: a text, or content parts of the chat API.
 
-        It goes on with a `conversation`, and adds to it what is said and done. `deps` is what tools
-        find in their context. `prompt_vars` fill the places of `instructions` that stand in braces.
-        When `cancel` is set, it ends in good order. Raises `BackendFailed`
-        and `InvalidRequest` kinds of errors, and what `hooks` raise; how else it ended is in the
-        result.
+        It continues a `conversation` and appends to it. `deps` is passed to tools in their context.
+        `prompt_vars` fill the placeholders in braces of `instructions`. Setting `cancel` ends the
+        run between two steps. Raises `BackendFailed` and `InvalidRequest` kinds of errors, and
+        exceptions of `hooks`; any other end is in the result.
         """
         running = self.stream(
             prompt,
@@ -127,7 +126,7 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
     ) -> RunResult[Output]:
-        """Do as `run`, in the thread of a model that was opened by `with`; also in notebooks."""
+        """Like `run`, in the thread of a model that was opened by `with`; also in notebooks."""
         work = partial(
             self.run,
             prompt,
@@ -153,11 +152,11 @@ class Agent(Generic[Deps, Output]):
         hooks: Hooks = _NO_HOOKS,
         prompt_vars: Mapping[str, object] | None = None,
     ) -> AbstractAsyncContextManager[RunStream[Output]]:
-        """Do as `run`, and show what is said and done as it comes; leaving the block ends it."""
+        """Like `run`, with events as they happen; leaving the block ends the run."""
         task: Task[Output] = Task(
             model=self.model,
             tools=self._bind(deps, hooks),
-            said=_read_prompt(prompt),
+            prompt=_read_prompt(prompt),
             conversation=Conversation() if conversation is None else conversation,
             instructions=_fill(self.instructions, prompt_vars),
             workflow=self._rules,
@@ -173,44 +172,48 @@ class Agent(Generic[Deps, Output]):
 
     @cached_property
     def _groups(self) -> tuple[Toolset | Executor, ...]:
-        """The tools by who executes them, in their order."""
-        return tuple(one if _executes(one) else Toolset([one]) for one in self.tools)
+        """The tools by executor, in their order."""
+        return tuple(tool if _executes(tool) else Toolset([tool]) for tool in self.tools)
 
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
-        """Make one toolset of those in a row: if a tool wants an order, all their calls have it."""
-        for is_plain, some in groupby(self._groups, lambda one: type(one) is Toolset):
+        """Merge adjacent toolsets: if a tool demands an order, it holds for all their calls."""
+        for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:
-                yield Toolset(tool for one in some if isinstance(one, Toolset) for tool in one)
+                yield Toolset(
+                    tool for group in groups if isinstance(group, Toolset) for tool in group
+                )
             else:
-                yield from some
+                yield from groups
 
     @cached_property
     def _rules(self) -> Workflow:
-        """The workflow, with the prerequisites that the tools came with."""
-        sets = [one for one in self._groups if isinstance(one, Toolset)]
-        own = [rule for one in sets for rule in one.prerequisites]
-        more = [rule for rule in own if rule not in self.workflow.prerequisites]
+        """The workflow, with the prerequisites that the tools declare."""
+        toolsets = [group for group in self._groups if isinstance(group, Toolset)]
+        declared = [rule for tools in toolsets for rule in tools.prerequisites]
+        more = [rule for rule in declared if rule not in self.workflow.prerequisites]
         known = tuple(self.workflow.prerequisites)
         return replace(self.workflow, prerequisites=(*known, *more)) if more else self.workflow
 
     @property
     def _aliases(self) -> Mapping[str, str]:
-        sets = (one for one in self._groups if isinstance(one, Toolset))
-        return {alias: name for one in sets for alias, name in one.aliases.items()}
+        toolsets = (group for group in self._groups if isinstance(group, Toolset))
+        return {alias: name for tools in toolsets for alias, name in tools.aliases.items()}
 
     def _bind(self, deps: Deps | None, hooks: Hooks) -> JoinedTools:
-        """Return the tools for a run; raises ValueError for rules about tools there are not."""
+        """Return the tools for a run; raises ValueError for rules about unknown tools."""
         joined = JoinedTools(
             [
-                one.bound(deps, self.limits, hooks.approve) if isinstance(one, Toolset) else one
-                for one in self._merge_groups()
+                group.bound(deps, self.limits, hooks.approve)
+                if isinstance(group, Toolset)
+                else group
+                for group in self._merge_groups()
             ]
         )
         names = [spec.name for spec in joined.specs()]
-        for place, name in self._rules.tools():
+        for rule, name in self._rules.tools():
             if name not in names:
                 known = ", ".join(names) or "none"
-                raise ValueError(f"workflow.{place}: there is no tool {name!r}, only {known}")
+                raise ValueError(f"workflow.{rule}: there is no tool {name!r}, only {known}")
         return joined
 
 
@@ -219,7 +222,7 @@ def _executes(tool: FunctionTool | Function | Toolset | Executor) -> TypeIs[Tool
 
 
 def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
-    """Fill the places in braces; raises ValueError for one that has no value."""
+    """Fill the placeholders; raises ValueError for one without a value."""
     if values is None:
         return instructions
     try:
@@ -234,7 +237,7 @@ def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
 def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:
     if isinstance(prompt, str):
         return user_message(prompt)
-    given: object = prompt  # of a program that no type checker has read
+    given: object = prompt  # the program may not be type-checked
     if not isinstance(given, Sequence):
         kind = type(given).__name__
         raise TypeError(f"a prompt is a text or a list of content parts, not {kind}")

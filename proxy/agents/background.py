@@ -1,4 +1,4 @@
-"""Temper's server beside a program, in a thread of its own, for loops that want a base URL."""
+"""Temper's server in a thread of a program, for loops that need a base URL."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,10 @@ _HOST = "127.0.0.1"
 
 
 class LocalServer:
-    """A server that runs while its block does, by `with` or `async with`.
+    """A server that runs during its block, by `with` or `async with`.
 
-    `url` is on a free port that only this machine reaches, and `api_key` what clients have to send.
+    `url` has a free port of the loopback interface, and `api_key` is the key that clients have to
+    send.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -34,7 +35,7 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Its address, without a path; a RuntimeError unless it runs."""
+        """Its address, without a path; raises RuntimeError unless it runs."""
         if not self._url:
             raise RuntimeError("the server does not run: use it within `with`")
         return self._url
@@ -66,20 +67,20 @@ def local_server(
     config: str | Path | None = None,
     settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> LocalServer:
-    """Make a server for what an operator would name: a running server, a file, an Ollama's model.
+    """Create a server for a running engine, a file, or a model of Ollama.
 
-    `settings` are further settings, by section and name. What is not said here is read as by
-    `temper serve`: from the `config` or `temper.toml` in this folder, and the environment. Only the
-    address is always a free one, and a key is made up where none is set. Raises
-    `InvalidConfiguration`; so does starting it, and `ProcessFailed` kinds of errors.
+    `settings` are further settings, by section and name. Everything else is read as by `temper
+    serve`: from the `config` or `temper.toml` in this folder, and the environment. Only the address
+    is always a free one, and a key is generated if none is set. Raises `InvalidConfiguration`;
+    starting it also raises `ProcessFailed` kinds of errors.
     """
-    own: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
+    address: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}
     given = settings_from_arguments(backend_url, path, ollama, settings or {})
-    for name in own:
+    for name in address:
         if name in given.get("server", {}):
             problem = "cannot be chosen for local_server(), which takes a free port of this machine"
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
-    given["server"] = {**given.get("server", {}), **own}
+    given["server"] = {**given.get("server", {}), **address}
     loaded = load_settings(None if config is None else Path(config), given, "argument")
     if loaded.server.api_key is None:
         key = SecretStr(secrets.token_urlsafe(32))

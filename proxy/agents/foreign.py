@@ -1,7 +1,12 @@
-"""The guardrails for a loop that is not ours: they say what to send, and judge what came.
+"""The guardrails for the loop of another program: they return requests, and judge replies.
 
-No I/O, no threads, no clock: whoever runs the loop talks to the engine, in whatever way. What is
-said to it and what it says are in the language of chat completions, as SDKs have it.
+No I/O, no threads, no clock: the program talks to the engine. Requests and replies have the form of
+chat completions, as SDKs have it.
+
+    turn = Guardrails(tools=[weather]).turn(messages)
+    while (request := turn.next_request()) is not None:
+        turn.receive(client.chat.completions.create(model="m", **request))
+    turn.answer.calls
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,21 +54,21 @@ Offered: TypeAlias = Mapping[str, object] | FunctionTool | Function
 ENGINE = "the engine"
 LLAMA_SERVER = "llama-server"
 
-# What is not for whoever calls an SDK: it chooses the model and the stream itself, and the rest is
-# llama-server's own, which SDKs do not take.
+# Members that are removed: the program chooses the model and streaming itself, and SDKs reject the
+# parameters that only llama-server has.
 _NOT_ASKED = ("model", "stream", "stream_options", "return_progress", "cache_prompt")
 
 
 @dataclass(frozen=True, slots=True)
 class SdkRequests:
-    """How one engine is spoken to, and what is learnt from what it says of its prompts."""
+    """Writes requests for one engine, and learns token counts from its usage."""
 
     engine: str
     window: int | None
     book: TokenBook
 
     def request(self, upstream_request: UpstreamRequest) -> JsonObject:
-        """Write a question as the arguments of an SDK's call."""
+        """Return the upstream request as the arguments of an SDK's call."""
         if self.engine == LLAMA_SERVER:
             upstream_request = simplify_tools(upstream_request)
             extra = llama_server_directives(upstream_request)
@@ -72,14 +77,14 @@ class SdkRequests:
         body = cast("JsonObject", json.parse(encode_question(upstream_request, extra)))
         return {name: value for name, value in body.items() if name not in _NOT_ASKED}
 
-    def learn(self, upstream_request: UpstreamRequest, said: JsonObject) -> None:
-        usage = said.get("usage")
+    def learn(self, upstream_request: UpstreamRequest, completion: JsonObject) -> None:
+        usage = completion.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if self.window is not None and isinstance(total, int) and total > 0:
             self.book.hear(upstream_request.messages, upstream_request.tools, total, self.window)
 
     def is_unreadable(self, error: Exception) -> bool:
-        """Return whether a llama-server's own parser could not read what the model wrote."""
+        """Return whether the parser of llama-server rejected the text of the model."""
         response: object = getattr(error, "response", None)
         status: object = getattr(response, "status_code", None)
         if self.engine != LLAMA_SERVER or not isinstance(status, int):
@@ -91,10 +96,10 @@ class SdkRequests:
 
 
 class GuardedAnswer(msgspec.Struct, frozen=True):
-    """What a turn came to: text, or calls to be run, or both.
+    """The result of a turn: text, or calls to execute, or both.
 
-    `message` is the assistant's message, to be appended to the history; `outcome` says how much had
-    to be done for it, `facts` what.
+    `message` is the assistant's message for the history; `outcome` summarizes the repairs, which
+    are listed in `facts`.
     """
 
     text: str
@@ -107,67 +112,67 @@ class GuardedAnswer(msgspec.Struct, frozen=True):
 
 
 class GuardedTurn:
-    """One question to a model until its answer is fit: ask while there is something to ask.
+    """One prompt to a model until its answer is valid: send requests while there are any.
 
-    The deltas are what a user may see at once; nothing of them is ever taken back.
+    Deltas may be shown to a user at once, and are never taken back.
     """
 
     def __init__(self, turn: Turn, requests: SdkRequests) -> None:
         self._turn = turn
         self._requests = requests
         self._decoder = ChunkDecoder()
-        self._question: UpstreamRequest | None = None
-        self._is_heard = True
+        self._upstream_request: UpstreamRequest | None = None
+        self._is_finished = True
         self._error: Exception | None = None
         self._reply = replies.ReplyInProgress()
         self._reason = ""
 
     def next_request(self) -> JsonObject | None:
-        """Return what to send for the next attempt, None when there is an answer.
+        """Return the request for the next attempt, None if there is an answer.
 
-        It has `messages`, and `tools`, `tool_choice` and `response_format` where there is use for
-        them. Raises what went wrong where nothing can be made of that.
+        It has `messages`, and `tools`, `tool_choice` and `response_format` if needed. Raises the
+        failure of the last attempt if no answer can be made from it.
         """
-        if not self._is_heard:
+        if not self._is_finished:
             self.fail(errors.BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
         if self._error is not None:
             raise self._error
-        self._question = self._turn.next_request()
-        if self._question is None:
+        self._upstream_request = self._turn.next_request()
+        if self._upstream_request is None:
             return None
-        self._decoder, self._is_heard = ChunkDecoder(), False
-        return self._requests.request(self._question)
+        self._decoder, self._is_finished = ChunkDecoder(), False
+        return self._requests.request(self._upstream_request)
 
     def receive(self, reply: object) -> list[JsonObject]:
-        """Take a whole completion, or a chunk of one; returns the deltas that it is worth.
+        """Take a whole completion, or a chunk of one; return the deltas to show.
 
-        Both may be an SDK's objects or plain dictionaries. Raises `GuardrailsExhausted` where the
-        guardrails are strict, or where a call was shown that cannot be completed.
+        Both may be objects of an SDK or plain dictionaries. Raises `GuardrailsExhausted` if the
+        guardrails are strict, or if a call was shown that cannot be completed.
         """
-        if self._question is None:
-            raise RuntimeError("nothing was asked: next_request() comes first")
-        said = plain(reply)
-        self._requests.learn(self._question, said)
-        if self._is_heard:  # what stands behind the end of a stream: what the reply cost
-            usage = said.get("usage")
+        if self._upstream_request is None:
+            raise RuntimeError("no request was made: call next_request() first")
+        completion = plain(reply)
+        self._requests.learn(self._upstream_request, completion)
+        if self._is_finished:  # the usage, after the end of a stream
+            usage = completion.get("usage")
             if isinstance(usage, dict) and self._turn.state is TurnState.ASKING:
                 self._turn.receive(replies.UsageReported(usage))
             return []
         try:
-            parts = self._decoder.feed(json.dump_text(said))
-            if is_over(said):
+            parts = self._decoder.feed(json.dump_text(completion))
+            if is_over(completion):
                 parts += self._decoder.finish()
         except ValueError as error:
             return self.fail(errors.BackendSpokeNonsense(ENGINE, f"sent no valid reply: {error}"))
         return self._take(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
-        """Say that a request could not be answered; returns the deltas of what is left to show.
+        """Report that a request failed; return the deltas that remain to be shown.
 
-        Raises the error where no earlier attempt has given anything. What a llama-server could not
-        parse is asked for again, as the model wrote it.
+        Raises the error if no earlier attempt gave an answer. If llama-server could not parse the
+        reply, the next request asks for the raw text.
         """
-        self._is_heard = True
+        self._is_finished = True
         if self._requests.is_unreadable(error):
             return self._take([replies.ReplyUnreadable(str(error))])
         rest = self._turn.abandon()
@@ -178,29 +183,33 @@ class GuardedTurn:
 
     @property
     def answer(self) -> GuardedAnswer:
-        """The answer; a RuntimeError while there is none."""
+        """The answer; raises RuntimeError before there is one."""
         if self._turn.state is not TurnState.DONE or not self._reason:
             raise RuntimeError("there is no answer yet: ask until next_request() returns None")
         whole, facts = self._reply.finish(self._reason), self._turn.facts
-        calls = tuple(ToolCall(one.id or "", one.name, str(one.arguments)) for one in whole.calls)
-        written = assistant_message(whole.text, calls, reasoning=whole.reasoning)
-        message = cast("JsonObject", json.parse(written.source))
+        calls = tuple(
+            ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls
+        )
+        typed = assistant_message(whole.text, calls, reasoning=whole.reasoning)
+        message = cast("JsonObject", json.parse(typed.source))
         return GuardedAnswer(
             whole.text, calls, message, facts, outcome(facts), whole.reasoning, self._reason
         )
 
     def _take(self, parts: Sequence[ReplyPart]) -> list[JsonObject]:
-        """Have the turn hear what came; a failure is the last of it."""
+        """Feed the turn with events; an error is the last of them."""
         events = [part for part in parts if not isinstance(part, StreamedError)]
         failed = [part.error for part in parts if isinstance(part, StreamedError)]
         shown: list[replies.ReplyEvent] = []
         deltas: list[JsonObject] = []
         if events:
-            self._is_heard = isinstance(events[-1], replies.ReplyFinished | replies.ReplyUnreadable)
+            self._is_finished = isinstance(
+                events[-1], replies.ReplyFinished | replies.ReplyUnreadable
+            )
             try:
                 self._turn.receive_all(events, shown)
             except EnoughHeardError:
-                self._is_heard = True
+                self._is_finished = True
                 end_early(self._turn, shown)
             except errors.GuardrailsExhausted as error:
                 self._error = error
@@ -221,14 +230,14 @@ class GuardedTurn:
 
 @dataclass(kw_only=True)
 class Guardrails:
-    """The guardrails for one model and its tools; each question to it is a turn.
+    """The guardrails for one model and its tools; each prompt is a turn.
 
     `tools` are functions, tools made of them, or entries of a chat request. The `model`'s name and
-    its chat `template` say which habits it has. With a `window`, in tokens, histories are made to
-    fit by estimate. `engine` is whose constraint the last attempt writes: llama-server's, or what
-    all others have in common. Where a `strict` ladder ends, `GuardrailsExhausted` is raised and not
-    the most faithful reply given. Raises `InvalidRequest` for tools that are none, `ValueError` for
-    a `workflow` that names others.
+    its chat `template` select its profile. With a `window`, in tokens, histories are shortened to
+    an estimate. `engine` decides the syntax of the constraint of the last attempt: that of llama-
+    server, or the common one. With `strict`, exhausted retries raise `GuardrailsExhausted` instead
+    of returning the most faithful reply. Raises `InvalidRequest` for invalid tools, `ValueError`
+    for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[Offered] = ()
@@ -245,9 +254,9 @@ class Guardrails:
         self._offered, aliases = _read_tools(self.tools)
         nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
         known = {tool.name for tool in self._request(nothing).tools}
-        for place, name in self.workflow.tools():
+        for rule, name in self.workflow.tools():
             if name not in known:
-                raise ValueError(f"workflow.{place}: there is no tool {name!r}")
+                raise ValueError(f"workflow.{rule}: there is no tool {name!r}")
         evidence = Evidence((self.model,), template=self.template)
         quirks = introduce(self.model, evidence, load_profiles(), Overrides()).quirks
         self._policy = Policy(
@@ -269,12 +278,12 @@ class Guardrails:
         parameters: Mapping[str, JsonValue] | None = None,
         stream: bool = False,
     ) -> GuardedTurn:
-        """Begin with a question: the whole history, which is read and never changed.
+        """Start a turn with the whole history, which is never changed.
 
-        Messages may be dictionaries or an SDK's objects. `parameters` are further members of each
-        request, as `max_tokens`. With `stream` calls are shown while they are written, and then
-        have to be completed. Raises `InvalidRequest` for what is no history, `ContextOverflow`
-        where nothing can make it fit into the window.
+        Messages may be dictionaries or objects of an SDK. `parameters` are further members of each
+        request, such as `max_tokens`. With `stream`, calls are shown while they are written, and
+        then have to be completed. Raises `InvalidRequest` for an invalid history, `ContextOverflow`
+        if it cannot fit into the window.
         """
         members: JsonObject = {**(parameters or {}), "messages": [*map(plain, messages)]}
         members["stream"] = stream
@@ -292,7 +301,7 @@ class Guardrails:
         return GuardedTurn(turn, SdkRequests(self.engine, self.window, self._book))
 
     def plan(self, messages: Iterable[object]) -> RequestPlan:
-        """Return the terms on which a reply to a history is judged; raises `InvalidRequest`."""
+        """Return the plan by which a reply to a history is judged; raises `InvalidRequest`."""
         return self._plan({"messages": [*map(plain, messages)]})
 
     def _plan(self, members: JsonObject) -> RequestPlan:
@@ -304,25 +313,25 @@ class Guardrails:
 
 
 def plain(value: object) -> JsonObject:
-    if isinstance(value, BaseModel):  # as SDKs have them
+    if isinstance(value, BaseModel):  # objects of SDKs
         value = value.model_dump(mode="json", exclude_none=True, warnings=False)
     if not isinstance(value, dict):
         raise TypeError(f"expected a dictionary or an SDK's object, not {type(value).__name__}")
     return value
 
 
-def is_over(said: JsonObject) -> bool:
-    """Return whether nothing follows: a whole completion, or the chunk with the reason."""
-    choices = said.get("choices")
+def is_over(completion: JsonObject) -> bool:
+    """Return whether nothing follows: a whole completion, or a chunk with a finish reason."""
+    choices = completion.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
     return isinstance(first, dict) and bool(first.get("finish_reason") or "message" in first)
 
 
 def _read_tools(tools: Toolset | Sequence[Offered]) -> tuple[list[JsonObject], Mapping[str, str]]:
-    """Return tools as a chat request has them, and the names by which they are called besides."""
+    """Return tools as members of a chat request, and their aliases."""
     if isinstance(tools, Toolset):
         return tools.openai(), tools.aliases
-    functions = Toolset(one for one in tools if not isinstance(one, Mapping))
+    functions = Toolset(tool for tool in tools if not isinstance(tool, Mapping))
     made = iter(functions.openai())
-    offered = [dict(one) if isinstance(one, Mapping) else next(made) for one in tools]
+    offered = [dict(tool) if isinstance(tool, Mapping) else next(made) for tool in tools]
     return cast("list[JsonObject]", offered), functions.aliases

@@ -1,6 +1,6 @@
-"""The guardrails one by one, for loops that want only some of them; `foreign` has them together.
+"""The guardrails one by one, for loops that need only some of them; `foreign` combines them.
 
-No I/O, no clocks: a reply or calls go in, and out comes what to tell the model.
+No I/O and no clock: the input is a reply or calls, the output is what the model should be sent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,16 +24,16 @@ from proxy.guardrails.review import review
 from proxy.guardrails.steps import missing_steps, steps_before
 from proxy.guardrails.transcript import CompletedCall, parse_arguments
 from proxy.guardrails.verdict import Accepted, Defect
-from proxy.tool_rounds.executor import Outcome
-from proxy.tool_rounds.transcript import object_of
+from proxy.tools.executor import Outcome
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import object_of
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A reply as it was judged: its text and calls to be run, or a `defect`.
+    """A judged reply: its text and calls to execute, or a `defect`.
 
-    Then `nudge` holds the messages with which the model is to be asked again; they need not stay in
-    the history.
+    With a defect, `nudge` holds the messages with which to prompt the model again; they need not
+    stay in the history.
     """
 
     text: str = ""
@@ -48,7 +48,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class ReplyValidator:
-    """Reads replies: leaked calls are rescued, names and arguments checked and repaired.
+    """Judges replies: calls in text are rescued, names and arguments checked and repaired.
 
     `tools`, `model` and `template` are those of `Guardrails`.
     """
@@ -66,10 +66,10 @@ class ReplyValidator:
         self._guard = Guardrails(tools=tools, model=model, template=template, workflow=workflow)
 
     def check(self, reply: object, messages: Iterable[object] = ()) -> Checked:
-        """Judge a completion, an SDK's or a dictionary, or a text alone.
+        """Judge a completion, as an object of an SDK or a dictionary, or a text alone.
 
-        With the `messages` that it answers loops, steps and quotations are seen as well. Raises
-        ValueError for what is no completion.
+        With the `messages` that it answers, repetitions, steps and quotations are detected too.
+        Raises ValueError for anything else.
         """
         if isinstance(reply, str):
             message: JsonObject = {"role": "assistant", "content": reply}
@@ -96,19 +96,19 @@ class ReplyValidator:
 
 
 class StepEnforcer:
-    """Keeps the order of a workflow: tell it what ran, and ask it about what is about to."""
+    """Enforces the order of a workflow: `record` finished calls, `check` new ones."""
 
     def __init__(self, workflow: Workflow) -> None:
-        for place, problem in contradictions(workflow):
-            raise ValueError(f"workflow.{place}: {problem}")
+        for rule, problem in contradictions(workflow):
+            raise ValueError(f"workflow.{rule}: {problem}")
         self._workflow = workflow
         self._done: list[CompletedCall] = []
         self._objections = 0
 
     @property
     def completed(self) -> tuple[str, ...]:
-        """The tools that were called with success, in the order of their first calls."""
-        return tuple(dict.fromkeys(one.name for one in self._done if not one.has_failed))
+        """The tools that were called successfully, in the order of their first calls."""
+        return tuple(dict.fromkeys(call.name for call in self._done if not call.has_failed))
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -116,11 +116,11 @@ class StepEnforcer:
         return missing_steps(self._workflow, self._done)
 
     def record(self, call: ToolCall, *, failed: bool = False) -> None:
-        """Note that a call was run; one that failed is no step."""
+        """Note a finished call; a failed one does not count as a step."""
         self._done.append(CompletedCall(call.name, parse_arguments(call.arguments), "", failed))
 
     def check(self, calls: Sequence[ToolCall]) -> Checked:
-        """Return the calls if all may be made now, or what to tell the model instead."""
+        """Return the calls if all may be made now, otherwise a message for the model."""
         for call in calls:
             arguments = parse_arguments(call.arguments) or {}
             steps = steps_before(call.name, arguments, self._workflow, self._done)
@@ -134,7 +134,7 @@ class StepEnforcer:
 
 
 class ErrorTracker:
-    """Counts what goes wrong in a row: replies that were rejected, and rounds with a failure."""
+    """Counts failures in a row: rejected replies, and rounds with a failed call."""
 
     def __init__(self, *, rejected: int = 3, failed_rounds: int = 3) -> None:
         self._most = (rejected, failed_rounds)
@@ -145,8 +145,8 @@ class ErrorTracker:
         self.rejected = 0 if checked.is_fit else self.rejected + 1
 
     def finish_round(self, outcomes: Iterable[Outcome]) -> None:
-        """Note what came of the calls of a reply; what a tool did not find is no failure."""
-        has_failed = any(one.is_failure and one.counted for one in outcomes)
+        """Note the outcomes of a round; an uncounted failure, such as no hits, is ignored."""
+        has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self.failed_rounds = self.failed_rounds + 1 if has_failed else 0
 
     @property

@@ -1,4 +1,4 @@
-"""What `temper serve` would serve, opened within a program: the same settings, no HTTP between."""
+"""The models of `temper serve`, opened inside a program: the same settings, without HTTP."""
 
 import asyncio
 import secrets
@@ -33,29 +33,29 @@ from proxy.serving.opening import open_services
 from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
 from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
-from proxy.tool_rounds.executor import Outcome
+from proxy.tools.executor import Outcome
 
 
 class Spans(Protocol):
-    """Is told of one run while it goes on; see `observability.tracing`."""
+    """The trace of one run; see `observability.tracing`."""
 
     def attempt(self, headers: Headers, number: int, defect: str | None) -> ContextManager[Headers]:
-        """Follow a generation, the first or one after a `defect`; gives the headers to send."""
+        """Trace a generation, the first or a retry after a `defect`; yields the headers to send."""
 
     def tool_started(self, call: ToolCall, number: int) -> None: ...
     def tool_finished(self, outcome: Outcome) -> None: ...
     def finish(self, stop: str, rounds: int, tokens: tuple[int, int]) -> None:
-        """Note how the run ended, and what its prompts and replies had in tokens."""
+        """Note how the run ended, and the tokens of its prompts and replies."""
 
 
 class RunTracer(Protocol):
-    """Follows runs."""
+    """Starts the traces of runs."""
 
     def run(self, agent: str, model: str) -> ContextManager[Spans]: ...
 
 
 class NoTracing:
-    """Follows nothing: the tracing and the spans of a model that is not traced."""
+    """Traces nothing: the tracer and the trace of an untraced model."""
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["NoTracing"]:
@@ -68,7 +68,7 @@ class NoTracing:
         yield headers
 
     def _ignore(self, *_: object, **__: object) -> None:
-        """Take no notice."""
+        """Ignore the event."""
 
     tool_started = tool_finished = finish = _ignore
 
@@ -76,7 +76,7 @@ class NoTracing:
 def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     """Trace to a collector, or else as the program does, if it does; closed with `opened`.
 
-    Raises `InvalidConfiguration` where a collector is named and OpenTelemetry is not installed.
+    Raises `InvalidConfiguration` if a collector is configured and OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
         return NoTracing()
@@ -98,7 +98,7 @@ _STAMP = IdsAndClock(time.time, lambda: secrets.token_hex(12))
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model that is open: its requests are prepared, and share a budget of retries."""
+    """An open model: it prepares requests, which share a budget of retries."""
 
     settings: Settings
     preparation: RequestPreparation
@@ -108,9 +108,9 @@ class OpenModel:
 
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
-        """Address a request, and keep its model loaded while the block runs.
+        """Resolve the model of a request, and keep it loaded during the block.
 
-        Raises RuntimeError in another event loop than the one that it was opened in.
+        Raises RuntimeError in an event loop other than that in which it was opened.
         """
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
@@ -124,16 +124,16 @@ class OpenModel:
 
 
 class Model:
-    """A model, by what an operator would name: a running server, a file, a model of an Ollama.
+    """A model, configured as an operator would: a running server, a file, or a model of Ollama.
 
-    With a `config` it is what that file names, which may be several models: `name` is the one that
-    is asked. `settings` are further settings, by section and name. What is not said here is read as
-    by `temper serve`: from the environment, and from `temper.toml` in this folder, if there is one.
-    A `client` of the program's own takes the body of a chat request and returns a completion, or
-    yields its chunks; nothing else is asked then, and context.window_tokens is its window.
-    `compaction` takes messages and the tokens there are for them, and returns those to be sent.
+    With a `config` it is the model of that file; if the file has several, `name` selects one.
+    `settings` are further settings, by section and name. Everything else is read as by `temper
+    serve`: from the environment, and from `temper.toml` in this folder, if it exists. A `client` of
+    the program takes the body of a chat request and returns a completion, or yields its chunks; it
+    replaces the engine, and context.window_tokens is its window. `compaction` takes messages and a
+    number of tokens, and returns the messages to send.
 
-    It is opened by `async with`, or by `with`, which runs an event loop in a thread.
+    Open it with `async with`, or with `with`, which runs an event loop in a thread.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are given by name
@@ -163,20 +163,20 @@ class Model:
 
     @property
     def opened(self) -> OpenModel:
-        """What is behind it; raises RuntimeError unless it is open."""
+        """The open model; raises RuntimeError unless it is open."""
         if self._opened is None:
             raise RuntimeError("the model is not open: use it within `async with model` or `with`")
         return self._opened
 
     @property
     def portal(self) -> BlockingPortal:
-        """The way into its thread; raises RuntimeError unless it was opened by `with`."""
+        """The portal to its thread; raises RuntimeError unless it was opened by `with`."""
         if self._portal is None:
             raise RuntimeError("run_sync() needs a model that was opened by `with`, without async")
         return self._portal
 
     def request(self, members: JsonObject) -> Request:
-        """Read the members of a chat request to it; raises `InvalidRequest`."""
+        """Decode the members of a chat request to it; raises `InvalidRequest`."""
         named: JsonObject = {"model": self.name} if self.name else {}
         return decode_request(json.dump({**named, **members}))
 
@@ -193,8 +193,8 @@ class Model:
         serving = service_options_of(settings)
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
         if self._shorten is not None:
-            own = partial(OwnCompaction, self._shorten, high=settings.context.high)
-            context = replace(serving.context, own=lambda book, window: own(book, window))
+            compaction = partial(OwnCompaction, self._shorten, high=settings.context.high)
+            context = replace(serving.context, own=lambda book, window: compaction(book, window))
             serving = replace(serving, context=context)
         if self._client is not None:
             window = settings.context.window_tokens or None
@@ -205,7 +205,7 @@ class Model:
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # calls are run here, so nobody but the guardrails looks at them before
+        # calls are executed in this process, so the guardrails are the only check before that
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )

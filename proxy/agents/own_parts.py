@@ -1,4 +1,4 @@
-"""What a program may bring of its own: who talks to the engine, and how history is shortened."""
+"""Parts that a program can provide: the client of an engine, and the compaction of histories."""
 
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -30,19 +30,19 @@ from proxy.conversation.tools import Tool
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.openai_chat.replies import ChunkDecoder, StreamedError
 from proxy.facts import Compacted
-from proxy.tool_rounds.transcript import object_of
+from proxy.tools.transcript import object_of
 
-# Puts the body of a chat request to an engine: a completion, or an asynchronous row of its chunks,
-# as dictionaries or an SDK's objects.
+# Sends the body of a chat request to an engine, and returns a completion, or an async iterator of
+# chunks, as dictionaries or objects of an SDK.
 Client: TypeAlias = Callable[[JsonObject], object]
-# Makes messages fit into so many tokens; the same ones always become the same ones.
+# Shortens messages to a number of tokens; equal input has to give equal output, for the cache.
 Shorten: TypeAlias = Callable[[list[JsonObject], int], Sequence[Mapping[str, object]]]
 
 _NAME = "the program's client"
 
 
 class ClientBackend:
-    """An engine behind a program's own client; its window is `window` tokens, None if unknown."""
+    """A backend for the client of a program; `window` is in tokens, None if unknown."""
 
     name = _NAME
 
@@ -57,10 +57,10 @@ class ClientBackend:
         del headers, sink
         decoder = ChunkDecoder()
         try:
-            async for one in _chunks(self._client(self._requests.request(upstream_request))):
-                said = plain(one)
-                parts = decoder.feed(json.dump_text(said))
-                parts += decoder.finish() if is_over(said) else []
+            async for item in _chunks(self._client(self._requests.request(upstream_request))):
+                chunk = plain(item)
+                parts = decoder.feed(json.dump_text(chunk))
+                parts += decoder.finish() if is_over(chunk) else []
                 if failed := [part for part in parts if isinstance(part, StreamedError)]:
                     raise errors.BackendRefused(_NAME, 502, f"{failed[0].error.get('message')}")
                 if batch := [part for part in parts if not isinstance(part, StreamedError)]:
@@ -96,14 +96,14 @@ async def _chunks(given: object) -> AsyncIterable[object]:
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        async for one in given:
-            yield one
+        async for chunk in given:
+            yield chunk
     else:
         yield given
 
 
 class OwnCompaction(msgspec.Struct, frozen=True):
-    """Has a program shorten what takes more than the share `high` of the room in the window."""
+    """Has the program shorten prompts that take more than the share `high` of the window."""
 
     shorten: Shorten
     counts: TokenCounts
@@ -117,7 +117,7 @@ class OwnCompaction(msgspec.Struct, frozen=True):
             return leave_unchanged(messages, size, budget.window)
         room = max(0, budget.room - self.counts.count_besides(tools))
         chosen = self.shorten([*map(object_of, messages)], room)
-        sent = decode_messages([msgspec.json.encode(one) for one in chosen])
+        sent = decode_messages([msgspec.json.encode(message) for message in chosen])
         left = self.counts.estimate(sent, tools)
         if left > budget.most:
             problem = f"the program's own compaction leaves {left} of {size} tokens"

@@ -1,4 +1,4 @@
-"""What comes of a run, and what is shown of it while it goes on."""
+"""The result of a run, and its events while it runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import UsageReported
 from proxy.facts import Compacted, Fact
 from proxy.guardrails.verdict import Defect
-from proxy.tool_rounds.executor import Added, Round, ToolFinished, ToolStarted
-from proxy.tool_rounds.terms import Stop
-from proxy.tool_rounds.transcript import Conversation
+from proxy.tools.executor import Added, Round, ToolFinished, ToolStarted
+from proxy.tools.run import Stop
+from proxy.tools.transcript import Conversation
 
 Output = TypeVar("Output", default=str)
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What the generations of a run cost in tokens, retries too, as far as the backend told.
+    """The tokens of all generations of a run, including retries, as reported by the backend.
 
-    `cached_tokens` are those of prompts that it had read before.
+    `cached_tokens` are the part of prompts that the engine had cached.
     """
 
     requests: int = 0
@@ -32,28 +32,28 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """More of what the model says."""
+    """A part of the answer."""
 
     text: str
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """More of what the model thinks, or says beside its calls."""
+    """A part of the reasoning, or text next to tool calls."""
 
     text: str
 
 
 class AskedAgain(msgspec.Struct, frozen=True):
-    """A reply was not fit to be used, because of this `defect`, and the model is asked again."""
+    """A reply was rejected because of this `defect`, and the model is prompted again."""
 
     defect: str
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a generation is, before there is anything to show.
+    """The progress of a generation before there is anything to show.
 
-    While the model reads the prompt, `share` is how much of it, from 0 to 1, where the engine
-    reports that. `defect` is the reason of a retry, "" in a first attempt.
+    While the engine reads the prompt, `share` is the finished part, from 0 to 1, if it reports
+    that. `defect` is the reason of a retry, "" in a first attempt.
     """
 
     stage: Literal["reading", "generating"]
@@ -63,13 +63,13 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RunResult(Generic[Output]):
-    """What came of a run.
+    """The result of a run.
 
-    `output` is the answer in its form, or what the terminal tool returned; None where there is
-    none. `messages` are those that the run has added to the conversation. Where it was `EXHAUSTED`,
-    `defect` and `objection` say what was wrong with the last reply, which was `reply` as the model
-    wrote it, and how many `attempts` were made at it. Of the `required` steps those in `completed`
-    were taken.
+    `output` is the answer in the requested type, or the return value of the terminal tool, else
+    None. `messages` are those that the run added to the conversation. If it was `EXHAUSTED`,
+    `defect` and `objection` describe what was wrong with the last reply, `reply` is that reply as
+    the model wrote it, after so many `attempts`. Of the `required` steps, `completed` ones were
+    taken.
     """
 
     stop: Stop
@@ -94,7 +94,7 @@ class RunResult(Generic[Output]):
 
     @property
     def iterations(self) -> int:
-        """How many rounds of tools there were."""
+        """The number of rounds of tools."""
         return len(self.rounds)
 
     @property
@@ -104,7 +104,7 @@ class RunResult(Generic[Output]):
 
     @property
     def metadata(self) -> JsonObject:
-        """The rest in plain JSON, to be logged or kept."""
+        """The other fields as plain JSON, for logs and storage."""
         return {
             "stop": self.stop.value,
             "iterations": self.iterations,
@@ -124,7 +124,7 @@ class RunResult(Generic[Output]):
                 most = f"The limit of {len(self.rounds)} rounds of tools is reached"
                 raise errors.RoundsExhausted(self, f"{most} (Limits.rounds).{missing}")
             case Stop.FAILURES:
-                last = [one for one in self.rounds[-1].outcomes if one.is_failure][-1]
+                last = [outcome for outcome in self.rounds[-1].outcomes if outcome.is_failure][-1]
                 problem = (
                     f"Tools failed again and again; the last was {last.call.name}: {last.text}"
                 )
@@ -154,12 +154,12 @@ RunEvent: TypeAlias = (
 
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
-    usages = [one.usage for one in reported]
-    details = [one.get("prompt_tokens_details") for one in usages]
+    usages = [event.usage for event in reported]
+    details = [usage.get("prompt_tokens_details") for usage in usages]
 
     def total(name: str, counts: Sequence[JsonValue] = usages) -> int:
-        found = [one.get(name) for one in counts if isinstance(one, dict)]
-        return sum(one for one in found if isinstance(one, int))
+        numbers = [count.get(name) for count in counts if isinstance(count, dict)]
+        return sum(number for number in numbers if isinstance(number, int))
 
     cached = total("cached_tokens", details)
     return Usage(len(usages), total("prompt_tokens"), total("completion_tokens"), cached)

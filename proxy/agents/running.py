@@ -1,6 +1,6 @@
-"""One run of an agent: from the prompt to its result, whatever happens in between.
+"""One run of an agent: from the prompt to its result.
 
-Its turns ask a served model, as the proxy would for a client.
+Its turns are sent to a model of this process, through the same preparation as a client's request.
 """
 
 import asyncio
@@ -48,23 +48,21 @@ from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.turn import Turn
-from proxy.runner import carry_out
 from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import PreparedRequest, RunTurns
-from proxy.tool_rounds import executor
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import RunTerms, Stop
-from proxy.tool_rounds.transcript import Append, Conversation, object_of
+from proxy.tools import executor
 from proxy.tools.execution import Limits, run_together
+from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.runner import carry_out
+from proxy.tools.transcript import Append, Conversation, object_of
 
 
 @dataclass(slots=True, kw_only=True)
 class ModelTurns(RunTurns):
-    """The turns of one run, whose place in the waiting line is `key`.
+    """The turns of one run, which queue for a slot under `key`.
 
-    `aliases` are further names of its tools. A turn may take `deadline` seconds. What the program
-    is told before anything comes of it goes to `tell`; all attempts are told to `spans`, and the
-    progress of each to `report`.
+    `aliases` are further names of its tools. A turn may take `deadline` seconds. `tell` receives
+    events that precede the text of a turn, `spans` all attempts, and `report` their progress.
     """
 
     key: str
@@ -75,7 +73,7 @@ class ModelTurns(RunTurns):
     aliases: Mapping[str, str] = field(default_factory=dict)
     client: Client = field(default_factory=Client)
     upstream: dict[str, str] = field(default_factory=dict)
-    heard: "Overheard | None" = None
+    last_reply: "Overheard | None" = None
     epoch: int = 0  # the cuts that were told
     priority: Priority = Priority.NORMAL
 
@@ -100,7 +98,7 @@ class ModelTurns(RunTurns):
         prepared = self.prepared
         service, known = prepared.service, prepared.known
         backend = service.fitting.learning_backend(known.model, known.window)
-        self.heard = backend = Overheard(backend, self.report)
+        self.last_reply = backend = Overheard(backend, self.report)
         for fact in turn.facts:
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
@@ -115,8 +113,8 @@ class ModelTurns(RunTurns):
     def _attempt(self, turn: Turn, headers: Headers) -> AbstractContextManager[Headers]:
         defects = [fact.defect for fact in turn.facts if isinstance(fact, RejectedReply)]
         defect = defects[-1] if defects else None
-        if self.heard is not None:
-            self.heard.defect = defect or ""
+        if self.last_reply is not None:
+            self.last_reply.defect = defect or ""
         is_check = turn.facts[-1:] == (Asked("close_out"),)
         if defect is not None and not is_check:
             self.tell(AskedAgain(defect))
@@ -124,9 +122,9 @@ class ModelTurns(RunTurns):
 
 
 class Overheard(BackendWrapper):
-    """A backend of which the last reply is kept as it came.
+    """A backend that keeps its last reply unchanged.
 
-    Reports the progress of each attempt; `defect` is the reason of the current one, if it is a
+    It reports the progress of each attempt; `defect` is the reason of the current one, if it is a
     retry.
     """
 
@@ -140,16 +138,16 @@ class Overheard(BackendWrapper):
 
     @property
     def raw(self) -> str:
-        """What the model wrote, calls as `name(arguments)`."""
+        """The reply as the model wrote it, calls as `name(arguments)`."""
         reply = self._reply.finish("")
         return "\n".join(
-            (reply.text, *(f"{one.name}({one.arguments})" for one in reply.calls))
+            (reply.text, *(f"{call.name}({call.arguments})" for call in reply.calls))
         ).strip()
 
     async def stream(
         self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
     ) -> ReplyEvents:
-        del sink  # which would see what is not heard here
+        del sink  # events for a sink would bypass this wrapper
         self._reply, is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
         async with aclosing(self._backend.stream(upstream_request, headers)) as batches:
@@ -161,10 +159,10 @@ class Overheard(BackendWrapper):
                 yield batch
 
     def _report_reading(self, event: ReplyEvent) -> bool:
-        """Report the progress that an event shows; returns whether the prompt is still read."""
+        """Report the progress of an event; return whether the prompt is still being read."""
         share = 1.0
         if isinstance(event, PromptProgress):
-            total = event.total - event.cached  # what is cached takes no time
+            total = event.total - event.cached  # cached tokens take no time
             share = (event.processed - event.cached) / total if total > 0 else 1.0
         is_reading = share < 1.0
         stage: Literal["reading", "generating"] = "reading" if is_reading else "generating"
@@ -173,9 +171,9 @@ class Overheard(BackendWrapper):
 
 
 async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEvents:
-    """Bound a reply in time; raises `BackendTimedOut` beyond it.
+    """Limit the duration of a reply; raises `BackendTimedOut` beyond it.
 
-    The time runs only while something is waited for: whoever reads it may not be cancelled.
+    Only waiting for the backend counts: the consumer between two batches must not be canceled.
     """
     end = asyncio.get_running_loop().time() + seconds
     async with aclosing(batches):
@@ -192,7 +190,7 @@ async def _within(batches: ReplyEvents, seconds: float, backend: str) -> ReplyEv
 
 
 class JoinedTools:
-    """Has each call executed by whoever offers its tool; raises ValueError for double names."""
+    """Dispatches each call to the executor of its tool; raises ValueError for duplicate names."""
 
     def __init__(self, executors: Sequence[executor.Executor]) -> None:
         self._tools: dict[str, tuple[Tool, executor.Executor]] = {}
@@ -209,29 +207,30 @@ class JoinedTools:
         self, calls: Sequence[ToolCall], context: executor.RoundContext
     ) -> tuple[executor.Outcome, ...]:
         groups: dict[int, list[int]] = {}
-        for place, call in enumerate(calls):
-            groups.setdefault(id(self._tools[call.name][1]), []).append(place)
+        for index, call in enumerate(calls):
+            groups.setdefault(id(self._tools[call.name][1]), []).append(index)
         outcomes: dict[int, executor.Outcome] = {}
 
-        async def execute(places: list[int]) -> None:
-            some = [calls[place] for place in places]
+        async def execute(indexes: list[int]) -> None:
+            some = [calls[index] for index in indexes]
             _, owner = self._tools[some[0].name]
-            outcomes.update(zip(places, await owner.execute(some, context), strict=True))
+            outcomes.update(zip(indexes, await owner.execute(some, context), strict=True))
 
-        await run_together(partial(execute, places) for places in groups.values())
-        return tuple(outcomes[place] for place in range(len(calls)))
+        await run_together(partial(execute, indexes) for indexes in groups.values())
+        return tuple(outcomes[index] for index in range(len(calls)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task(Generic[Output]):
-    """What an agent is to do: all that stays the same while it runs.
+    """The task of a run, in its final form.
 
-    `said` is the user's message, behind the `conversation`. The `end_mark` is left out of the text.
+    `prompt` is the user's message, after the `conversation`. The `end_mark` is removed from the
+    text.
     """
 
     model: Model
     tools: JoinedTools
-    said: Message
+    prompt: Message
     conversation: Conversation
     instructions: str = ""
     workflow: Workflow = NO_RULES
@@ -244,7 +243,7 @@ class Task(Generic[Output]):
     priority: Priority = Priority.NORMAL
 
     def request(self) -> Request:
-        """Make the first request; raises `InvalidRequest` for parameters that are none."""
+        """Make the first request; raises `InvalidRequest` for invalid parameters."""
         placeholder: JsonObject = {"role": "user", "content": ""}
         members: JsonObject = {**self.parameters, "messages": [placeholder]}
         if specs := self.tools.specs():
@@ -258,7 +257,7 @@ class Task(Generic[Output]):
             workflow=self.workflow,
             checks_answer=self.output is not None,
         )
-        messages = [*self.conversation.history, self.said]
+        messages = [*self.conversation.history, self.prompt]
         if self.instructions:
             system: JsonObject = {"role": "system", "content": self.instructions}
             messages.insert(0, Message("system", self.instructions, json.dump(system)))
@@ -266,7 +265,7 @@ class Task(Generic[Output]):
 
 
 class Running(Generic[Output]):
-    """A task that is being done; `emit` gets all that is shown, and `report` the progress."""
+    """A task in progress; `emit` receives all events, and `report` the progress."""
 
     def __init__(
         self,
@@ -289,10 +288,10 @@ class Running(Generic[Output]):
         self._failure: GuardrailsExhausted | None = None
 
     def cancel(self) -> None:
-        """End it in good order: the result says so, and the conversation can be gone on with."""
+        """End the run between two steps: the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            # it may be a hook of the run itself that cancels, behind which nothing is waited for
+            # a hook of the run itself may cancel, so its own task must not be canceled right here
             asyncio.get_running_loop().call_soon(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -301,14 +300,14 @@ class Running(Generic[Output]):
             self._doing.cancel()
 
     async def work(self) -> RunResult[Output]:
-        """Do the task; raises what a backend, a request or a hook of the program raises."""
+        """Do the task; raises exceptions of the backend, the request or a hook of the program."""
         with self._task.conversation.hold() as self._append:
             try:
                 if not self._is_cancelled:
                     self._doing = asyncio.current_task()
                     await self._carry()
             except asyncio.CancelledError:
-                # ours is taken back; somebody else's may be left
+                # undo the cancellation of `cancel`; another one may remain
                 doing = self._doing
                 if not self._is_interrupted or doing is None or doing.uncancel() > 0:
                     raise
@@ -359,7 +358,7 @@ class Running(Generic[Output]):
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
-        """Fix the terms: rules may be the operator's, and a terminal tool makes prose no answer."""
+        """Make the run with its constraints; with a terminal tool, prose is not an answer."""
         prepared = await turns.prepare(request)
         offer, limits = prepared.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
@@ -389,18 +388,18 @@ class Running(Generic[Output]):
         await self._emit(event)
 
     async def _tell_retries(self) -> None:
-        """Tell that the model was asked again, before anything that came of it."""
+        """Report retries before any event of the next attempt."""
         while self._untold:
             await self._emit(self._untold.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
-        """Show what the model says; what ends a run in its place is in the result."""
+        """Emit text of the model, except the text that a run without an answer ends with."""
         await self._tell_retries()
         run = self._run
-        is_said = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
+        is_answer = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
         for event in batch:
             match event:
-                case TextDelta(text) if is_said and text:
+                case TextDelta(text) if is_answer and text:
                     await self._emit(Text(text))
                 case ReasoningDelta(text):
                     await self._emit(Thought(text))
@@ -408,11 +407,11 @@ class Running(Generic[Output]):
                     pass
 
     def _commit(self, message: Message) -> list[Message]:
-        """Add a message to the conversation, before the first one what the user said."""
+        """Add a message to the conversation; the user message precedes the first one."""
         assert self._append is not None  # noqa: S101 - it is held while the run goes on
-        fresh = [message] if self._committed else [self._task.said, message]
-        for one in fresh:
-            self._append(one)
+        fresh = [message] if self._committed else [self._task.prompt, message]
+        for added in fresh:
+            self._append(added)
         self._committed += fresh
         return fresh
 
@@ -448,12 +447,12 @@ class Running(Generic[Output]):
             defect,
             objection="" if self._failure is None else self._failure.objection,
             attempts=len(judged_attempts(turns.turns[-1].facts)) if turns.turns else 0,
-            reply="" if turns.heard is None else turns.heard.raw,
+            reply="" if turns.last_reply is None else turns.last_reply.raw,
             required=run.terms.workflow.required_steps,
             completed=self._find_completed(),
         )
 
     def _find_completed(self) -> tuple[str, ...]:
-        """Return the tools that were called with success, by their first time."""
+        """Return the successfully called tools, in the order of their first calls."""
         done = list_completed_calls(self._task.conversation.history)
         return tuple(dict.fromkeys(call.name for call in done if not call.has_failed))

@@ -1,4 +1,4 @@
-"""A run as something to iterate over: its events as they come, and its result at the end."""
+"""A run as an async iterator of events, with the result at its end."""
 
 import asyncio
 import inspect
@@ -13,16 +13,15 @@ from proxy.agents.running import Running, Task
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import ToolCall
 from proxy.facts import Compacted
-from proxy.tool_rounds.executor import Added
+from proxy.tools.executor import Added
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Functions of a program, async or not; what they raise ends the run.
+    """Functions of a program, async or not; their exceptions end the run.
 
-    `on_message` gets each message that is committed, `on_chunk` all that is shown, `on_compact`
-    what was done to a prompt that had become too long. `approve` decides about calls of tools that
-    need it; without it they are refused. `on_progress`, which is never async, gets the progress of
-    each generation while there is nothing to show.
+    `on_message` receives each committed message, `on_chunk` each event, `on_compact` each
+    compaction of a prompt. `approve` decides about calls of tools that need approval; without it
+    they are refused. `on_progress`, which is never async, receives the progress of each generation.
     """
 
     on_message: Callable[[Message], object] | None = None
@@ -50,9 +49,10 @@ async def _await_if_needed(outcome: object) -> None:
 
 
 class RunStream(AsyncIterable[RunEvent], Generic[Output]):
-    """A run that goes on while its events are read, or not read.
+    """A run that continues whether its events are read or not.
 
-    What is shown is never taken back. Iterating raises what ended the run, if something did.
+    An event is never taken back. Iterating raises the exception that ended the run, if there was
+    one.
     """
 
     def __init__(self, task: Task[Output], hooks: Hooks) -> None:
@@ -60,33 +60,33 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         self._hooks = hooks
         self._queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._work = asyncio.create_task(self._work_to_end())
-        # no `finally` within it would do: a task may end before it has begun
+        # a `finally` in the task is not enough: a task can be canceled before it starts
         self._work.add_done_callback(lambda _: self._queue.put_nowait(None))
 
     async def __aiter__(self) -> AsyncIterator[RunEvent]:
         while (event := await self._queue.get()) is not None:
             yield event
-        self._queue.put_nowait(None)  # for whoever iterates once more
+        self._queue.put_nowait(None)  # for a second iteration
         await asyncio.wait((self._work,))
         self._work.result()
 
     @property
     def result(self) -> RunResult[Output]:
-        """The result, once everything was read; raises RuntimeError before."""
+        """The result, once all events were read; raises RuntimeError before."""
         if not self._work.done():
             raise RuntimeError("the run is not over: read its events to the end first")
         return self._work.result()
 
     def cancel(self) -> None:
-        """End the run in good order; its last events and its result are still to come."""
+        """End the run between two steps; its last events and its result still follow."""
         self._running.cancel()
 
     async def close(self) -> None:
-        """End it at once, if it is not over."""
+        """End the run at once, if it is not over."""
         self._work.cancel()
         await asyncio.wait((self._work,))
         if not self._work.cancelled():
-            self._work.exception()  # which whoever reads the events is told of
+            self._work.exception()  # marks it as retrieved; iterating raises it
 
     async def _work_to_end(self) -> RunResult[Output]:
         result = await self._running.work()
@@ -94,7 +94,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         return result
 
     async def _emit(self, event: RunEvent) -> None:
-        """Bring an event to the hooks, and to whoever iterates; raises what a hook raises."""
+        """Deliver an event to the hooks and to the iterator; raises exceptions of hooks."""
         if isinstance(event, Added):
             await self._hooks.add_message(event.message)
         elif isinstance(event, Compacted):

@@ -48,7 +48,7 @@ from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.services import ServiceOptions, Services
 
 if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 _VECTORS = ("/api/embed", "/api/embeddings")
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."

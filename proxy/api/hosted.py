@@ -25,11 +25,11 @@ from proxy.api.response_keeping import open_dialects
 from proxy.dialects.dialect import Problem
 from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
+from proxy.mcp.lazy import LazyToolServers
 from proxy.observability.logs import configure_logging
 from proxy.observability.peer_workers import WorkerPlace
 from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.start_progress import StageListener
-from proxy.serving.late_tools import LateTools
 from proxy.serving.opening import open_services
 from proxy.serving.services import Services
 from proxy.settings import Settings, load_settings
@@ -84,7 +84,7 @@ async def open_app(
     """
     options = server_options_of(settings)
     async with (
-        contextlib.aclosing(LateTools()) as tools,
+        contextlib.aclosing(LazyToolServers()) as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
         with open_observers(settings, place, replica) as observers:

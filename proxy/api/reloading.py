@@ -74,7 +74,7 @@ class LoadedConfiguration:
             serving, waiting = merge_settings(self.serving, self.asked, new)
             server_options_of(serving)
             if serving.mcp:
-                from proxy.serving.tool_hosting import specs_of
+                from proxy.mcp.hosting import specs_of
 
                 specs_of(serving)  # whether they could be connected to
         except InvalidConfiguration as error:

@@ -21,14 +21,13 @@ from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
+from proxy.mcp.hosting import ToolHosting
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import ToolRecord
-from proxy.runner import carry_out
 from proxy.serving.request_preparation import RunTurns
-from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.run import Ask, Run
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.run import Ask, Run, RunTerms, Stop
+from proxy.tools.runner import carry_out
 
 _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies.ToolCalled)
 

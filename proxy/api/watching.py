@@ -21,11 +21,11 @@ from proxy.observability.peer_workers import SharedCounts
 from proxy.observability.rows import OVER, PendingCall, ToolServerCard
 from proxy.observability.sentences import cut
 from proxy.processes.managed import ManagedBackend
+from proxy.profiles.tuned import describe_tuned
 from proxy.serving.services import Service, Services
-from proxy.serving.tuned import describe_tuned
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 MOST_WATCHERS = bounds.FEEDS
 PAUSE = 0.25  # seconds between two batches

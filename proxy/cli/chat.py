@@ -42,18 +42,18 @@ from proxy.facts import WORDS
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
+from proxy.mcp.hosting import specs_of
 from proxy.mcp.specification import CallLimits
 from proxy.observability.sentences import cut, summarize, visible, visible_json
 from proxy.serving.opening import find_backend
-from proxy.serving.tool_hosting import specs_of
 from proxy.settings import Settings
 from proxy.systems import block_on_terminal, handle_signal
-from proxy.tool_rounds.executor import ToolFinished, ToolStarted
-from proxy.tool_rounds.terms import Stop
-from proxy.tool_rounds.transcript import Conversation
+from proxy.tools.executor import ToolFinished, ToolStarted
 from proxy.tools.function import FunctionTool
+from proxy.tools.run import Stop
 from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import Conversation
 
 _START_SECONDS = 30.0  # for tool servers
 _SHOWN = 60  # characters of an argument or a result

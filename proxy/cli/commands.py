@@ -128,8 +128,8 @@ def examine_servers(
     from proxy.doctor import report
     from proxy.doctor.checks import examine
     from proxy.doctor.clients import CLIENTS
+    from proxy.profiles.tried_models import TriedModels, cache_folder
     from proxy.serving.opening import find_backend, with_backend
-    from proxy.state.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder())
 
@@ -175,8 +175,8 @@ async def _show_findings(
 
 def list_tuned() -> Iterator[str]:
     """Yield a line for each model that has earned settings."""
-    from proxy.serving.tuned import describe_tuned, read_tuned
-    from proxy.state.tried_models import cache_folder
+    from proxy.profiles.tried_models import cache_folder
+    from proxy.profiles.tuned import describe_tuned, read_tuned
 
     for path, found in read_tuned(cache_folder(kind="tuned")):
         told = describe_tuned(found) or "nothing"
@@ -186,7 +186,7 @@ def list_tuned() -> Iterator[str]:
 def show_tried(*, as_json: bool) -> None:
     from proxy.cli.safe_console import SafeConsole
     from proxy.doctor.report import NOTHING_TRIED, build_tried_document, build_tried_table
-    from proxy.state.tried_models import TriedModels, cache_folder
+    from proxy.profiles.tried_models import TriedModels, cache_folder
 
     tried = TriedModels(cache_folder()).all()
     if as_json:
@@ -201,7 +201,7 @@ def show_tried(*, as_json: bool) -> None:
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
     """Print the tool servers with their tools; reports whether all are ready."""
-    from proxy.serving.tool_inventory import inspect_servers
+    from proxy.mcp.inspection import inspect_servers
 
     async def work() -> bool:
         found = await inspect_servers(settings)
@@ -226,7 +226,7 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
 
 def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
     """Call a tool once and print its result; reports whether it succeeded."""
-    from proxy.serving.tool_inventory import call_once
+    from proxy.mcp.inspection import call_once
 
     async def work() -> bool:
         text, is_done = await call_once(settings, target, arguments)

@@ -30,11 +30,11 @@ from proxy.errors import InvalidConfiguration, ProcessFailed, TemperError
 from proxy.hardware.fit import Memory
 from proxy.hardware.snapshot import snapshot
 from proxy.hardware.summary import amount
+from proxy.mcp.inspection import InspectedServer, inspect_servers
 from proxy.processes.start_progress import StartProgress
 from proxy.processes.supervisor import Supervisor
 from proxy.serving.managed_server import alias_of, settle_window
 from proxy.serving.opening import address_of, open_services, open_shared_server, settings_of
-from proxy.serving.tool_inventory import InspectedServer, inspect_servers
 from proxy.settings import Settings, is_loopback
 from proxy.systems import open_file_limit
 

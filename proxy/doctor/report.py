@@ -20,8 +20,8 @@ from proxy.doctor.versions import describe_versions
 from proxy.errors import InvalidConfiguration
 from proxy.observability.recording import Redaction
 from proxy.observability.sentences import visible
+from proxy.profiles.tried_models import Figure, TriedModel, digest
 from proxy.settings import Settings
-from proxy.state.tried_models import Figure, TriedModel, digest
 
 _MARKS = {
     "ok": ("ok", "green"),

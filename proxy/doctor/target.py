@@ -9,8 +9,8 @@ import httpx
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_text, as_whole, member, parse_object
 from proxy.profiles.known_model import KnownModel
+from proxy.profiles.tried_models import Figure
 from proxy.settings import Settings
-from proxy.state.tried_models import Figure
 
 # How bad it is; SKIPPED where the check could not be made or has no meaning.
 Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]

@@ -1,5 +1,5 @@
-"""What memory there is, and what of a model fits into it.
+"""The memory of a machine, and how much of it a model needs.
 
-`snapshot` measures the host and its devices. `shape` reads what a model needs, `fit` how large a
-window fits, `summary` words both. What is done about it is decided above.
+`snapshot` measures the host and its devices. `shape` reads what a model needs from its metadata,
+`fit` computes the largest window, `summary` words the result.
 """

@@ -1,7 +1,9 @@
-"""How large a window fits: what a model of some shape needs, against the memory there is. Pure.
+"""The largest window that fits: the needs of a model against the available memory. No I/O.
 
-The arithmetic of the cache is llama.cpp's and exact; what it computes in is an estimate, and a
-margin is kept free. All sizes are bytes, all windows are tokens of one slot.
+The size of the cache is exact (the arithmetic of llama.cpp); the working memory is an estimate, and
+a margin is kept free. Sizes are in bytes, windows in tokens of one slot.
+
+    Qwen3-8B (36 layers, 8 KV heads of 128): 36 * 8 * 128 * 2 * 2 bytes = 144 KiB a token in f16
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +14,7 @@ from proxy.hardware.shape import Layer, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator; what a `is_unified` one has is part of the host's memory."""
+    """An accelerator; the memory of a `is_unified` one is part of the host's."""
 
     name: str
     total: int
@@ -22,15 +24,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a machine has: the host's own memory, and that of each device a model can use."""
+    """The memory of a machine: that of the host, and of each device that a model can use."""
 
     total: int
     free: int
     devices: tuple[Device, ...] = ()
-    unused: tuple[Device, ...] = ()  # of which the program that runs the model knows nothing
+    unused: tuple[Device, ...] = ()  # not supported by the build that runs the model
 
     def without_devices(self) -> "Memory":
-        """Return what a program has that cannot use them."""
+        """Return the memory for a program that cannot use the devices."""
         return replace(self, devices=(), unused=self.devices)
 
 
@@ -49,7 +51,7 @@ _OLLAMA_LEAST = 4096
 
 
 class CacheType(Enum):
-    """How an element of the cache is kept: llama-server's name, elements and bytes of a block."""
+    """A type of cache elements: its name in llama-server, elements and bytes of a block."""
 
     F32 = ("f32", 1, 4)
     F16 = ("f16", 1, 2)
@@ -72,7 +74,7 @@ class CacheType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """How keys and values are kept, and for how many slots."""
+    """The types of keys and values, and the number of slots."""
 
     slots: int = 1
     keys: CacheType = CacheType.F16
@@ -89,7 +91,7 @@ class Caching:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a model needs for a window."""
+    """The memory that a model needs for a window."""
 
     weights: int
     cache: int
@@ -102,10 +104,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The largest window, 0 if there is none, with its need and the room that there was.
+    """The largest window, 0 if none fits, with its need and the available room.
 
-    `on_host` is the part that the device has no room for; where there is no device, or one that
-    shares the host's memory, there is nothing to part.
+    `on_host` is the part that does not fit on the device; 0 without a device, and if the device
+    shares the host's memory.
     """
 
     window: int
@@ -124,7 +126,7 @@ def cache_bytes(shape: ModelShape, window: int, caching: Caching) -> int:
 
 
 def bytes_per_token(shape: ModelShape, caching: Caching) -> int:
-    """Return what one more token costs a slot once every sliding window is full."""
+    """Return the cost of one more token in a slot once every sliding window is full."""
     return sum(_token_bytes(layer, caching) for layer in shape.layers if not layer.is_sliding)
 
 
@@ -133,9 +135,9 @@ def need(shape: ModelShape, window: int, caching: Caching) -> Need:
 
 
 def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
-    """Find the largest window that fits; no larger than the one the model was trained for.
+    """Find the largest window that fits, up to the one that the model was trained for.
 
-    A device gets all of the model if that leaves a window worth having, or else a part of it.
+    The whole model goes to the device if that leaves a useful window, otherwise a part of it.
     """
     device, host = _rooms(memory)
     most = shape.trained_context // STEP * STEP
@@ -149,7 +151,7 @@ def largest_window(shape: ModelShape, memory: Memory, caching: Caching) -> Fit:
 
 
 def ollama_default_window(total_vram_bytes: int) -> int:
-    """Return the window that Ollama gives a model for which nobody chose one."""
+    """Return Ollama's default window, which depends on the memory of all GPUs."""
     for least, window in _OLLAMA_TIERS:
         if total_vram_bytes >= least:
             return window
@@ -157,7 +159,7 @@ def ollama_default_window(total_vram_bytes: int) -> int:
 
 
 def _rooms(memory: Memory) -> tuple[int, int]:
-    """Return what may be used of the devices, and of the host besides."""
+    """Return the usable memory of the devices, and of the host."""
     host = memory.free - min(_MARGIN, int(_HOST_MARGIN * memory.free))
     if any(device.is_unified for device in memory.devices):
         shared = max(device.free for device in memory.devices if device.is_unified)
@@ -178,7 +180,7 @@ def _largest(shape: ModelShape, room: int, caching: Caching, most: int) -> int:
 
 
 def _cells(shape: ModelShape, layer: Layer, window: int) -> int:
-    """Return for how many tokens a layer keeps something: sliding ones need a batch more."""
+    """Return the number of tokens that a layer stores: sliding ones store a batch more."""
     full = _pad(window)
     return min(full, _pad(shape.sliding_window + _BATCH)) if layer.is_sliding else full
 
@@ -193,9 +195,9 @@ def _token_bytes(layer: Layer, caching: Caching) -> int:
 
 
 def _working_memory(shape: ModelShape, window: int) -> int:
-    """Estimate what a batch is computed in: its vectors and a mask for each kind of attention.
+    """Estimate the compute buffer of a batch: its vectors and a mask for each kind of attention.
 
-    Measured on build 11669; older ones keep the logits of the whole batch as well.
+    Measured on llama.cpp build 11669; older builds also keep the logits of the whole batch.
     """
     row = max(shape.vocabulary, 10 * shape.width + 2 * shape.feed_forward)
     seen = {layer.is_sliding: _cells(shape, layer, window) for layer in shape.layers if layer.heads}

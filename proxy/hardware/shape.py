@@ -1,16 +1,16 @@
-"""What the metadata of a GGUF file says about the memory that its model needs. Pure.
+"""The memory needs of a model, from the metadata of its GGUF file. No I/O.
 
-Where a file leaves something open, the larger need is assumed: too small a window costs a
-conversation its beginning, too large a one the server.
+Where the metadata is ambiguous, the larger need is assumed: a window that is too small costs a
+conversation its beginning, one that is too large crashes the server.
 """
 
-# What a layer keeps, by the names of the metadata (without the architecture before them):
+# The cache of a layer, by the names of the metadata (without the prefix of the architecture):
 #
 #   attention            a key and a value for each head and token; `head_count_kv` is a number for
 #                        all layers or a list with one for each, 0 where a layer does not attend
-#   sliding attention    the same, but for the last tokens only; which layers, is told by a list, a
-#                        period (the last of each so many layers sees everything) or, in older
-#                        files, by the architecture alone
+#   sliding attention    the same, but for the last tokens only; the layers are given by a list, a
+#                        period (its last layer has full attention) or, in older files, only by
+#                        the architecture
 #   latent attention     one compressed key for all heads (`key_length_mla` is there), from which
 #                        the value is computed again
 #   shared cache         the last `shared_kv_layers` read what an earlier layer wrote
@@ -32,7 +32,7 @@ _MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one layer keeps: elements for each token, and bytes for each slot."""
+    """The cache of one layer: elements for each token, and bytes for each slot."""
 
     heads: int
     key_length: int
@@ -43,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A model as its memory sees it.
+    """The properties of a model that determine its memory.
 
     `weights` are bytes; `trained_context` and `sliding_window` tokens. `vocabulary`, `width` and
     `feed_forward` are the lengths of a token's logits and vectors.
@@ -58,9 +58,11 @@ class ModelShape:
     feed_forward: int = 0
 
 
-def shape_of(told: Mapping[str, object], weights: int, vocabulary: int = 0) -> ModelShape | None:
-    """Read the shape from a GGUF file's metadata, or Ollama's; None if that says too little."""
-    keys = _Keys(told)
+def shape_of(
+    metadata: Mapping[str, object], weights: int, vocabulary: int = 0
+) -> ModelShape | None:
+    """Read the shape from the metadata of GGUF or Ollama; None if that is incomplete."""
+    keys = _Keys(metadata)
     count, context = keys.number("block_count"), keys.number("context_length")
     if not 0 < count <= _MOST_LAYERS or not context:
         return None
@@ -76,31 +78,31 @@ def shape_of(told: Mapping[str, object], weights: int, vocabulary: int = 0) -> M
 
 
 class _Keys:
-    """The values of one architecture; 0 where there is none."""
+    """The metadata of one architecture; a missing value is 0."""
 
-    def __init__(self, told: Mapping[str, object]) -> None:
-        self._told = told
-        self.architecture = str(told.get("general.architecture", ""))
+    def __init__(self, metadata: Mapping[str, object]) -> None:
+        self._metadata = metadata
+        self.architecture = str(metadata.get("general.architecture", ""))
 
     def number(self, name: str) -> int:
-        value = self._told.get(f"{self.architecture}.{name}")
+        value = self._metadata.get(f"{self.architecture}.{name}")
         return max(0, value) if isinstance(value, int) else 0
 
     def each(self, name: str) -> tuple[int, ...]:
-        """Return a list with a value for each layer; empty where there is none."""
-        value = self._told.get(f"{self.architecture}.{name}")
+        """Return a list with a value for each layer; empty if there is none."""
+        value = self._metadata.get(f"{self.architecture}.{name}")
         if not isinstance(value, tuple | list):
             return ()
-        return tuple(max(0, one) if isinstance(one, int) else 0 for one in value)
+        return tuple(max(0, item) if isinstance(item, int) else 0 for item in value)
 
     def at(self, name: str, index: int) -> int:
-        """Return what holds for one layer, be it told for all at once or for each."""
+        """Return the value for one layer, from a list or from a value for all layers."""
         values = self.each(name)
         return values[index] if index < len(values) else self.number(name)
 
 
 def _feed_forward(keys: _Keys) -> int:
-    """Return the longest vector between two layers; experts work side by side."""
+    """Return the longest vector between two layers; experts run side by side."""
     experts = keys.number("expert_used_count") * keys.number("expert_feed_forward_length")
     dense = keys.each("feed_forward_length") or (keys.number("feed_forward_length"),)
     return max(experts, *dense)
@@ -127,9 +129,9 @@ def _count_stored_heads(keys: _Keys, index: int, count: int) -> int:
     reads_anothers = index >= count - keys.number("attention.shared_kv_layers")
     if is_recurrent or reads_anothers:
         return 0
-    own = keys.at("attention.head_count_kv", index)
+    heads = keys.at("attention.head_count_kv", index)
     is_told = keys.number("attention.head_count_kv") or keys.each("attention.head_count_kv")
-    return own if is_told else keys.at("attention.head_count", index)
+    return heads if is_told else keys.at("attention.head_count", index)
 
 
 def _is_sliding(keys: _Keys, index: int) -> bool:
@@ -155,7 +157,7 @@ def _lengths(keys: _Keys, index: int, *, is_sliding: bool) -> tuple[int, int]:
 
 
 def _state_bytes(keys: _Keys, index: int) -> int:
-    """Count what a layer without heads keeps for each slot, if it keeps anything."""
+    """Return the bytes of a recurrent state for each slot, 0 without one."""
     if keys.architecture in _MIXED_FEED_FORWARD and keys.at("feed_forward_length", index):
         return 0
     width = keys.number("embedding_length")

@@ -1,7 +1,7 @@
-"""What memory there is at this moment: the host's and that of every device, asked once.
+"""The memory of this machine at this moment: the host's and that of every device.
 
-The code for NVIDIA has run on an H200. That for AMD and Apple has never run on a real one: the
-tests write the files that the kernel documents, and play back what `sysctl` is documented to say.
+The NVIDIA code was tested on an H200. The AMD and Apple code has never run on real hardware: the
+tests write the files that the kernel documents, and replay the documented output of `sysctl`.
 """
 
 import logging
@@ -26,24 +26,24 @@ logger = logging.getLogger(__name__)
 
 
 def host_memory(root: Path = Path("/")) -> tuple[int, int]:
-    """Return total and available bytes; both are 0 where the system does not tell."""
+    """Return total and available bytes; both are 0 if the system does not report them."""
     try:
-        found = psutil.virtual_memory()
+        memory = psutil.virtual_memory()
     except (OSError, RuntimeError, ValueError):
         return 0, 0
-    total, free = int(found.total), int(found.available)
+    total, free = int(memory.total), int(memory.available)
     for limit, used in _limits(root):
         total, free = min(total, limit), min(free, max(0, limit - used))
     return total, free
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Find what control groups (version 2) allow us, and how much of it is taken."""
+    """Yield the limits of control groups (version 2), and the usage of each."""
     top = root / "sys/fs/cgroup"
     lines = _text(root / "proc/self/cgroup").splitlines()
     named = next((line for line in lines if line[:3] == "0::"), "0::/")
     group = top / named[3:].strip("/")
-    # every group around ours has a say; in a container we are at the top of what can be seen
+    # limits of all parent groups apply; a container sees its own group as the top
     for folder in (group, *group.parents):
         if not folder.is_relative_to(top):
             return
@@ -54,7 +54,7 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 
 def _reclaimable(folder: Path) -> int:
     lines = _text(folder / "memory.stat").splitlines()
-    # cached files, given back as soon as somebody needs memory
+    # the page cache, which the kernel frees on demand
     return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
@@ -104,7 +104,7 @@ _SMALL_SHARE, _LARGE_SHARE = 2 / 3, 3 / 4
 
 
 def sysctl() -> str:
-    """Ask the system; "" where it does not answer. Names that it does not know are left out."""
+    """Return the output of sysctl, without unknown names; "" if it fails."""
     try:
         result = subprocess.run(  # noqa: S603 - a fixed command
             _COMMAND, capture_output=True, timeout=_TOOL_SECONDS, check=False
@@ -116,13 +116,13 @@ def sysctl() -> str:
 
 def apple_devices(ask: Tool, host: Memory) -> tuple[Device, ...]:
     """Return the GPU if the processor has one; never raises."""
-    told = dict(line.partition(": ")[::2] for line in ask().splitlines())
-    total = _number(told.get("hw.memsize"))
-    if not total or _number(told.get("hw.optional.arm64")) != 1:
+    values = dict(line.partition(": ")[::2] for line in ask().splitlines())
+    total = _number(values.get("hw.memsize"))
+    if not total or _number(values.get("hw.optional.arm64")) != 1:
         return ()
     share = _SMALL_SHARE if total <= _SMALL else _LARGE_SHARE
-    limit = _number(told.get("iogpu.wired_limit_mb")) * _MIB or int(share * total)
-    name = told.get("machdep.cpu.brand_string", "Apple")
+    limit = _number(values.get("iogpu.wired_limit_mb")) * _MIB or int(share * total)
+    name = values.get("machdep.cpu.brand_string", "Apple")
     return (Device(name, limit, min(limit, host.free), is_unified=True),)
 
 
@@ -134,10 +134,10 @@ Handle: TypeAlias = object  # NVML's own
 
 
 def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple[Device, ...]:
-    """List NVIDIA's devices that programs may use; never raises. Any error of NVML: there is none.
+    """List the NVIDIA devices that programs may use; never raises.
 
     `nvml` is `pynvml`, `visible` is CUDA_VISIBLE_DEVICES. A device without memory of its own
-    (Jetson, GB10) uses the host's.
+    (Jetson, GB10) uses the host's. Any error of NVML means that there is no device.
     """
     try:
         nvml.nvmlInit()
@@ -146,7 +146,7 @@ def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple
         return ()
     try:
         handles = [_instance(nvml, handle) for handle in _visible(nvml, visible)]
-        return tuple(device for one in handles for device in _nvidia_device(nvml, one, host))
+        return tuple(device for item in handles for device in _nvidia_device(nvml, item, host))
     except nvml.NVMLError as problem:
         logger.debug("NVIDIA's GPUs cannot be asked: %s", problem)
         return ()
@@ -156,7 +156,7 @@ def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple
 
 
 def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
-    """Find the devices as CUDA does: the first name that is none ends the list."""
+    """Find the devices as CUDA does: the first invalid name ends the list."""
     if visible is None:
         yield from map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         return
@@ -170,21 +170,21 @@ def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
 
 
 def _instance(nvml: ModuleType, handle: Handle) -> Handle:
-    """Return the part of a partitioned device (MIG) that programs use: its first."""
+    """Return the first instance of a partitioned device (MIG), which programs use."""
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(handle)
         count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
     except nvml.NVMLError:
         return handle
     for index in range(count):
-        with suppress(nvml.NVMLError):  # a place that is not taken
-            found: Handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            return found
+        with suppress(nvml.NVMLError):  # an unused index
+            instance: Handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            return instance
     return handle
 
 
 def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[Device]:
-    """Describe a device; one that is lost is passed over."""
+    """Describe a device; a lost one is skipped."""
     try:
         name = str(nvml.nvmlDeviceGetName(handle))
         total, free = _memory(nvml, handle)
@@ -198,7 +198,7 @@ def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[D
 
 
 def _memory(nvml: ModuleType, handle: Handle) -> tuple[int, int]:
-    """Return total and free bytes; 0 where the device shares the host's."""
+    """Return total and free bytes; 0 if the device shares the host's memory."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:
@@ -213,7 +213,7 @@ _PATIENCE_SECONDS = 5.0
 
 
 def snapshot() -> Memory:
-    """Measure the memory of this machine; never raises, and gives up on a driver that hangs."""
+    """Measure the memory of this machine; never raises, and gives up on a hanging driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     sources: list[Source] = [lambda host: nvidia_devices(pynvml, host, visible)]
     if sys.platform == "darwin":
@@ -223,17 +223,17 @@ def snapshot() -> Memory:
 
 
 def add_devices(host: Memory, sources: Sequence[Source], patience: float) -> Memory:
-    """Add the devices that the sources find within so many seconds."""
-    found: list[Device] = []  # only ever grows, so it can be read while the thread still looks
+    """Add the devices that the sources find within `patience` seconds."""
+    devices: list[Device] = []  # append-only, so it can be read while the thread runs
 
     def look() -> None:
         for source in sources:
-            found.extend(source(host))
+            devices.extend(source(host))
 
-    # a driver may hang in a call that nothing interrupts, so a thread that can be left behind
+    # a driver may hang in an uninterruptible call, so a daemon thread makes it
     looking = Thread(target=look, daemon=True, name="hardware")
     looking.start()
     looking.join(patience)
     if looking.is_alive():
         logger.warning("the hardware did not answer within %g s; GPUs may be missing", patience)
-    return replace(host, devices=tuple(found))
+    return replace(host, devices=tuple(devices))

@@ -1,4 +1,4 @@
-"""What a model needs and what there is, for people and for programs: part of `temper models`."""
+"""The needs of a model and the available memory, as text and as JSON: part of `temper models`."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A model that could be started, on the machine as it is now."""
+    """A model that could be started on this machine."""
 
     shape: ModelShape
     memory: fit.Memory
@@ -32,7 +32,7 @@ def summary(prospect: Prospect) -> dict[str, str]:
 
 
 def document(prospect: Prospect) -> JsonObject:
-    """Describe it as an object of JSON; sizes are bytes, windows tokens of one slot."""
+    """Return it as a JSON object; sizes are in bytes, windows in tokens of one slot."""
     shape, memory = prospect.shape, prospect.memory
     return {
         "weights_bytes": shape.weights,
@@ -60,7 +60,7 @@ def amount(size: int) -> str:
 
 
 def _ways(prospect: Prospect) -> tuple[fit.Caching, ...]:
-    """Return llama-server's default cache, and the smaller one that hardly harms, if it can be."""
+    """Return llama-server's default cache, and the q8_0 cache if the model supports it."""
     small = fit.Caching(prospect.slots, fit.CacheType.Q8_0, fit.CacheType.Q8_0)
     return (fit.Caching(prospect.slots), *([small] if small.suits(prospect.shape) else []))
 
@@ -69,26 +69,26 @@ def _windows(prospect: Prospect) -> str:
     usual, *small = (
         fit.largest_window(prospect.shape, prospect.memory, caching) for caching in _ways(prospect)
     )
-    told = f"trained for {prospect.shape.trained_context:,}"
+    trained = f"trained for {prospect.shape.trained_context:,}"
     if not usual.window:
         least = f"needs {amount(usual.need.total)} and {amount(usual.room)} can be used"
-        return f"none fits: the model {least}; {told}"
+        return f"none fits: the model {least}; {trained}"
     with_small = f" ({small[0].window:,} with a q8_0 cache)" if small else ""
     spilt = f", {amount(usual.on_host)} of it in the host's memory" if usual.on_host else ""
     each = f" for each of {prospect.slots} slots" if prospect.slots > 1 else ""
-    return f"{usual.window:,} tokens fit{each}{with_small}{spilt}; {told}"
+    return f"{usual.window:,} tokens fit{each}{with_small}{spilt}; {trained}"
 
 
 def _way(prospect: Prospect, caching: fit.Caching) -> JsonObject:
-    found = fit.largest_window(prospect.shape, prospect.memory, caching)
+    largest = fit.largest_window(prospect.shape, prospect.memory, caching)
     return {
         "bytes_per_token": fit.bytes_per_token(prospect.shape, caching),
-        "largest_window": found.window,
-        "cache_bytes": found.need.cache,
-        "working_bytes": found.need.working,
-        "needed_bytes": found.need.total,
-        "usable_bytes": found.room,
-        "on_host_bytes": found.on_host,
+        "largest_window": largest.window,
+        "cache_bytes": largest.need.cache,
+        "working_bytes": largest.need.working,
+        "needed_bytes": largest.need.total,
+        "usable_bytes": largest.room,
+        "on_host_bytes": largest.on_host,
     }
 
 

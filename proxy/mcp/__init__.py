@@ -1,10 +1,14 @@
 """Tool servers of the operator (MCP): started, asked for their tools, and called.
 
-`fleet` runs all of them. `server` is one: a task of its own connects to it (`connecting`), takes
-its `definitions` and starts over when it is gone; `specification` says what it is, and what became
-of a call. `execution` decides which tools a request gets and runs what it calls, and
-`confirmations` are calls that wait for a person's yes before.
+`hosting` translates the settings into the tools and limits of a request, and `lazy` starts the
+configured servers, or imports nothing where there are none. `inspection` lists servers for
+`temper tools` and `temper doctor`.
 
-`connecting`, `server` and `fleet` import the SDK of MCP, which takes longer than the rest of
-Temper: nobody imports them where no tool server is configured.
+`fleet` has all running servers. `server` is one: a task connects to it (`connecting`), reads its
+`definitions` and reconnects after a failure; `specification` has its configuration and the result
+of one call. `execution` selects the tools of a request and executes its calls; `confirmations` are
+the calls that wait for the consent of a person.
+
+`connecting`, `server` and `fleet` import the MCP SDK, which takes longer to import than the rest of
+Temper, so they are imported only where a tool server is configured.
 """

@@ -1,7 +1,7 @@
-"""Calls that wait for a person's yes: each is asked once, answered once, and then forgotten.
+"""Calls that wait for the consent of a person: each is asked about once, and answered once.
 
-Whoever asks waits here; whoever answers, and how they were asked, is not known. Who goes while
-waiting takes the question along.
+The request waits here; the transport of the question and of the answer is not known here. A request
+that is canceled while it waits withdraws its question.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from proxy.mcp.specification import Ended
 from proxy.observability.rows import PendingCall
 from proxy.observability.sentences import escape, visible_json
 from proxy.shares import find_displaced
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 
 MOST_PENDING = 100
 _REFUSED = "Error: a person refused this call; it was not made"
-_UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
+_UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 
 
 class Decision(Enum):
-    """What came of a question."""
+    """The result of a question."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -38,7 +38,7 @@ class Decision(Enum):
 
     @property
     def refusal(self) -> Ended | None:
-        """What the model gets in place of a result; None if the call may be made."""
+        """The result for the model of a call that was not allowed; None if it may be made."""
         if self is Decision.ALLOWED:
             return None
         text = _REFUSED if self is Decision.REFUSED else _UNANSWERED
@@ -47,7 +47,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who wants a call: the owner of a key, the row of the request, and the request's own id."""
+    """The origin of a call: the owner of the key, the row of the request, and its id."""
 
     client: str = ""
     request: str = ""
@@ -65,10 +65,10 @@ class _WaitingCall:
 
 @dataclass(eq=False, slots=True)
 class Confirmations:
-    """All calls of one process that wait for a person; `number` grows with every change.
+    """All calls of one process that wait for a person; `number` increases with every change.
 
-    No more than `most` wait, which is as many as a person can read; then a call of a client with
-    few of them takes the place of the newest of the client with the most.
+    At most `most` calls wait, as many as a person can read. Beyond that, a call of a client with
+    few waiting calls displaces the newest call of the client with the most.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -80,12 +80,14 @@ class Confirmations:
     def pending(self) -> tuple[PendingCall, ...]:
         now = self.clock()
         return tuple(
-            msgspec.structs.replace(one.call, seconds_left=round(max(0.0, one.until - now), 1))
-            for one in self._open.values()
+            msgspec.structs.replace(
+                waiting.call, seconds_left=round(max(0.0, waiting.until - now), 1)
+            )
+            for waiting in self._open.values()
         )
 
     def answer(self, name: str, *, allow: bool, who: str) -> bool:
-        """Answer a question; False where it is decided, or nobody waits for the answer any more."""
+        """Answer a question; False if it is already decided or withdrawn."""
         question = self._forget(name)
         if question is None:
             return False
@@ -97,34 +99,34 @@ class Confirmations:
     async def ask(
         self, tool: ServedTool, arguments: JsonObject, of: Requester, seconds: float
     ) -> Decision:
-        """Wait until a person has decided, for at most so many `seconds`."""
+        """Wait for the decision of a person, at most `seconds`."""
         if len(self._open) >= self.most and not self._displace(escape(of.client)):
-            logger.warning("%d calls wait for a person: no other one may", self.most)
+            logger.warning("%d calls wait for a person already; the next one is refused", self.most)
             return Decision.UNANSWERED
-        own_name, said = escape(tool.own_name), visible_json(arguments)
-        name = secrets.token_hex(8)  # an answer that was meant for another call finds none
+        own_name, shown_arguments = escape(tool.own_name), visible_json(arguments)
+        name = secrets.token_hex(8)  # unguessable, so an answer cannot reach another call
         call = PendingCall(
-            name, tool.server, own_name, said, escape(of.client), of.request, seconds
+            name, tool.server, own_name, shown_arguments, escape(of.client), of.request, seconds
         )
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._open[name] = _WaitingCall(call, self.clock() + seconds, answer)
         self.number += 1
         tool_name = f"{call.server}.{call.tool}"
-        told = "a call of %s waits for a person's yes at /ui, asked by %s"
-        logger.info(told, tool_name, of.request_id)
+        template = "a call of %s waits for consent at /ui (request %s)"
+        logger.info(template, tool_name, of.request_id)
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
             self._forget(name)
         if not answer.done() or answer.cancelled():
-            logger.info("nobody answered whether %s may be called", tool_name)
+            logger.info("%s: no answer whether it may be called", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 
     def _displace(self, client: str) -> bool:
-        """Give up the newest call of the client with the most; report whether one had more."""
+        """Withdraw the newest call of the client with the most; False if no client has more."""
         waiting = [*self._open.items()]
-        displaced = find_displaced([one.call.client for _, one in waiting], client)
+        displaced = find_displaced([call.call.client for _, call in waiting], client)
         if displaced is None:
             return False
         name, waiting_call = waiting[displaced]
@@ -139,7 +141,7 @@ class Confirmations:
 
 @dataclass(slots=True)
 class RequestConfirmations:
-    """What a person said to the calls of one request: it holds for the same call again."""
+    """The decisions about the calls of one request; they hold for repeated calls."""
 
     confirmations: Confirmations
     requester: Requester
@@ -148,10 +150,12 @@ class RequestConfirmations:
     _locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
 
     async def ask(self, tool: ServedTool, arguments: JsonObject) -> Decision:
-        """Have a person decide, unless one has."""
-        said = (tool.server, tool.own_name, arguments)
-        key = msgspec.json.encode(said, order="deterministic")
-        async with self._locks.setdefault(key, asyncio.Lock()):  # two of one reply are one question
+        """Have a person decide about a call, unless the same call is already decided."""
+        identity = (tool.server, tool.own_name, arguments)
+        key = msgspec.json.encode(identity, order="deterministic")
+        async with self._locks.setdefault(
+            key, asyncio.Lock()
+        ):  # equal calls of one reply share a question
             if key not in self._decided:
                 asking = self.confirmations.ask(tool, arguments, self.requester, self.seconds)
                 self._decided[key] = await asking

@@ -1,8 +1,11 @@
-"""A connection to one tool server: a program that is started, or an address.
+"""A connection to one tool server: a started program, or an address.
 
-Knows the SDK of MCP and nothing of restarts: whoever entered the connection leaves it, in the same
-task. A program dies with us and keeps none of our secrets: its environment is the SDK's short list
-and what the operator gave it.
+It uses the MCP SDK and knows nothing of restarts: the task that enters the connection also leaves
+it. A program ends with Temper and receives none of its secrets: its environment is the SDK's short
+list plus the variables of the operator.
+
+A server is not trusted: the size of a message, the number of values in it, and the rate of
+unsolicited messages are limited (`bounds`).
 """
 
 import asyncio
@@ -38,19 +41,19 @@ from proxy.processes import parent_death
 from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
-_SILENCE_SECONDS = 300.0  # between two events of an answer; calls have limits of their own
+_SILENCE_SECONDS = 300.0  # between two events of a response; calls have separate limits
 _CHUNK = 65536
-_GRACE_SECONDS = 2.0  # after each way of asking a program to end
+_GRACE_SECONDS = 2.0  # after each signal
 _GLANCE_SECONDS = 0.01
 _TOO_MANY_VALUES = f"it answered with more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
-_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # with an answer among it
-_FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, that nobody asked for"
+_ASKED = bounds.UNASKED + bounds.ANSWER_BYTES / bounds.KIB  # including one response
+_FLOOD = f"wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
 
 Notify: TypeAlias = Callable[[], None]
-# Takes what a server did that ended its connection, "" where it has just ended.
+# Receives the violation that ended a connection, "" if the server just ended.
 Lose: TypeAlias = Callable[[str], None]
 _Message: TypeAlias = SessionMessage | Exception
 
@@ -59,13 +62,13 @@ _Message: TypeAlias = SessionMessage | Exception
 async def connect(
     spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify = lambda: None
 ) -> AsyncGenerator[Client, None]:
-    """Connect to a server and agree on a protocol.
+    """Connect to a server and negotiate the protocol version.
 
-    The last lines of a program's standard error go to `tail`, of an address what it refuses.
-    `on_lost` is called when nothing more comes from a program, and when a server floods us: then
-    the block has to be left. Otherwise a broken connection to an address ends the block with an
-    `ExceptionGroup`. `on_close` is called before a program is closed, also where there was no
-    agreement: whoever cancelled that would leave it running, and wait for it.
+    The standard error of a program goes to `tail`, and so do the rejections of an address.
+    `on_lost` is called when the output of a program ends, and when a server floods the connection:
+    then the block has to be left. Otherwise a broken connection to an address ends the block with
+    an `ExceptionGroup`. `on_close` is called before a program is closed, even without a negotiated
+    version: a cancellation after that would leave the program running.
     """
     if spec.url is not None:
         transport = _address(spec, tail, on_lost)
@@ -75,30 +78,30 @@ async def connect(
     with suppress(PackageNotFoundError):
         own_version = version("temper-proxy")
     us = types.Implementation(name="temper", version=own_version)
-    # nothing is listed or read twice, so there is nothing to keep
+    # nothing is listed or read twice, so there is nothing to cache
     async with Client(transport, mode="auto", client_info=us, cache=None) as client:
         yield client
 
 
 async def list_tools(client: Client) -> tuple[types.Tool, ...]:
-    found: list[types.Tool] = []
+    tools: list[types.Tool] = []
     cursor: str | None = None
     for _ in range(bounds.PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        if len(found) > bounds.TOOLS:
+        tools += page.tools
+        if len(tools) > bounds.TOOLS:
             raise ValueError(f"it has more than {bounds.TOOLS} tools")
         cursor = page.next_cursor
         if not cursor:
-            return tuple(found)
+            return tuple(tools)
     raise ValueError(f"its list of tools has more than {bounds.PAGES} pages")
 
 
 @dataclass(slots=True)
 class Allowance:
-    """How much a server may write that nobody asked for, and who is told when it was more.
+    """The budget of a server for unsolicited messages; `on_lost` is called when it is exceeded.
 
-    `due` are the answers it owes.
+    `due` is the number of responses that it owes.
     """
 
     on_lost: Lose
@@ -109,7 +112,7 @@ class Allowance:
     _at: float = -inf
 
     def covers(self, messages: float, size: int) -> bool:
-        """Take messages of so many bytes; return whether they are no more than it may write."""
+        """Charge messages and bytes; return whether the budget covers them."""
         now = self.clock()
         forgiven = (now - self._at) * bounds.UNASKED_A_SECOND
         self._left = min(self.most, self._left + forgiven) - messages - size / bounds.KIB
@@ -119,8 +122,8 @@ class Allowance:
         return not is_flood
 
     def covers_line(self, line: bytes, message: _Message) -> bool:
-        said = message.message if isinstance(message, SessionMessage) else None
-        if self.due and isinstance(said, types.JSONRPCResponse | types.JSONRPCError):
+        content = message.message if isinstance(message, SessionMessage) else None
+        if self.due and isinstance(content, types.JSONRPCResponse | types.JSONRPCError):
             self.due -= 1
             return True
         return self.covers(1, len(line))
@@ -131,10 +134,10 @@ async def _address(
     spec: ServerSpec, tail: LogTail, on_lost: Lose
 ) -> AsyncGenerator[TransportStreams, None]:
     url = spec.url or ""
-    allowance = Allowance(on_lost)  # of what is no answer to a request of ours
+    allowance = Allowance(on_lost)  # of messages outside of a response
 
     async def check(answer: httpx2.Response) -> None:
-        """Bound what is read, and keep what the SDK tells nobody: how it was turned away."""
+        """Limit the response, and log the rejection that the SDK would hide."""
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError("it compresses its answers, although it was asked not to")
         kind = answer.headers.get("content-type", "").lower()
@@ -149,7 +152,7 @@ async def _address(
             tail.feed(f"HTTP {answer.status_code} {answer.reason_phrase}\n".encode())
 
     certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if url.startswith("https"):  # the usual ones take a tenth of a second to load
+    if url.startswith("https"):  # loading the default certificates takes 0.1 s
         certificates = await asyncio.to_thread(ssl.create_default_context)
     client = httpx2.AsyncClient(
         headers={**spec.headers, "accept-encoding": "identity"},
@@ -166,7 +169,7 @@ async def _address(
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body that is read as a whole, unless that is too much."""
+    """A body that is read as a whole, up to a size."""
 
     error: type[Exception] = httpx2.StreamError
 
@@ -219,9 +222,9 @@ class _BoundedEvents(_BoundedBody):
 async def _program(
     spec: ServerSpec, tail: LogTail, on_lost: Lose, on_close: Notify
 ) -> AsyncGenerator[TransportStreams, None]:
-    """Start a program; a line of its output that is too long is the last one that is read.
+    """Start a program; after a line of its output that is too long, nothing more is read.
 
-    The SDK's own pipes know no bound, and take quadratic time for a long line.
+    The SDK's own pipes have no limit, and take quadratic time for a long line.
     """
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
@@ -229,7 +232,7 @@ async def _program(
         *_command(spec),
         env={**get_default_environment(), **spec.env},
         cwd=spec.cwd or None,
-        start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+        start_new_session=True,  # a Ctrl-C in the terminal must not reach the program
         creationflags=systems.CREATION_FLAGS,
     )
     release = systems.hold_tree(transport.get_pid() or 0)
@@ -276,7 +279,7 @@ async def _read(
             except ValueError:
                 tail.feed(b"it wrote a line of more than %d bytes\n" % bounds.ANSWER_BYTES)
     while await source.read(_CHUNK):
-        pass  # whoever is to end may have to get rid of this before
+        pass  # a program may be blocked on its output and could not end
 
 
 async def _write(
@@ -287,17 +290,17 @@ async def _write(
 ) -> None:
     async with leaving:
         try:
-            async for one in leaving:
-                allowance.due += isinstance(one.message, types.JSONRPCRequest)
-                message = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for outgoing in leaving:
+                allowance.due += isinstance(outgoing.message, types.JSONRPCRequest)
+                message = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 sink.write(message.encode() + b"\n")
                 await sink.drain()
         except OSError:
-            arriving.close()  # who waits for an answer would wait for ever
+            arriving.close()  # a waiting call would otherwise never return
 
 
 async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowance) -> None:
-    """Read what a program writes to its standard error, so that it never waits for us."""
+    """Read the standard error of a program, so that it never blocks on a full pipe."""
     while chunk := await errors.read(_CHUNK):
         if not allowance.covers(0, len(chunk)):
             break
@@ -306,12 +309,12 @@ async def _listen(errors: asyncio.StreamReader, tail: LogTail, allowance: Allowa
 
 
 async def _end(program: Process) -> None:
-    """Close the input of a program, and kill all of its session if it does not end then."""
+    """Close the input of a program, and kill its process group if it does not end then."""
     assert program.stdin is not None  # noqa: S101 - it is a pipe
     program.stdin.close()
     for number in (*systems.ENDINGS, None):
         with anyio.move_on_after(_GRACE_SECONDS):
-            # `wait` would wait for those, too, who have got its pipes
+            # `wait` would also wait for descendants that inherited its pipes
             while program.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(_GLANCE_SECONDS)
             return
@@ -320,7 +323,7 @@ async def _end(program: Process) -> None:
 
 
 class _Numbered(msgspec.Struct):
-    """What is read of a message that is too large to be read."""
+    """The part that is parsed of a message that is too large."""
 
     id: int | str
 
@@ -340,7 +343,7 @@ def _refuse(number: int | str, problem: str) -> SessionMessage:
 
 
 def has_many_values(document: bytes) -> bool:
-    """Return whether JSON has so many values that to decode them would hold everybody up."""
+    """Return whether decoding the JSON would take too long, by the number of its values."""
     if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:
         return False
     bare = document.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -351,10 +354,10 @@ def has_many_values(document: bytes) -> bool:
 
 
 def _command(spec: ServerSpec) -> tuple[str, ...]:
-    """Return how to start a program so that it dies with us, where the kernel sees to that.
+    """Return the command line of a program that dies with Temper, where the kernel supports that.
 
-    Elsewhere the end of its standard input, which every server heeds, has to do: the watcher that
-    `parent_death` would leave behind reads there itself.
+    Elsewhere the end of its standard input, which every server heeds, has to suffice: the watcher
+    process of `parent_death` would read that input itself.
     """
     if sys.platform != "linux":
         return spec.command
@@ -362,7 +365,7 @@ def _command(spec: ServerSpec) -> tuple[str, ...]:
 
 
 class _Received(ObjectReceiveStream[_Message]):
-    """What comes from a server, but for results too large to be checked; tells when it is over."""
+    """The messages of a server, without oversized results; signals the end of the stream."""
 
     def __init__(self, received: ReadStream[_Message], on_lost: Notify) -> None:
         self._received = received
@@ -373,7 +376,7 @@ class _Received(ObjectReceiveStream[_Message]):
         message = received.message if isinstance(received, SessionMessage) else None
         if not isinstance(message, types.JSONRPCResponse):
             return received
-        lists = (len(one) for one in message.result.values() if isinstance(one, list))
+        lists = (len(value) for value in message.result.values() if isinstance(value, list))
         if (longest := max(lists, default=0)) <= bounds.ITEMS:
             return received
         problem = f"the result has a list of {longest} items, more than {bounds.ITEMS}"

@@ -1,6 +1,6 @@
-"""From what a server says of its tools to the tools that a model is offered. Pure.
+"""The tools that a server defines, and those that a model is offered. No I/O.
 
-The same definitions give the same bytes, in every request: the prompt cache lives on that.
+Equal definitions give equal bytes in every request, which keeps the prompt cache valid.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool in its server's own words."""
+    """A tool as its server defines it."""
 
     name: str
     description: str
@@ -30,15 +30,15 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A word for all that a model would read of it."""
-        said = {"name": self.name, "description": self.description, "schema": self.parameters}
-        return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
+        """A digest of everything that a model would read of it."""
+        content = {"name": self.name, "description": self.description, "schema": self.parameters}
+        return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
 class ServedTool(msgspec.Struct, frozen=True):
     """A tool as it is offered, and the server that runs it under the name `own_name`.
 
-    With `needs_yes` it is run only if a person says so.
+    With `needs_yes` it runs only with the consent of a person.
     """
 
     server: str
@@ -49,57 +49,61 @@ class ServedTool(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is offered of a server, and what an operator should know about that."""
+    """The offered tools of a server, and warnings for the operator."""
 
     tools: tuple[ServedTool, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
-    """Choose the tools that the operator named, in the order of their names in the settings."""
-    by_name = {one.name: one for one in definitions}
+    """Select the tools that the operator listed, in the order of the settings."""
+    by_name = {definition.name: definition for definition in definitions}
     wanted = tuple(by_name) if ALL in spec.tools else spec.tools
     named = dict.fromkeys((*wanted, *(name for name in spec.ask if name != ALL)))
     warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
     chosen = [by_name[name] for name in wanted if name in by_name]
     if spec.digest and spec.digest != digest_of(chosen):
-        told = f"defines its tools otherwise than was looked at ({digest_of(chosen)})"
-        return Selection((), (*warnings, f"{told}: none of them is offered"))
+        problem = f"defines its tools differently from the reviewed ones ({digest_of(chosen)})"
+        return Selection((), (*warnings, f"{problem}: none of them is offered"))
     served: dict[str, ServedTool] = {}
-    for one in chosen:
-        name = sanitise_name(one.name, spec.prefix)
-        if not one.name:
-            warnings.append("has a tool without a name: it is left out")
+    for definition in chosen:
+        name = sanitise_name(definition.name, spec.prefix)
+        if not definition.name:
+            warnings.append("has a tool without a name: it is skipped")
             continue
         if name in served:
-            warnings.append(f"has two tools that would be called {name!r}: one is left out")
+            warnings.append(f"has two tools that would be called {name!r}: the second is skipped")
             continue
-        if len(one.description) > LONGEST_DESCRIPTION:
-            warnings.append(f"has a description of {one.name!r} that is too long: it is cut")
-        needs_yes = not {ALL, one.name}.isdisjoint(spec.ask)
-        served[name] = ServedTool(spec.name, one.name, _tool(one, name), one.digest, needs_yes)
+        if len(definition.description) > LONGEST_DESCRIPTION:
+            warnings.append(
+                f"has a description of {definition.name!r} that is too long: it is truncated"
+            )
+        needs_yes = not {ALL, definition.name}.isdisjoint(spec.ask)
+        served[name] = ServedTool(
+            spec.name, definition.name, _tool(definition, name), definition.digest, needs_yes
+        )
     return Selection(tuple(served.values()), tuple(warnings))
 
 
 def digest_of(definitions: Iterable[Definition]) -> str:
-    """Return a word for several definitions, in whatever order they come."""
-    together = "\n".join(sorted(one.digest for one in definitions))
+    """Return a digest of several definitions, independent of their order."""
+    together = "\n".join(sorted(definition.digest for definition in definitions))
     return hashlib.sha256(together.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
 def find_changed_tools(before: Iterable[ServedTool], now: Iterable[Definition]) -> frozenset[str]:
-    """Name the tools, as they are offered, that their server no longer defines as it did."""
-    digests = {one.name: one.digest for one in now}
-    return frozenset(one.tool.name for one in before if digests.get(one.own_name) != one.digest)
+    """Return the names of offered tools that their server now defines differently."""
+    digests = {definition.name: definition.digest for definition in now}
+    return frozenset(tool.tool.name for tool in before if digests.get(tool.own_name) != tool.digest)
 
 
 def sanitise_name(name: str, prefix: str) -> str:
-    """Return the name under which a model knows a tool: what all engines and clients take."""
+    """Return the name for the model: all engines and clients accept its characters."""
     return _UNUSUAL.sub("_", prefix + name)[:_LONGEST_NAME]
 
 
 def _tool(definition: Definition, name: str) -> Tool:
-    parameters = {key: one for key, one in definition.parameters.items() if key != "$schema"}
+    parameters = {name: value for name, value in definition.parameters.items() if name != "$schema"}
     function: JsonObject = {"name": name}
     if description := definition.description:
         is_long = len(description) > LONGEST_DESCRIPTION

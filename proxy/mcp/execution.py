@@ -1,6 +1,6 @@
-"""Which tools a request gets, and the calls of them: at once, bounded, with what is known of each.
+"""The tools of the operator in one request: their selection, and the execution of their calls.
 
-Knows nothing of how servers are reached: a `ToolSource` does.
+The connection to servers is behind the protocol `ToolSource`.
 """
 
 import asyncio
@@ -18,38 +18,38 @@ from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
+from proxy.tools.executor import Outcome, RoundContext, Status
 
 _CANCELLED = Ended("", Status.CANCELLED, "cancelled")
-_NO_ARGUMENTS = Ended("Error: the arguments are no JSON object", Status.FAILED, "arguments")
+_NO_ARGUMENTS = Ended("Error: the arguments are not a JSON object", Status.FAILED, "arguments")
 
 
 class ToolSource(Protocol):
-    """Where tools of the operator come from."""
+    """The tool servers, as a request sees them."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers there are, in the order of the settings."""
+        """The names of the servers, in the order of the settings."""
 
     def tools_of(self, server: str) -> tuple[ServedTool, ...] | None:
-        """Return what a server offers; None while nobody knows, and when it is down."""
+        """Return the offered tools of a server; None before it is ready, and if it is down."""
 
     def is_ready(self, server: str) -> bool:
-        """Tell whether a server would take a call now."""
+        """Return whether a server would accept a call now."""
 
     def protocol_of(self, server: str) -> tuple[str, str]:
-        """Return how a server is reached, and by which version of the protocol."""
+        """Return the transport of a server, and the version of its protocol."""
 
     def condition_of(self, server: str) -> tuple[str, str]:
-        """Return a server's state, and why it cannot be used, "" where it can."""
+        """Return the state of a server, and its problem, "" without one."""
 
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> Ended:
-        """Call a tool once; nothing that it does raises."""
+        """Call a tool once; never raises because of the tool."""
 
 
-async def _nobody(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
+async def _without_consent(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) -> Decision:
     return Decision.UNANSWERED
 
 
@@ -57,9 +57,8 @@ async def _nobody(_tool: ServedTool, _call: ToolCall, _arguments: JsonObject) ->
 class OwnedTools:
     """The tools of the operator that one request may use: an `Executor`.
 
-    `meta` makes what travels beside a call, `notice` is told of each call when it is over, by when
-    it has `begun` on the monotonic clock, and `confirm` asks a person about those that need a yes:
-    without one they are refused.
+    `meta` returns the metadata to send with a call, `notice` receives the record of each finished
+    call, and `confirm` asks a person about calls that need consent; without it they are refused.
     """
 
     source: ToolSource
@@ -68,36 +67,38 @@ class OwnedTools:
     meta: Callable[[ToolCall], JsonObject] = lambda _call: {}
     notice: Callable[[ToolRecord], None] = lambda _record: None
     clock: Callable[[], float] = time.monotonic
-    confirm: Callable[[ServedTool, ToolCall, JsonObject], Awaitable[Decision]] = _nobody
+    confirm: Callable[[ServedTool, ToolCall, JsonObject], Awaitable[Decision]] = _without_consent
 
     def specs(self) -> Sequence[Tool]:
-        return tuple(one.tool for one in self.offered)
+        return tuple(served.tool for served in self.offered)
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply, several at once; the outcomes come in the calls' order."""
+        """Execute the calls of one reply concurrently; outcomes are in the order of the calls."""
         longest = min(self.limits.result_chars, context.result_chars)
         limits = CallLimits(self.limits.parallel, self.limits.seconds, longest)
         gate = asyncio.Semaphore(limits.parallel)
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(self._run(call, gate, limits, context)) for call in calls]
-        return tuple(one.result() for one in running)
+        return tuple(task.result() for task in running)
 
     async def _run(
         self, call: ToolCall, gate: asyncio.Semaphore, limits: CallLimits, context: RoundContext
     ) -> Outcome:
-        tool = next(one for one in self.offered if one.tool.name == call.name)
+        tool = next(served for served in self.offered if served.tool.name == call.name)
         arguments, ended = _arguments(call), _CANCELLED
-        asked: float | None = None
+        waiting_since: float | None = None
         begun: float | None = None
         try:
             if arguments is None:
                 ended = _NO_ARGUMENTS
             else:
                 decision = Decision.ALLOWED
-                if tool.needs_yes:  # who is asked delays no other call
-                    asked = self.clock()
+                if (
+                    tool.needs_yes
+                ):  # outside of the semaphore: a waiting person delays no other call
+                    waiting_since = self.clock()
                     decision = await self.confirm(tool, call, arguments)
                 if decision.refusal is not None:
                     ended = decision.refusal
@@ -118,7 +119,7 @@ class OwnedTools:
                 ended.status.value,
                 ended.error,
                 *self.source.protocol_of(tool.server),
-                waited=0.0 if asked is None else begun - asked,
+                waited=0.0 if waiting_since is None else begun - waiting_since,
             )
             self.notice(record)
         outcome = ended.outcome(call, record.seconds)
@@ -134,15 +135,15 @@ def _arguments(call: ToolCall) -> JsonObject | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-# To whom tools are offered: requests that ask, also those without tools, or all.
+# The requests that get tools: those that name a server, also those without tools, or all.
 Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 
 @dataclass(frozen=True, slots=True)
 class OfferPolicy:
-    """What the operator decided; no `owners` means everybody.
+    """The operator's rules; without `owners`, every key may use tools.
 
-    `hosted` are the tools that clients declare as hosted, by the server and tool that do it.
+    `hosted` maps the tools that clients expect to be hosted to a server and its tool.
     """
 
     offering: Offering = "asked"
@@ -150,13 +151,13 @@ class OfferPolicy:
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     def admits(self, owner: str) -> bool:
-        """Whether the owner of this key may use tools at all."""
+        """Return whether the owner of a key may use tools at all."""
         return not self.owners or owner in self.owners
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """Offers the tools of a `source` as the operator's `policy` has it."""
+    """Offers the tools of a `source` by the rules of the operator."""
 
     policy: OfferPolicy
     source: ToolSource
@@ -164,39 +165,43 @@ class ToolOffer:
     def tools_for(
         self, own: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
     ) -> tuple[ServedTool, ...]:
-        """Return what stands behind a client's `own` tools, in the order of the settings.
+        """Return the tools besides those of the client (`own`), in the order of the settings.
 
-        Of tools with one name the client's wins, then the first of those that are asked for. Raises
-        `InvalidRequest` for a server that there is not, and `ToolServerUnavailable` for one that is
-        named and not there.
+        If several tools have one name, that of the client wins, then the first requested one.
+        Raises `InvalidRequest` for an unknown server, and `ToolServerUnavailable` for a requested
+        server that is down.
         """
         if not self.policy.admits(owner):
-            for one in wanted:  # who only declares a hosted tool does without
-                if one.server:
-                    raise ToolsNotAllowed(one.param)
+            for request in wanted:  # a declared hosted tool is optional, a named server is not
+                if request.server:
+                    raise ToolsNotAllowed(request.param)
             return ()
         offering = self.policy.offering
         is_alone = not own and not wanted
         is_for_all = offering == "always" or (offering == "toolless" and is_alone)
-        asked = {(one.server, one.own_name) for each in wanted for one in self._select_wanted(each)}
+        requested = {
+            (tool.server, tool.own_name)
+            for request in wanted
+            for tool in self._select_wanted(request)
+        }
         known = self._ready_tools()
-        named = [one for one in known if (one.server, one.own_name) in asked]
+        named = [tool for tool in known if (tool.server, tool.own_name) in requested]
         chosen: dict[str, ServedTool] = {}
-        for one in (*named, *(known if is_for_all else ())):
-            chosen.setdefault(one.tool.name, one)
-        for tool in own:
-            chosen.pop(tool.name, None)
-        return tuple(one for one in known if chosen.get(one.tool.name) is one)
+        for served in (*named, *(known if is_for_all else ())):
+            chosen.setdefault(served.tool.name, served)
+        for tool_of_client in own:
+            chosen.pop(tool_of_client.name, None)
+        return tuple(tool for tool in known if chosen.get(tool.tool.name) is tool)
 
     def _ready_tools(self) -> list[ServedTool]:
         source = self.source
-        return [one for server in source.names for one in source.tools_of(server) or ()]
+        return [tool for server in source.names for tool in source.tools_of(server) or ()]
 
     def _select_wanted(self, wanted: RequestedTools) -> Collection[ServedTool]:
         if not wanted.server:
-            # agents declare one in every request: without the server they do without the tool
+            # agents declare hosted tools in every request: without the server the tool is omitted
             named = self.policy.hosted[wanted.kind]
-            return [one for one in self._ready_tools() if (one.server, one.own_name) == named]
+            return [tool for tool in self._ready_tools() if (tool.server, tool.own_name) == named]
         if wanted.server not in self.source.names:
             known = ", ".join(self.source.names)
             problem = f"There is no tool server {wanted.server!r}; there are: {known}."
@@ -209,9 +214,9 @@ class ToolOffer:
             raise InvalidRequest(problem, f"{wanted.param}.server_label")
         if wanted.allowed is None:
             return tools
-        names = {name for one in tools for name in (one.own_name, one.tool.name)}
-        for place, name in enumerate(wanted.allowed):
+        names = {name for tool in tools for name in (tool.own_name, tool.tool.name)}
+        for index, name in enumerate(wanted.allowed):
             if name not in names:
                 problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
-                raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{place}")
-        return [one for one in tools if {one.own_name, one.tool.name} & {*wanted.allowed}]
+                raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{index}")
+        return [tool for tool in tools if {tool.own_name, tool.tool.name} & {*wanted.allowed}]

@@ -1,6 +1,6 @@
-"""All tool servers together: started at once, called by their tools' names, closed at once.
+"""All tool servers together: started concurrently, called by tool, closed concurrently.
 
-They may become others while they are used: those that stay as they are notice nothing of it.
+The set of servers can be replaced while they are in use; unchanged servers are not interrupted.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from proxy.mcp.server import McpServer, ServerTimeouts
 from proxy.mcp.specification import GONE, CallLimits, Ended, ServerSpec
 from proxy.processes.restarts import RestartState
 
-# The SDK logs every request, and with a traceback every line of a program that is no message; what
-# matters of it comes as an error, and is told by us.
+# The SDK logs every request, and a traceback for every output line that is not a message. The
+# failures among them are raised, and logged by Temper.
 _TALKATIVE = ("mcp", "httpx2", "httpcore2")
 
 
 class ToolServerFleet:
-    """The tool servers that are configured, in that order."""
+    """The configured tool servers, in the order of the settings."""
 
     def __init__(self, patience: ServerTimeouts | None = None) -> None:
         for name in _TALKATIVE:
@@ -30,10 +30,10 @@ class ToolServerFleet:
         self._retiring: dict[asyncio.Task[None], McpServer] = {}
 
     def renew(self, specs: Sequence[ServerSpec]) -> None:
-        """Keep these servers going from now on, which holds nobody up.
+        """Run these servers from now on; returns at once.
 
-        One that is described as before goes on, unless it is down, and its tools are offered as
-        they are defined by now. All others end when their calls are over.
+        A server with an unchanged specification continues, unless it is down, and withdrawn tools
+        are offered again with their current definitions. All others end after their running calls.
         """
         before = self._servers
         self._servers = {spec.name: self._server(before.get(spec.name), spec) for spec in specs}
@@ -74,29 +74,29 @@ class ToolServerFleet:
     async def call(
         self, tool: ServedTool, arguments: JsonObject, limits: CallLimits, meta: JsonObject
     ) -> Ended:
-        """Call a tool once, as it was offered; nothing that it does raises."""
+        """Call a tool once, as it was offered; never raises because of the tool."""
         server = self._servers.get(tool.server)
         if server is None:
             return GONE
         return await server.call(tool.tool.name, arguments, limits, meta, digest=tool.digest)
 
     async def wait_settled(self, seconds: float) -> None:
-        """Wait until each server is ready or down, at most so long."""
+        """Wait until each server is ready or down, at most `seconds`."""
         await asyncio.gather(*(server.wait_settled(seconds) for server in self.servers))
 
     async def close(self) -> None:
-        """Close all at once; a program that heeds nothing is killed after four seconds."""
-        everybody = (*self.servers, *self._retiring.values())
-        for server in everybody:
+        """Close all servers concurrently; an unresponsive program is killed after four seconds."""
+        all_servers = (*self.servers, *self._retiring.values())
+        for server in all_servers:
             server.stop()
-        await asyncio.gather(*(server.wait_closed() for server in everybody), *self._retiring)
+        await asyncio.gather(*(server.wait_closed() for server in all_servers), *self._retiring)
 
 
 @asynccontextmanager
 async def open_fleet(
     specs: Sequence[ServerSpec], patience: ServerTimeouts | None = None
 ) -> AsyncGenerator[ToolServerFleet, None]:
-    """Start tool servers, which holds nobody up, and close them at the end."""
+    """Start tool servers without waiting for them, and close them at the end."""
     fleet = ToolServerFleet(patience)
     fleet.renew(specs)
     try:

@@ -1,7 +1,7 @@
-"""One tool server: its owner task connects, listens and starts over; everybody else calls.
+"""One tool server: an owner task connects and reconnects, and requests call its tools.
 
-A call is made at most once. What was on its way when the server went is lost, and says so; what
-comes while it is being started again waits for it a little.
+A call is made at most once. If the connection ends during a call, its effect is unknown, and the
+result says so; a call that arrives during a restart waits for it for a few seconds.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from proxy.mcp.specification import (
 )
 from proxy.processes.process import LogTail
 from proxy.processes.restarts import RestartPolicy, Restarts, RestartState
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from proxy.tools.results import DONE, cut, failure
 
 
 def text_of(result: types.CallToolResult, longest: int) -> str:
-    """Put a result into at most `longest` characters.
+    """Return a result as text of at most `longest` characters.
 
-    Pictures, sounds and files become a line that says what they were; one that only has structured
-    content is written as JSON. A failure begins with `Error:`.
+    Images, audio and files become a line with their type and size; a result with only structured
+    content is written as JSON. A failure starts with `Error:`.
     """
     text = "\n".join(map(_part, result.content))
     if not result.content and result.structured_content is not None:
@@ -66,8 +66,8 @@ def _part(part: types.ContentBlock) -> str:
             return _line("file", resource.uri, resource.mime_type, size, "not shown")
 
 
-def _line(kind: str, *said: object) -> str:
-    return f"[{kind}: {', '.join(str(one) for one in said if one)}]"
+def _line(kind: str, *parts: object) -> str:
+    return f"[{kind}: {', '.join(str(part) for part in parts if part)}]"
 
 
 def _size(base64: str) -> str:
@@ -77,22 +77,22 @@ def _size(base64: str) -> str:
 logger = logging.getLogger(__name__)
 
 _LAST_LINES = 3
-_NONSENSE = "Error: the tool server answered with something that is no result"
+_NONSENSE = "Error: the tool server sent an invalid result"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTimeouts:
-    """How long is waited for what, in seconds; tests are less patient."""
+    """Timeouts in seconds; tests use shorter ones."""
 
     start: float = 30.0
-    call: float = 5.0  # for a server that is being started again
+    call: float = 5.0  # wait of a call for a restart
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     clock: Callable[[], float] = time.monotonic
-    send: float = 5.0  # for a call to be taken, which the SDK waits for without any limit
+    send: float = 5.0  # to send a call, for which the SDK has no limit
 
 
 class McpServer:
-    """A server that is kept going until it is stopped."""
+    """A server that is restarted until it is stopped."""
 
     def __init__(self, spec: ServerSpec, patience: ServerTimeouts | None = None) -> None:
         self.spec = spec
@@ -109,30 +109,30 @@ class McpServer:
         self._is_down = False
         self._is_closing = False
         self._lost = asyncio.Event()
-        self._lost_by = ""  # what it did that ended its connection
-        self._settled = asyncio.Event()  # set while it is ready or down: nobody need wait
+        self._lost_by = ""  # the violation that ended its connection
+        self._settled = asyncio.Event()  # set while it is ready or down
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._owner = asyncio.create_task(self._look_after(), name=f"owner of {spec.name}")
+        self._owner = asyncio.create_task(self._supervise(), name=f"owner of {spec.name}")
 
     def stop(self) -> None:
         """Ask the owner to end; `wait_closed` waits for that."""
         if self._is_stopping:
-            return  # a second cancellation, as any while it closes, would leave its program
+            return  # a second cancellation, or one while it closes, would leave the program running
         self._is_stopping = True
         self._lost.set()
         if self._client is None and not self._is_closing:
-            self._owner.cancel()  # it waits for an answer, or for the next start
+            self._owner.cancel()  # it waits for a response, or for the next start
 
     async def retire(self) -> None:
-        """End it when its calls are over, which have limits of their own."""
+        """End the server after its running calls, which have time limits."""
         await self._idle.wait()
         self.stop()
         await self.wait_closed()
 
     def accept(self) -> None:
-        """Offer its tools as they are defined by now, also those that were withdrawn."""
+        """Offer its tools with their current definitions, including withdrawn ones."""
         if self._selection is not None:
             self._select()
 
@@ -145,18 +145,15 @@ class McpServer:
 
     @property
     def tools(self) -> tuple[ServedTool, ...] | None:
-        """What is offered of it; None until it has told its tools, and when it stays down."""
+        """The offered tools; None until the server has listed its tools, and while it is down."""
         if self._selection is None or self._is_down:
             return None
-        return tuple(one for one in self._selection.tools if one.tool.name not in self._withdrawn)
-
-    @property
-    def log(self) -> tuple[str, ...]:
-        """The last lines that a program wrote to its standard error."""
-        return self._tail.lines
+        return tuple(
+            tool for tool in self._selection.tools if tool.tool.name not in self._withdrawn
+        )
 
     async def wait_settled(self, seconds: float) -> bool:
-        """Wait until it is ready or down; tells whether it is ready."""
+        """Wait until it is ready or down; return whether it is ready."""
         try:
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
@@ -173,9 +170,9 @@ class McpServer:
         *,
         digest: str = "",
     ) -> Ended:
-        """Call the tool that is offered as `name`, once; nothing that it does raises.
+        """Call the tool that is offered as `name`, once; never raises because of the tool.
 
-        With a `digest` only if it is still defined so.
+        With a `digest`, only if its definition still has that digest.
         """
         self._calls += 1
         self._idle.clear()
@@ -184,11 +181,13 @@ class McpServer:
             client = self._client
             if client is None:
                 return Ended(UNREACHABLE, Status.FAILED, "unreachable", is_counted=False)
-            own = next((one for one in self.tools or () if one.tool.name == name), None)
-            if own is None or (digest and own.digest != digest):
+            tool = next(
+                (offered for offered in self.tools or () if offered.tool.name == name), None
+            )
+            if tool is None or (digest and tool.digest != digest):
                 return GONE
             result = client.call_tool(
-                own.own_name,
+                tool.own_name,
                 arguments,
                 read_timeout_seconds=limits.seconds,
                 meta=cast("types.RequestParamsMeta", meta) if meta else None,
@@ -208,7 +207,7 @@ class McpServer:
         except MCPError as error:
             return self._as_failure(error, limits)
         except TimeoutError:
-            return _late(limits)
+            return _timed_out(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
             logger.debug("%s broke the protocol: %s", self.spec.name, error)
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
@@ -216,11 +215,11 @@ class McpServer:
         return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)
 
     def _as_failure(self, error: MCPError, limits: CallLimits) -> Ended:
-        # over HTTP a server kept sessions before 2026, which it may forget
+        # HTTP servers had sessions before the 2026 protocol, and may have lost this one
         has_session = self.spec.url is not None and self.protocol in HANDSHAKE_PROTOCOL_VERSIONS
         match error.code:
             case types.REQUEST_TIMEOUT:
-                return _late(limits)
+                return _timed_out(limits)
             case types.CONNECTION_CLOSED:
                 text = DISCONNECTED.format(self._lost_by) if self._lost_by else LOST
                 return Ended(text, Status.LOST, "connection_closed", is_counted=False)
@@ -231,7 +230,7 @@ class McpServer:
                 text = cut(f"Error: {error.message}", limits.result_chars)
                 return Ended(text, Status.FAILED, str(code))
 
-    async def _look_after(self) -> None:
+    async def _supervise(self) -> None:
         try:
             while not self._is_stopping:
                 self._restarts.begin()
@@ -243,13 +242,13 @@ class McpServer:
             self._settled.set()
 
     async def _serve(self) -> str:
-        """Connect, take the tools and wait for the end; returns what ended it."""
+        """Connect, list the tools and wait for the end; return the reason of the end."""
         self._lost.clear()
         self._lost_by = ""
         limit = asyncio.timeout(self._patience.start)
 
         def close() -> None:
-            """Have nobody cancel it from here on: neither a stop nor the limit."""
+            """Prevent cancellation from here on, by `stop` or by the time limit."""
             self._is_closing = True
             if not limit.expired():
                 limit.reschedule(None)
@@ -259,7 +258,7 @@ class McpServer:
                 try:
                     self._take(await list_tools(client))
                     limit.reschedule(None)
-                    self._welcome(client)
+                    self._become_ready(client)
                     await self._lost.wait()
                 finally:
                     self._is_closing = True
@@ -268,9 +267,9 @@ class McpServer:
                         self._settled.clear()
             return self._ending or "ended"
         except TimeoutError:
-            return f"did not tell its tools within {self._patience.start:g} seconds"
-        except Exception as error:  # noqa: BLE001 - the SDK raises groups of whatever went wrong
-            return self._ending or f"cannot be used: {_word(error)}"
+            return f"did not list its tools within {self._patience.start:g} seconds"
+        except Exception as error:  # noqa: BLE001 - the SDK raises groups of arbitrary exceptions
+            return self._ending or f"cannot be used: {_describe_error(error)}"
         finally:
             self._is_closing = False
 
@@ -283,30 +282,31 @@ class McpServer:
         return f"was disconnected: it {self._lost_by}" if self._lost_by else ""
 
     async def _wait(self, problem: str) -> None:
-        """Wait for the next start; a program that stays down is left alone until it is stopped.
+        """Wait for the next start; a program that stays down is not started until it is stopped.
 
-        An address is tried for ever, as somebody else starts what is there, unless it floods us.
+        An address is retried forever, as its server is started elsewhere, unless it floods the
+        connection.
         """
         chance = random.random()  # noqa: S311 - it only spreads restarts
         delay = self._restarts.fail(self._patience.clock(), chance)
         self._is_down = self._is_down or delay is None
         last = " | ".join(self._tail.lines[-_LAST_LINES:])
-        self.problem = f"{problem}; its log ends so: {last}" if last else problem
+        self.problem = f"{problem}; end of its log: {last}" if last else problem
         if delay is None:
-            logger.error("the tool server %s stays down: it %s", self.spec.name, self.problem)
+            logger.error("tool server %s stays down: it %s", self.spec.name, self.problem)
             self._settled.set()
             self._restarts.stop()
             is_final = self.spec.command or self._lost_by
             delay = None if is_final else self._patience.restarts.longest_delay
         else:
-            told = "the tool server %s %s; it is tried again in %.1f seconds"
-            logger.warning(told, self.spec.name, self.problem, delay)
+            template = "tool server %s %s; restarting in %.1f s"
+            logger.warning(template, self.spec.name, self.problem, delay)
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await asyncio.Event().wait()  # only a stop ends it before
 
     def _take(self, listed: Sequence[types.Tool]) -> None:
-        """Take the definitions: the first ones count, and what changes later is withdrawn."""
+        """Take the definitions: the first ones count, and tools that change later are withdrawn."""
         self.definitions = tuple(map(_definition, listed))
         if self._selection is None:
             self._select()
@@ -314,16 +314,16 @@ class McpServer:
         gone = find_changed_tools(self._selection.tools, self.definitions) - self._withdrawn
         self._withdrawn |= gone
         for name in sorted(gone):
-            told = "the tool server %s defines %r otherwise than before: it is withdrawn"
-            logger.warning(told, self.spec.name, name)
+            template = "tool server %s changed the definition of %r: the tool is withdrawn"
+            logger.warning(template, self.spec.name, name)
 
     def _select(self) -> None:
         selection = self._selection = select(self.definitions, self.spec)
         self._withdrawn = frozenset()
         for warning in selection.warnings:
-            logger.warning("the tool server %s %s", self.spec.name, warning)
+            logger.warning("tool server %s %s", self.spec.name, warning)
 
-    def _welcome(self, client: Client) -> None:
+    def _become_ready(self, client: Client) -> None:
         if self._is_stopping:
             self._lost.set()
         self._client, self.protocol = client, client.protocol_version
@@ -332,7 +332,7 @@ class McpServer:
         self._settled.set()
 
 
-def _late(limits: CallLimits) -> Ended:
+def _timed_out(limits: CallLimits) -> Ended:
     text = f"Error: no result within {limits.seconds:g} seconds; the call was cancelled"
     return Ended(text, Status.TIMED_OUT, "timeout")
 
@@ -345,8 +345,8 @@ def _definition(tool: types.Tool) -> Definition:
     return Definition(tool.name, tool.description or "", parameters, is_read_only)
 
 
-def _word(error: BaseException) -> str:
-    """Return the first thing that went wrong, without what it was wrapped in."""
+def _describe_error(error: BaseException) -> str:
+    """Return the first exception of a group, as one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     first, *_ = str(error).splitlines() or [""]

@@ -1,4 +1,4 @@
-"""What a tool server is, as the operator described it. Knows neither settings nor the protocol."""
+"""The configuration of one tool server, and the result of one call; independent of the protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import msgspec
 
 from proxy import bounds
 from proxy.conversation.tools import ToolCall
-from proxy.tool_rounds.executor import Outcome, Status
+from proxy.tools.executor import Outcome, Status
 
 ALL = "*"
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -16,11 +16,11 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """One server: a `url`, with the `headers` it wants, or a `command` to start it.
+    """One server: a `url`, with the `headers` that it needs, or a `command` that starts it.
 
-    `tools` are those that are offered, `ALL` among them means each; those that `ask` names are run
-    only if a person says yes. `prefix` stands before their names. With a `digest`, they are offered
-    only if their definitions have it.
+    `tools` are the offered ones, `ALL` stands for each; those in `ask` need the consent of a
+    person. `prefix` is put before their names. With a `digest`, tools are offered only if it is
+    that of their definitions.
     """
 
     name: str
@@ -36,13 +36,13 @@ class ServerSpec:
 
     @property
     def transport(self) -> str:
-        """How it is reached, in the words of OpenTelemetry."""
+        """The transport, in the terms of OpenTelemetry."""
         return "tcp" if self.url is not None else "pipe"
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Bounds of calls: `parallel` of one reply at once, each `seconds` long, and its result."""
+    """Limits of calls: `parallel` for one reply, `seconds` and `result_chars` for each."""
 
     parallel: int = 8
     seconds: float = 60.0
@@ -59,7 +59,7 @@ WITHDRAWN = "Error: this tool is no longer offered; the call was not made"
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a call ended: the text for the model, the status, and a word for a failure."""
+    """The result of a call: the text for the model, the status, and a label of the failure."""
 
     text: str
     status: Status = Status.DONE
@@ -67,7 +67,7 @@ class Ended(msgspec.Struct, frozen=True):
     is_counted: bool = True
 
     def outcome(self, call: ToolCall, seconds: float) -> Outcome:
-        """Return what became of `call`."""
+        """Return the outcome of `call`."""
         return Outcome(call, self.text, self.status, seconds=seconds, counted=self.is_counted)
 
 

@@ -39,8 +39,8 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.tool_rounds.executor import Round
-    from proxy.tool_rounds.terms import RunTerms
+    from proxy.tools.executor import Round
+    from proxy.tools.run import RunTerms
 
 FAILED = "failed"
 ENDINGS = ("finished", "unreadable", FAILED)

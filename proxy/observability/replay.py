@@ -40,7 +40,7 @@ from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
 if TYPE_CHECKING:  # nothing of runs is imported where there was none
-    from proxy.tool_rounds.run import Run
+    from proxy.tools.run import Run
 
 Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
@@ -112,8 +112,7 @@ class ReplayedTurns:
         return next((one.next_request() for one in last if one.state is TurnState.ASKING), None)
 
     def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
-        from proxy.tool_rounds.run import Ask, Run, RunState
-        from proxy.tool_rounds.terms import RunTerms
+        from proxy.tools.run import Ask, Run, RunState, RunTerms
 
         limits = recorded.most_rounds, recorded.most_failed_rounds
         terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
@@ -133,8 +132,8 @@ class ReplayedTurns:
         self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
     ) -> Sequence[ReplyEvent]:
         """Give a run the recorded results of its calls; it stops if its calls are others."""
-        from proxy.tool_rounds.executor import Outcome, Status
-        from proxy.tool_rounds.run import Execute, RunState
+        from proxy.tools.executor import Outcome, Status
+        from proxy.tools.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):

@@ -32,8 +32,8 @@ from proxy.observability.live_request import word_for
 from proxy.observability.logs import replica_name
 from proxy.observability.record import CLIENT_LEFT, AttemptRecord, RequestRecord, ToolRecord
 from proxy.observability.trace_context import TraceContext
-from proxy.tool_rounds.executor import Outcome
-from proxy.tool_rounds.executor import Status as ToolStatus
+from proxy.tools.executor import Outcome
+from proxy.tools.executor import Status as ToolStatus
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
 Of = ParamSpec("Of")

@@ -1,5 +1,11 @@
-"""What is known about each model family: data from config/models, and which of it fits a model.
+"""Model knowledge: families from config/models, and everything known of one model.
 
-`files` reads `profile`s; `recognition` finds the one that fits. `known_model` is the result for one
-model, with what its chat template says for itself. Nothing here asks a backend.
+`files` reads a `profile` for each model family; `recognition` selects the profile of a model.
+`known_model` combines that profile with the model's chat template and the operator's overrides, and
+`known_models` looks a model up at its backend and caches the result.
+
+Two kinds of measurements refine this: `tried_models` stores the figures of `temper doctor`, and
+`tuned` reads the settings of `temper tune`.
+
+The `Quirks` of a model, which the guardrails read, are defined in `proxy.guardrails.model_quirks`.
 """

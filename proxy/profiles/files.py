@@ -1,6 +1,6 @@
-"""Profiles from TOML files: ours, and those of an operator, who may replace ours.
+"""Profiles from TOML files: those of config/models, and those of an operator, which replace them.
 
-The schema below is the only documentation of a field; what a profile is used for is not known here.
+The schema below is the documentation of a field; its use is not known here.
 """
 
 from collections.abc import Iterable
@@ -115,9 +115,9 @@ class _File(_ProfileSection):
 
 
 def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
-    """Read every profile, ordered by name; one in the folder `extra` replaces ours of its name.
+    """Read every profile, ordered by name; profiles in the folder `extra` replace shipped ones.
 
-    Raises `InvalidConfiguration` naming file and field if one cannot be used.
+    Raises `InvalidConfiguration` with the file and the field that is wrong.
     """
     profiles = {profile.name: profile for profile in _load_shipped()}
     if extra is not None:
@@ -150,12 +150,12 @@ def _read(file: Traversable) -> Profile:
 
 def _describe(error: ValidationError) -> str:
     problems = []
-    for found in error.errors(include_context=False, include_url=False):
-        field = ".".join(str(part) for part in found["loc"]) or "the file"
-        message = found["msg"].removeprefix("Value error, ").replace("Input should", "should")
-        if found["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+    for defect in error.errors(include_context=False, include_url=False):
+        field = ".".join(str(part) for part in defect["loc"]) or "the file"
+        message = defect["msg"].removeprefix("Value error, ").replace("Input should", "should")
+        if defect["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
             message = "there is no such key; correct its spelling or remove it"
-        elif found["type"] == "missing":
+        elif defect["type"] == "missing":
             message = "is missing; add it"
         problems.append(f"{field}: {message}")
     return "; ".join(problems)

@@ -1,8 +1,8 @@
-"""A model, the profile it was given and why, and what follows from that for those who ask it.
+"""A model with its profile, the reason for it, and the quirks that follow.
 
-What the text of a chat template tells about itself is worth more than any profile. Templates that
-refuse something say so with `raise_exception('...')`; the wordings here are those of the official
-templates of Gemma, Llama 2, Mistral, Devstral, Ministral and Qwen3.5. None is run.
+The text of a chat template outranks any profile. Templates that reject messages do so with
+`raise_exception('...')`; the phrases below are those of the official templates of Gemma, Llama 2,
+Mistral, Devstral, Ministral and Qwen3.5. Templates are searched, never rendered.
 """
 
 import re
@@ -21,12 +21,11 @@ from proxy.profiles.recognition import Evidence, Recognition, recognise
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the operator decided; None where recognition decides.
+    """The operator's decisions; None where recognition decides.
 
-    `profile` takes the place of whatever would be recognised. An empty `convention` leaves the
-    describing of tools to the chat template, whatever it does. `setting` is where the profile was
-    named. Whether the model thinks (`thinking`) and how much (`effort`) is for requests that do not
-    say.
+    `profile` replaces the recognized one. An empty `convention` leaves the description of tools to
+    the chat template. `setting` is the setting that named the profile. `thinking` and `effort`
+    apply to requests that set neither.
     """
 
     profile: Profile | None = None
@@ -39,11 +38,11 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class KnownModel(Abilities):
-    """A model, the profile it was given and why, and the quirks that follow from all of it.
+    """A model, its profile and the reason for it, and the resulting quirks.
 
-    `evidence` and `overrides` are what it follows from. Names of one `identity` lead to the same
-    model. Its `habit` is that of the profile, and then of its replies; `tuned` are settings that it
-    earned, by section: changes of the policy, and of the overrides.
+    `evidence` and `overrides` are the inputs. Names with one `identity` lead to the same model. Its
+    `habit` starts as that of the profile and follows its replies; `tuned` are measured settings, by
+    section, which change the policy and the overrides.
     """
 
     model: str
@@ -56,7 +55,7 @@ class KnownModel(Abilities):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What a client may ask of it; tools work with every model here."""
+        """The capabilities to report to clients; tools work with every model here."""
         thinking = ("thinking",) if knows_thoughts(self.evidence.template) else ()
         return ("tools", *thinking, *self.senses)
 
@@ -64,7 +63,7 @@ class KnownModel(Abilities):
 def introduce(
     model: str, evidence: Evidence, profiles: Sequence[Profile], overrides: Overrides
 ) -> KnownModel:
-    """Give a model its profile and quirks, by what is known of it and what was decided."""
+    """Determine the profile and quirks of a model from the evidence and the overrides."""
     if overrides.profile is not None:
         recognition = Recognition(overrides.profile, f"chosen by {overrides.setting}")
     else:
@@ -109,14 +108,12 @@ _UNKNOWN_ROLE = re.compile(
 
 
 def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Quirks:
-    """Return a profile's quirks, corrected by the model's chat template; "" where it is unknown.
+    """Return a profile's quirks, corrected by the model's chat template; "" if that is unknown.
 
-    A backend that says itself whether it `takes_tools` is believed more than any template.
-
-    A known template decides who describes the tools: it does if it mentions them, otherwise the
-    profile's convention or, where the profile relies on the template, its fallback. Apply this only
-    where the operator left `tools_in_prompt` on auto: for templates without tools llama-server has
-    a generic prompt of its own.
+    A known template decides who describes the tools: the template if it mentions them, otherwise
+    the profile's convention, or its fallback if the profile relies on the template. `takes_tools`,
+    if the backend reports it, outranks the template. Apply this only if `tools_in_prompt` is auto:
+    for templates without tools llama-server has a generic prompt.
     """
     quirks = profile.quirks
     if template:
@@ -130,7 +127,7 @@ def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = No
 
 
 def renders_tools(template: str) -> bool:
-    """Whether a chat template uses its variable `tools`; the word in its prose is nothing."""
+    """Return whether a chat template uses its variable `tools`, in code and not in prose."""
     return any(_TOOLS.search(_LITERAL.sub("''", code)) for code in _code(template))
 
 
@@ -139,10 +136,10 @@ def knows_thoughts(template: str) -> bool:
 
 
 def template_quirks(template: str, profile_template: Template) -> Template:
-    """Read from a chat template what it refuses; the profile keeps what it cannot say.
+    """Read from a chat template what it rejects; the rest is kept from the profile.
 
-    A refusal that the profile claims and the text does not contain is not believed: quantised
-    files often carry mended templates.
+    A rejection that the profile claims and the template does not contain is dropped: quantized
+    files often carry corrected templates.
     """
     refusals = " ".join(
         (single or double).lower()
@@ -158,7 +155,7 @@ def template_quirks(template: str, profile_template: Template) -> Template:
 
 
 def _code(template: str) -> Iterator[str]:
-    """Return what stands in statements and expressions, without text and comments."""
+    """Yield the text of statements and expressions, without prose and comments."""
     start = 0
     while opener := _OPENER.search(template, start):
         end = template.find(_CLOSERS[opener[0]], opener.end())
@@ -173,7 +170,7 @@ def _system_role(template: str, refusals: str, believed: SystemRole) -> SystemRo
     if _NO_SYSTEM.search(refusals):
         return "nowhere"
     if _ALTERNATION.search(refusals):
-        # where the turns are counted, anything but a first system message spoils the count
+        # templates that check alternation count messages, so only a first system message is safe
         return "first" if "system" in template else "nowhere"
     if _SYSTEM_FIRST.search(refusals) or believed == "nowhere":
         return "first"

@@ -1,4 +1,4 @@
-"""One model family, as data: how it is recognised, judged, started and sampled."""
+"""One model family, as data: how it is recognized, judged, started and sampled."""
 
 import re
 from dataclasses import dataclass
@@ -29,11 +29,10 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """By what a family is recognised, as files have it.
+    """The marks by which a family is recognized.
 
-    `names` are globs without regard to case, in which a space, "_" and "-" are the same;
-    `architectures` are values of GGUF's `general.architecture`; all of `templates` must stand in
-    the chat template.
+    `names` are case-insensitive globs in which a space, "_" and "-" are equal; `architectures` are
+    values of GGUF's `general.architecture`; all `templates` must occur in the chat template.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -45,9 +44,9 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The values that the model's makers publish, None where they are silent, and where.
+    """The sampling values published by the makers of the model, None where they publish none.
 
-    `repeat_penalty` is often named repetition_penalty.
+    `repeat_penalty` is often named repetition_penalty; `source` is the address of the publication.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -65,8 +64,8 @@ class Sampling:
 class Profile:
     """A model family.
 
-    `fallback_convention` describes tools in the prompt where the chat template at hand turns out
-    not to do it. `launch_flags` are for llama-server; `sources` are the addresses of the facts.
+    `fallback_convention` describes tools in the prompt if the chat template does not.
+    `launch_flags` are for llama-server; `sources` are the addresses of the facts.
     """
 
     name: str

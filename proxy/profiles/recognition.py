@@ -1,15 +1,16 @@
-"""Which profile fits a model, judged by its names, its chat template and its architecture.
+"""Selects the profile of a model by its names, its chat template and its architecture.
 
-Order of strength: a name beats a chat template, and that an architecture. Names say most, as a
-fine-tune keeps the template and the architecture of what it was made from.
+A name outranks a chat template, and that outranks an architecture: a fine-tune keeps the template
+and the architecture of its base model.
 
-- Names: of a path the last part that any pattern fits; there, the pattern with the longest literal
-  text. So "qwen3-coder" beats "qwen3", and `hermes-3*llama` beats `llama-3.1`.
-- Chat templates: every string of the profile stands in it; the longest text in all wins. So a
-  renamed file is still found.
-- Architectures: equal.
+- Names: of a path, the last part that any pattern matches; there, the pattern with the longest
+  literal text. So "qwen3-coder" beats "qwen3", and `hermes-3*llama` beats `llama-3.1`.
+- Chat templates: every string of the profile occurs in it; the longest text in total wins. This
+  recognizes renamed files.
+- Architectures: equality.
 
-What is equally strong is a defect of the profiles, which a test looks for; the name decides then.
+Two matches of equal strength are a defect of the profiles, which a test reports; then the profile
+that is first by name is selected.
 """
 
 import re
@@ -29,10 +30,10 @@ _LONGEST_PART = 256  # characters; names of files have no more
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a model.
+    """What is known of a model before it has a profile.
 
-    `names` are all it goes by, in any order: id, alias, path, GGUF's general.name and basename.
-    `takes_tools` is what the backend itself says about tools, None where it keeps silent.
+    `names` are all its names, in any order: id, alias, path, GGUF's general.name and basename.
+    `takes_tools` is what the backend itself reports about tools, None if nothing.
     """
 
     names: tuple[str, ...] = ()
@@ -42,7 +43,7 @@ class Evidence:
 
 
 class MatchKind(IntEnum):
-    """What a match rests on, the weakest first."""
+    """The basis of a match, the weakest first."""
 
     ARCHITECTURE = 1
     TEMPLATE = 2
@@ -53,7 +54,7 @@ class MatchKind(IntEnum):
 class Recognition:
     """A profile and the reason for it, one phrase for people.
 
-    The `strength` of a match is its kind, the nearness to the end of a path, the literal length.
+    The `strength` is the kind of the match, the nearness to the end of a path, the literal length.
     """
 
     profile: Profile
@@ -67,13 +68,13 @@ def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
 
 
 def candidates(evidence: Evidence, profiles: Iterable[Profile]) -> tuple[Recognition, ...]:
-    """Return the best match of every profile that fits, the strongest first."""
+    """Return the best match of every matching profile, the strongest first."""
     best = [
-        max(found, key=lambda one: one.strength)
+        max(matches, key=lambda match: match.strength)
         for profile in sorted(profiles, key=lambda profile: profile.name)
-        if (found := list(_matches(evidence, profile)))
+        if (matches := list(_matches(evidence, profile)))
     ]
-    return tuple(sorted(best, key=lambda one: one.strength, reverse=True))
+    return tuple(sorted(best, key=lambda match: match.strength, reverse=True))
 
 
 def _matches(evidence: Evidence, profile: Profile) -> Iterator[Recognition]:
@@ -101,7 +102,7 @@ def _matches_by_name(name: str, profile: Profile) -> Iterator[Recognition]:
 
 
 def _parts(name: str) -> list[str]:
-    """Return what a path consists of, the last part first, and no more than can be a name."""
+    """Return the parts of a path, the last one first, limited in number and length."""
     tail = name[-_MOST_PARTS * _LONGEST_PART :]
     parts = _SEPARATORS.split(tail)[::-1][:_MOST_PARTS]
     return [part[:_LONGEST_PART] for part in parts]

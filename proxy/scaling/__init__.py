@@ -1,5 +1,5 @@
-"""Temper on an engine that distributes: it starts replicas and spreads requests, Temper does not.
+"""Temper on Ray Serve, which starts replicas and distributes requests.
 
-`serve` is the application for Ray Serve and the only module that imports ray, `arguments` reads
-what an operator gives it, and `scraping` lets Prometheus find and read every replica by itself.
+`serve` is the application and the only module that imports ray, `arguments` reads the operator's
+arguments, and `scraping` lets Prometheus discover and scrape every replica.
 """

@@ -1,7 +1,7 @@
-"""What an operator tells the application on Ray Serve, and what follows from it. Knows no Ray.
+"""The arguments of the application on Ray Serve, and the deployment options that follow.
 
-Arguments lie in Ray's store and on its dashboard, so none of them can hold a secret: settings are
-given by the name of their file.
+Ray stores arguments and shows them on its dashboard, so none may hold a secret: settings are given
+by the name of their file. This module does not import ray.
 """
 
 import difflib
@@ -18,8 +18,8 @@ Replicas: TypeAlias = int | Literal["auto"]
 Affinity: TypeAlias = Literal["session", "load"]
 Options: TypeAlias = dict[str, "int | float | str | bool | Options | None"]
 
-_MARGIN_SECONDS = 5.0  # behind the grace that a replica gives its own requests
-_TRIES = 2  # a broken model is no less broken later
+_MARGIN_SECONDS = 5.0  # after the grace period of a replica
+_TRIES = 2  # a broken model does not start at the third attempt either
 _BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRouter"
 
 
@@ -27,11 +27,11 @@ _BY_SESSION = "ray.serve.experimental.consistent_hash_router:ConsistentHashRoute
 class Arguments:
     """The arguments, see docs/guides/growing.md.
 
-    `config` is a file of settings on every node, "" for `temper.toml` in the working directory. A
-    new `revision` has it read again. `replicas` may be "auto" where each has an engine of its own:
-    1 to `most` of them. In the folder `scraping` every replica says where its metrics are. `cpus`
-    and `gpus` are reserved for each. The `affinity` decides who gets a request: by default whoever
-    had the session's last one where each has an engine, else whoever has the least to do.
+    `config` is a settings file on every node, "" for `temper.toml` in the working directory. A new
+    `revision` makes replicas read it again. `replicas` may be "auto" if each has an engine of its
+    own: 1 to `most`. In the folder `scraping` every replica publishes the address of its metrics.
+    `cpus` and `gpus` are reserved for each. The `affinity` routes requests: by default to the
+    replica of the session if each has an engine, else to the least loaded one.
     """
 
     config: str = ""
@@ -49,9 +49,9 @@ class Arguments:
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:
-    """Read what was given, as text too; raises `InvalidConfiguration`.
+    """Read the arguments, also from text; raises `InvalidConfiguration`.
 
-    What has no value, as `affinity:` in YAML, was not given.
+    An argument without a value, such as `affinity:` in YAML, counts as missing.
     """
     known = [field.name for field in fields(Arguments)]
     for name in given:
@@ -76,7 +76,7 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
 def check_settings(arguments: Arguments) -> Settings:
     """Read the settings as every replica will; raises `InvalidConfiguration`.
 
-    A cluster is reached from other machines, so there has to be a key.
+    A cluster is reachable from other machines, so a key is required.
     """
     settings = load_settings(arguments.file if arguments.config else None)
     if settings.server.api_key is None and settings.server.api_keys_file is None:
@@ -92,14 +92,14 @@ def check_settings(arguments: Arguments) -> Settings:
 
 
 def is_unit(settings: Settings) -> bool:
-    """Whether each replica has an engine of its own."""
+    """Return whether each replica has an engine of its own."""
     return settings.model.source is not None or bool(settings.models)
 
 
 def fingerprint(arguments: Arguments) -> str:
-    """Return a value that changes with the settings file, so that replicas are replaced.
+    """Return a value that changes with the settings file, so that Serve replaces the replicas.
 
-    Serve looks again only where an argument has changed: that is what the revision is for.
+    Serve compares arguments only; a changed file with equal arguments needs a new `revision`.
     """
     try:
         content = arguments.file.read_bytes()
@@ -113,8 +113,8 @@ def deployment_options(
 ) -> Options:
     """Return the deployment options for Serve.
 
-    Serve must not queue before Temper, where nobody takes turns and nobody is told to come back.
-    HAProxy, where that is Serve's proxy, goes by variables of its own and by no router.
+    Serve must not queue requests before Temper: its queue is not fair and sends no Retry-After.
+    HAProxy, if it is Serve's proxy, ignores the router.
     """
     options: Options = {
         "name": "temper",

@@ -1,6 +1,6 @@
-"""Every replica's own `/metrics`: on a port of its own, in a file for Prometheus' file discovery.
+"""The metrics of every replica, on a separate port that is published for Prometheus.
 
-Behind a balancer the route would show a replica by chance.
+Behind a load balancer, `/metrics` would return those of an arbitrary replica.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _BEGINNING = "temper-"
 
 @dataclass(frozen=True, slots=True)
 class MetricsOnly:
-    """ASGI middleware: lets nothing through but the metrics."""
+    """ASGI middleware that rejects every path except that of the metrics."""
 
     app: ASGIApp
 
@@ -38,7 +38,7 @@ class MetricsOnly:
 
 @asynccontextmanager
 async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator[None]:
-    """Serve an application's metrics on a free port of `host`, told in `folder`, in the block."""
+    """Serve the metrics on a free port of `host`, published in `folder`, during the block."""
     with contextlib.closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -49,9 +49,10 @@ async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator
 
 @contextmanager
 def publish_address(folder: Path, address: str) -> Iterator[Path]:
-    """Name an address in a file of this process while the block runs.
+    """Write an address to a file of this process during the block.
 
-    Files of processes that were killed are removed. Raises `InvalidConfiguration` where it cannot.
+    Files of killed processes are removed. Raises `InvalidConfiguration` if the folder is not
+    writable.
     """
     try:
         file = _write(folder, address)

@@ -1,7 +1,7 @@
 """Temper on Ray Serve: `serve run proxy.scaling.serve:app config=temper.toml replicas=2`.
 
-The only module that imports ray. Serve pickles what it is given and keeps it in its store, so that
-is the name of a file; each replica reads its settings and its keys on its own node.
+The only module that imports ray. Serve pickles and stores the arguments, so they name a file; each
+replica reads its settings and keys on its own node.
 """
 
 import os
@@ -27,7 +27,7 @@ _HAPROXY = "RAY_SERVE_ENABLE_HA_PROXY"  # on every node, as Ray itself reads it
 
 
 def app(args: Mapping[str, object]) -> Application:
-    """Build the application from an operator's arguments; raises ValueError for what is wrong."""
+    """Build the application; raises ValueError for invalid arguments."""
     try:
         arguments = read_arguments(args)
         is_behind_haproxy = os.environ.get(_HAPROXY) == "1"
@@ -40,16 +40,16 @@ def app(args: Mapping[str, object]) -> Application:
 
 
 class Replica:
-    """One Temper; Serve asks it for its application, for its health, and to end.
+    """One Temper, with the methods that Serve calls.
 
-    It ends as its application does. Another `fingerprint` makes Serve replace it.
+    Another `fingerprint` makes Serve replace it.
     """
 
     def __init__(self, config: str, scraping: str, fingerprint: str) -> None:
         host = _node_address()
 
-        def beside(found: ASGIApp) -> AbstractAsyncContextManager[None]:
-            return serve_metrics(found, Path(scraping), host) if scraping else nullcontext()
+        def beside(asgi_app: ASGIApp) -> AbstractAsyncContextManager[None]:
+            return serve_metrics(asgi_app, Path(scraping), host) if scraping else nullcontext()
 
         context = serve.get_replica_context()
         read = partial(load_settings, Path(config) if config else None)
@@ -59,7 +59,7 @@ class Replica:
         )
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Open Temper, its model included; raises RuntimeError with the reason in one sentence."""
+        """Open Temper, including its model; raises RuntimeError with the reason."""
         try:
             await self._hosted.open()
             await self._hosted.until_loaded()
@@ -69,27 +69,31 @@ class Replica:
         return WithoutId(self._hosted)
 
     async def check_health(self) -> None:
-        """Raise RuntimeError where a model stays down: Serve starts another replica then."""
+        """Raise RuntimeError if a model stays down, so that Serve starts another replica."""
         if problem := self._hosted.problem:
             raise RuntimeError(problem)
 
 
 def _node_address() -> str:
-    """Return where other nodes reach this one; what Ray guesses may be beyond its own network."""
-    own = ray.get_runtime_context().get_node_id()
-    return next(str(one["NodeManagerAddress"]) for one in ray.nodes() if one["NodeID"] == own)
+    """Return the address of this node for other nodes of the cluster."""
+    node_id = ray.get_runtime_context().get_node_id()
+    return next(
+        str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == node_id
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutId:
-    """ASGI middleware: leaves the id of a request to Serve, which answers it as well."""
+    """ASGI middleware that removes the request id: Serve adds its own."""
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_without_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [one for one in message["headers"] if one[0].lower() != _ID]
+                message["headers"] = [
+                    header for header in message["headers"] if header[0].lower() != _ID
+                ]
             await send(message)
 
         await self.app(scope, receive, send_without_id)

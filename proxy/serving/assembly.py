@@ -12,13 +12,13 @@ from proxy.inference.plan import Policy
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC, Profile
+from proxy.profiles.tried_models import TriedModels, cache_folder
+from proxy.profiles.tuned import Tuned, TunedSettings
 from proxy.serving.context_fitting import ContextPolicy, FittingMode
 from proxy.serving.services import ServiceOptions
-from proxy.serving.tuned import Tuned, TunedSettings
 from proxy.settings import Settings
 from proxy.settings.sections import Guardrails
 from proxy.settings.sections import Profile as ProfileSettings
-from proxy.state.tried_models import TriedModels, cache_folder
 
 _SWITCH = {"auto": None, "on": True, "off": False}
 

@@ -13,11 +13,11 @@ from proxy.hardware.summary import Prospect
 from proxy.processes.launch import check_model_file, find_program
 from proxy.profiles.files import load_profiles
 from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.profiles.known_models import KnownModels
 from proxy.profiles.profile import Profile, Sampling
 from proxy.profiles.recognition import Recognition
 from proxy.serving import opening
 from proxy.serving.assembly import overrides_of
-from proxy.serving.known_models import KnownModels
 from proxy.serving.managed_server import (
     introduce_file,
     model_file,

@@ -38,7 +38,7 @@ from proxy.serving.context_fitting import FittingMode
 from proxy.serving.services import OLLAMA, Service, Services
 
 if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.tool_rounds.run import Ask
+    from proxy.tools.run import Ask
 
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"

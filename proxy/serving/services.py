@@ -26,12 +26,12 @@ from proxy.errors import BackendUnavailable, InvalidRequest, UnknownModel
 from proxy.processes.fleet import Condition, Fleet
 from proxy.processes.managed import ManagedBackend
 from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.profiles.known_models import KnownModels
 from proxy.profiles.profile import Profile
+from proxy.profiles.tried_models import TriedModels
+from proxy.profiles.tuned import TunedSettings, describe_tuned
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingQueue
 from proxy.serving.context_fitting import ContextPolicy, Fitting
-from proxy.serving.known_models import KnownModels
-from proxy.serving.tuned import TunedSettings, describe_tuned
-from proxy.state.tried_models import TriedModels
 
 
 class LoadClaim(Protocol):

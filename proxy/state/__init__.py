@@ -7,5 +7,4 @@ A place that fails never fails an answer.
 - `memory_responses`: responses to go on from, in this process
 - `shared_responses`: the same in a store that replicas share
 - `responses_file`: the same in a SQLite file; `responses_table` has its tables and queries
-- `tried_models`: what `temper doctor` measured of models, a file for each in the cache folder
 """

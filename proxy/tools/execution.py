@@ -1,7 +1,8 @@
-"""Runs the calls of one reply: at once or in order, in threads or on the loop, and none forever.
+"""Executes the calls of one reply: concurrently or in order, in threads or on the event loop.
 
-Whatever a tool raises is a result that the model reads. Only what no program should catch ends the
-run: `SystemExit`, `KeyboardInterrupt` and their like, and what a program's own approval raises.
+Every call has a time limit. An exception of a tool becomes a result that the model reads; only
+`SystemExit`, `KeyboardInterrupt` and similar, and exceptions of the program's own approval
+function, end the run.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 from proxy import bounds
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
+from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, expect_least
 from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 from proxy.tools.schema import WrongArguments
@@ -40,10 +41,10 @@ _CANCELLED = "the tool was cancelled"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a run may take.
+    """The limits of a run.
 
-    After `rounds` rounds of tools the model is asked for an answer, and after `failed_rounds` in a
-    row it is over. At most `parallel` calls of a reply are made at once, and a result has at most
+    After `rounds` rounds of tools the model has to answer; after `failed_rounds` failed rounds in a
+    row the run is over. At most `parallel` calls of a reply run at once, and a result has at most
     `result_chars` characters.
     """
 
@@ -58,14 +59,15 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class _RunEnded(Exception):
-    """Takes what ends a run past the tasks of what is done beside it."""
+    """Carries an exception that ends the run out of the task group."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundToolset:
-    """The tools of a run, as an `Executor` has them.
+    """The tools of a run, as an `Executor`.
 
-    `find` returns the tool of a name. Without `approve` no tool is called that needs approval.
+    `find` returns the tool of a name. Without `approve`, calls of tools that need approval are
+    refused.
     """
 
     specs: Callable[[], tuple[Tool, ...]]
@@ -84,10 +86,10 @@ class BoundToolset:
 
         async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
             async with gate:
-                found = await self._outcome(tool, call, context)
-            found = replace(found, text=cut(found.text, context.result_chars))
-            context.finished(found)
-            return found
+                result = await self._outcome(tool, call, context)
+            result = replace(result, text=cut(result.text, context.result_chars))
+            context.finished(result)
+            return result
 
         return await run_together(
             partial(outcome, tool, call) for tool, call in zip(tools, calls, strict=True)
@@ -97,7 +99,7 @@ class BoundToolset:
         self, tool: FunctionTool | None, call: ToolCall, context: RoundContext
     ) -> Outcome:
         if tool is None:
-            offered = ", ".join(one.name for one in self.specs()) or "none"
+            offered = ", ".join(tool.name for tool in self.specs()) or "none"
             return _fail(call, f"there is no tool {call.name!r}; there are: {offered}")
         if tool.options.needs_approval and not (self.approve and await self.approve(call)):
             return _fail(call, _REFUSED, Status.REFUSED)
@@ -122,7 +124,7 @@ class BoundToolset:
             return replace(_fail(call, str(error)), counted=False, error=error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # it is the run that is cancelled
+                raise  # the run is canceled, not the tool
             return _fail(call, _CANCELLED, Status.CANCELLED)
         except Exception as error:
             logger.debug("the tool %s failed", tool.name, exc_info=error)
@@ -148,7 +150,7 @@ class BoundToolset:
 
 
 def _canonical(arguments: str) -> str:
-    """Write arguments so that the same ones are the same text."""
+    """Return the arguments in canonical JSON, for the comparison of repeated calls."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
     except ValueError:
@@ -160,9 +162,9 @@ def _fail(call: ToolCall, words: str, status: Status = Status.FAILED) -> Outcome
 
 
 async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tuple[Result, ...]:
-    """Do several things at once; what one raises ends the others, and is raised as it is.
+    """Await several calls; an exception cancels the others and is raised itself, not in a group.
 
-    It must not leave a task, as the event loop itself would end with `SystemExit`.
+    It must not leave the task as it is: a `SystemExit` would end the event loop.
     """
     reasons: list[BaseException] = []
 
@@ -187,10 +189,10 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
 
 
 async def _value(function: Function, given: Mapping[str, object]) -> object:
-    """Call a function; one that would hold the loop up in a thread, with the same context.
+    """Call a function; a blocking one in a thread, with the same context variables.
 
-    A thread cannot be ended: the one of a call that is given up is left alone, but for a generator,
-    which is asked for no more. What a function yields is a list of that.
+    A thread cannot be stopped: that of an abandoned call runs to its end, except a generator, which
+    is no longer advanced. A generator's values become a list.
     """
     is_given_up = threading.Event()
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
@@ -205,11 +207,11 @@ async def _value(function: Function, given: Mapping[str, object]) -> object:
         finally:
             is_given_up.set()
     if inspect.isasyncgen(value):
-        found: list[object] = []
+        items: list[object] = []
         async with aclosing(value):
-            async for one in value:
-                _keep(one, found)
-        return found
+            async for item in value:
+                _keep(item, items)
+        return items
     return await value if inspect.isawaitable(value) else value
 
 
@@ -219,15 +221,15 @@ def _call_function(
     value = function(**given)
     if not inspect.isgenerator(value):
         return value
-    found: list[object] = []
-    for one in value:
+    items: list[object] = []
+    for item in value:
         if is_given_up.is_set():
             break
-        _keep(one, found)
-    return found
+        _keep(item, items)
+    return items
 
 
-def _keep(one: object, found: list[object]) -> None:
-    if len(found) >= bounds.YIELDED:
+def _keep(item: object, items: list[object]) -> None:
+    if len(items) >= bounds.YIELDED:
         raise ValueError(f"more than {bounds.YIELDED} values are not taken")
-    found.append(one)
+    items.append(item)

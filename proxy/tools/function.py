@@ -1,4 +1,4 @@
-"""A function that a model may call, and the decorator that makes one."""
+"""Functions that a model may call, and the decorator `@tool` that makes them."""
 
 import functools
 import re
@@ -30,13 +30,13 @@ _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def expect(name: str, given: object, kinds: type | tuple[type, ...], form: str) -> None:
-    """Raise `TypeError` for what a program gave in another form than it is taken in."""
+    """Raise `TypeError` if an argument of a program has the wrong type."""
     if not isinstance(given, kinds):
         raise TypeError(f"{name} is {form}, not {given!r:.60}")
 
 
 def expect_least(name: str, given: object, least: float) -> None:
-    """Raise `TypeError` for what is no number, `ValueError` for one that is too small."""
+    """Raise `TypeError` for a non-number, `ValueError` for a number that is too small."""
     expect(name, given, (int, float), "a number")
     if isinstance(given, int | float) and given < least:
         raise ValueError(f"{name} is at least {least:g}, not {given!r}")
@@ -44,9 +44,10 @@ def expect_least(name: str, given: object, least: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext(Generic[Deps]):
-    """What a tool may know of the run that calls it; `messages` are those before the calls.
+    """The context of a call: a parameter of this type receives it, and is hidden from the model.
 
-    `deps` is whatever the program gave for its tools: a connection, a user, a clock.
+    `deps` is the object that the program passed to the run: a connection, a user, a clock.
+    `messages` are those before the calls.
     """
 
     deps: Deps
@@ -57,14 +58,14 @@ class ToolContext(Generic[Deps]):
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What a program says of a tool beside its code.
+    """The options of a tool.
 
-    `parameters` is a JSON schema in the place of the signature's. `aliases` are names by which a
-    model may call it too. A call is given up after `timeout` seconds, None for never. A tool that
-    is not `parallel` has all calls of its reply made one after the other. `llm_format` words the
-    result for the model, `display_format` for people. Before it may be called its `prerequisites`
-    must have been: names of tools, or pairs of a name and of the argument that must be the same.
-    With `cached` a call that was made in the same run gets its result again.
+    `parameters` is a JSON schema that replaces the one of the signature. `aliases` are additional
+    names that a model may use. A call is abandoned after `timeout` seconds, None for never. A tool
+    that is not `parallel` makes all calls of its reply run one after the other. `llm_format`
+    formats the result for the model, `display_format` for people. The `prerequisites` must have
+    been called before: names of tools, or pairs of a name and of the argument that must be equal.
+    With `cached` a repeated call in the same run gets the first result again.
     """
 
     name: str | None = None
@@ -109,9 +110,9 @@ class OptionArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionTool:
-    """A function that a model may call; calling it is calling the function.
+    """A function that a model may call; calling the object calls the function.
 
-    `context` names the parameter that a `ToolContext` goes to, if it takes one.
+    `context` is the name of the parameter that takes the `ToolContext`, if there is one.
     """
 
     function: Function
@@ -128,7 +129,7 @@ class FunctionTool:
     @property
     def prerequisites(self) -> tuple[Prerequisite, ...]:
         needed = [
-            (one, None) if isinstance(one, str) else one for one in self.options.prerequisites
+            (rule, None) if isinstance(rule, str) else rule for rule in self.options.prerequisites
         ]
         return tuple(Prerequisite(self.name, needs, argument) for needs, argument in needed)
 
@@ -167,14 +168,14 @@ def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
     name = _UNNAMEABLE.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)
-    else:  # whatever the function's own parameters are
+    else:  # the function's parameters are not read
         read = functools.partial(read_by_schema, Tool(name, options.parameters, b""))
         context = context_parameter(function, ToolContext)
         signature = Signature(description_of(function), options.parameters, read, context)
     description = signature.description if options.description is None else options.description
-    said: JsonObject = {"description": description} if description else {}
-    said = {"name": name, **said, "parameters": signature.parameters}
-    source = json.dump({"type": "function", "function": said})
+    members: JsonObject = {"description": description} if description else {}
+    members = {"name": name, **members, "parameters": signature.parameters}
+    source = json.dump({"type": "function", "function": members})
     spec = Tool(name, signature.parameters, source)
     aliases = tuple(dict.fromkeys(options.aliases))
     return FunctionTool(function, options, spec, signature.read, signature.context, aliases)

@@ -1,4 +1,4 @@
-"""What a model reads of what a tool returned, and what people see of it."""
+"""Return values of tools as text: for the model, and for people."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Format: TypeAlias = str | Callable[[object], str]
 
 
 def text_of(value: object) -> str:
-    """Write a result: text as it is, anything else as compact JSON."""
+    """Return the text of a result: strings unchanged, everything else as compact JSON."""
     if value is None:
         return DONE
     if isinstance(value, str):
@@ -31,9 +31,10 @@ def text_of(value: object) -> str:
 
 
 def format_result(value: object, form: Format, tool: str) -> str | None:
-    """Write a result in a form of its tool's own; None, and a warning, where that fails.
+    """Format a result with the format of its tool; None, and a warning, if that fails.
 
-    A template names the members of the result, or `value` for the result itself.
+    A template names members of the result, as in "{city}: {temperature}", or `{value}` for all of
+    it.
     """
     try:
         if not isinstance(form, str):
@@ -47,11 +48,11 @@ def format_result(value: object, form: Format, tool: str) -> str | None:
 
 
 def cut(text: str, most: int) -> str:
-    """Keep the beginning and the end of a text, at most so many characters.
+    """Keep the start and the end of a text, at most `most` characters.
 
-    What UTF-8 cannot hold, as names of files may, becomes a question mark.
+    Characters that UTF-8 cannot encode, as in file names, become question marks.
     """
-    text = str.__str__(text)  # a string of a program's own class is none that JSON takes
+    text = str.__str__(text)  # the JSON encoder rejects subclasses of str
     if len(text) > most:
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
         room = max(0, most - len(note))
@@ -66,10 +67,10 @@ def failure(words: str) -> str:
 
 
 def on_one_line(error: BaseException) -> str:
-    """Name an error and say what it says, without what led to it."""
+    """Return the type and the message of an error, without its traceback."""
     try:
         words = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - an error of somebody else's, which may not even print
+    except Exception:  # noqa: BLE001 - `__str__` of a foreign error may raise
         words = ""
     kind = type(error).__name__
     return f"{kind}: {words}" if words else kind

@@ -1,7 +1,12 @@
-"""The JSON schema of a function's parameters, and typed values from what a model wrote.
+"""The JSON schema of a function's parameters, and typed values from the arguments of a model.
 
-A schema is made once, by pydantic, of a model whose fields are `p0`, `p1`, ...: the parameters'
-own names are only their aliases, so that none of them can clash with a model's own members.
+Pydantic writes the schema, once, from a model whose fields are named `p0`, `p1`, ...; the names of
+the parameters are aliases, so none of them can clash with an attribute of a pydantic model.
+
+    def weather(city: str, days: int = 1)
+
+    {"type": "object", "additionalProperties": false, "required": ["city"],
+     "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}}}
 """
 
 import inspect
@@ -28,7 +33,7 @@ _WHOLE = "the arguments"
 
 
 class WrongArguments(ValueError):
-    """Arguments that a function does not take; the message says why, and quotes none of them."""
+    """Arguments that a function rejects; the message quotes no value of them."""
 
 
 # Makes keyword arguments of the JSON text that a model wrote; raises `WrongArguments`.
@@ -37,7 +42,7 @@ ArgumentsReader: TypeAlias = Callable[[str], Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a function: its name there, its type and default, and what is said of it."""
+    """A parameter of a function: its name, type, default and description."""
 
     name: str
     hint: object
@@ -46,27 +51,27 @@ class Parameter:
 
     @property
     def is_required(self) -> bool:
-        """Whether there is nothing in the place of a default."""
+        """Whether it has no default at all."""
         return self.default is inspect.Parameter.empty
 
     @property
     def is_filled(self) -> bool:
-        """Whether the function has no default of its own: one in a `Field` only a model knows."""
+        """Whether the function has no default: one in a `Field` is known to pydantic only."""
         return self.is_required or isinstance(self.default, FieldInfo)
 
     def field(self) -> tuple[object, object]:
-        """Return it as a field of a model, under the name that a `Field` gives it, or its own."""
+        """Return it as a field of a model, named by its `Field`, or else by the parameter."""
         hint, default = self.hint, self.default
         if isinstance(default, FieldInfo):
             hint, default = Annotated[hint, default], default.default
         elif self.is_required:
             default = PydanticUndefined
-        said = FieldInfo.from_annotation(typing.cast("type[object]", hint))
-        alias = said.alias or self.name
-        description = said.description or self.words or None
+        declared = FieldInfo.from_annotation(typing.cast("type[object]", hint))
+        alias = declared.alias or self.name
+        description = declared.description or self.words or None
         if default is PydanticUndefined:
-            default = said.default
-        if said.default_factory is not None:
+            default = declared.default
+        if declared.default_factory is not None:
             return hint, Field(alias=alias, validation_alias=alias, description=description)
         return hint, Field(
             default=default, alias=alias, validation_alias=alias, description=description
@@ -74,10 +79,10 @@ class Parameter:
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes schemas; a default that JSON cannot hold is left out without a word."""
+    """Writes schemas; a default that JSON cannot express is silently omitted."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Say nothing."""
+        """Ignore the warning."""
 
     def encode_default(self, dft: object) -> JsonValue:
         """Write a default; sets in the same order in every process."""
@@ -85,46 +90,46 @@ class _Generator(GenerateJsonSchema):
 
 
 def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
-    """Read arguments by a schema of the program's own; values stay as JSON has them."""
+    """Read arguments by a schema that the program wrote; values keep their JSON types."""
     match check(tool, arguments or "{}"):
         case BrokenArguments(problem):
             raise WrongArguments(problem)
-        case InvalidArguments(_, found):
-            wrong = [f"{one.pointer or _WHOLE}: {one.expected}" for one in found]
+        case InvalidArguments(_, violations):
+            wrong = [f"{item.pointer or _WHOLE}: {item.expected}" for item in violations]
             raise WrongArguments("; ".join(wrong))
         case checked:
             return checked.value
 
 
 def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
-    """Return the schema of some parameters, and who reads them.
+    """Return the schema of parameters, and the reader of their arguments.
 
-    A function with one parameter that is a pydantic model takes the model's members.
+    A function whose only parameter is a pydantic model takes the members of that model.
     """
     whole = _whole_model(parameters)
     if whole is not None:
         name = parameters[0].name
         return _schema(whole), lambda arguments: {name: _validate(whole, arguments)}
-    fields = {f"p{number}": one for number, one in enumerate(parameters)}
+    fields = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
     model: type[BaseModel] = create_model(  # type: ignore[call-overload]
         "Arguments",
         __config__=ConfigDict(extra="forbid"),
-        **{field: one.field() for field, one in fields.items()},
+        **{field: parameter.field() for field, parameter in fields.items()},
     )
 
     def read(arguments: str) -> Mapping[str, object]:
         value = _validate(model, arguments)
         return {
-            one.name: getattr(value, field)
-            for field, one in fields.items()
-            if field in value.model_fields_set or one.is_filled
+            parameter.name: getattr(value, field)
+            for field, parameter in fields.items()
+            if field in value.model_fields_set or parameter.is_filled
         }
 
     return _schema(model), read
 
 
 def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
-    """Return the model that a function takes instead of single values, if that is all it takes."""
+    """Return the pydantic model that is the only parameter, None otherwise."""
     if len(parameters) != 1 or not parameters[0].is_required:
         return None
     hint = parameters[0].hint
@@ -134,26 +139,26 @@ def _whole_model(parameters: Sequence[Parameter]) -> type[BaseModel] | None:
 
 
 def _schema(model: type[BaseModel]) -> JsonObject:
-    """Write the schema of an object: no titles, and nothing beyond what it names."""
-    written = typing.cast("JsonObject", model.model_json_schema(schema_generator=_Generator))
-    definitions = written.get("$defs")
-    reference = written.get("$ref")
+    """Return the schema of a model, without titles and closed to additional members."""
+    document = typing.cast("JsonObject", model.model_json_schema(schema_generator=_Generator))
+    definitions = document.get("$defs")
+    reference = document.get("$ref")
     if isinstance(reference, str) and isinstance(definitions, dict):  # a model within itself
         root = definitions[reference.rpartition("/")[2]]
-        written = {**typing.cast("JsonObject", root), "$defs": definitions}
-    schema = typing.cast("JsonObject", _drop_titles(written))
+        document = {**typing.cast("JsonObject", root), "$defs": definitions}
+    schema = typing.cast("JsonObject", _drop_titles(document))
     return {"type": "object", "additionalProperties": False, **schema}
 
 
 def _order(value: object) -> object:
-    """Make lists of sets, wherever they stand in containers."""
+    """Replace sets by sorted lists, inside containers too."""
     match value:
         case set() | frozenset():
             return sorted(map(_order, value), key=partial(to_json, fallback=repr))
         case list() | tuple():
-            return [_order(one) for one in value]
+            return [_order(item) for item in value]
         case dict():
-            return {key: _order(one) for key, one in value.items()}
+            return {key: _order(item) for key, item in value.items()}
         case _:
             return value
 
@@ -167,14 +172,14 @@ def _drop_titles(schema: JsonValue) -> JsonValue:
                 if not (keyword == "title" and isinstance(value, str))
             }
         case list():
-            return [_drop_titles(one) for one in schema]
+            return [_drop_titles(item) for item in schema]
         case _:
             return schema
 
 
 def _drop_titles_in(keyword: str, value: JsonValue) -> JsonValue:
     if keyword in _BY_NAME and isinstance(value, dict):
-        return {name: _drop_titles(one) for name, one in value.items()}
+        return {name: _drop_titles(schema) for name, schema in value.items()}
     return value if keyword in _DATA else _drop_titles(value)
 
 
@@ -186,9 +191,9 @@ def _validate(model: type[BaseModel], arguments: str) -> BaseModel:
 
 
 def _defects(error: ValidationError) -> Iterator[str]:
-    """Say what is wrong, and nothing of what stood there."""
-    for one in error.errors(include_url=False, include_input=False)[:_MOST_DEFECTS]:
-        words = one["msg"]
-        if one["type"] == "union_tag_invalid":  # its words quote the tag that was given
-            words = f"Input should have one of the tags {one['ctx']['expected_tags']}"
-        yield f"{pointer(one['loc']) or _WHOLE}: {words}"
+    """Describe the defects without quoting values, which may be secrets."""
+    for defect in error.errors(include_url=False, include_input=False)[:_MOST_DEFECTS]:
+        words = defect["msg"]
+        if defect["type"] == "union_tag_invalid":  # its words quote the tag that was given
+            words = f"Input should have one of the tags {defect['ctx']['expected_tags']}"
+        yield f"{pointer(defect['loc']) or _WHOLE}: {words}"

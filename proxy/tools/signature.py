@@ -1,7 +1,7 @@
-"""What a function's signature and docstring say of what it takes from a model.
+"""The signature and docstring of a function, as a description and a schema for a model.
 
-Whatever a signature cannot be offered with is a `TypeError` when the function becomes a tool, and
-none when a model calls it.
+A signature that cannot be offered is a `TypeError` when the function becomes a tool, not when a
+model calls it.
 """
 
 import inspect
@@ -24,9 +24,9 @@ _ENDLESS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes from a model: the schema of it, and who reads it.
+    """The parameters that a function takes from a model: their schema, and the reader of arguments.
 
-    `context` names the parameter that the context goes to, None where the function wants none.
+    `context` is the name of the parameter for the context, None without one.
     """
 
     description: str
@@ -36,19 +36,23 @@ class Signature:
 
 
 def signature_of(function: Function, context_type: type[object]) -> Signature:
-    """Read what a function takes from a model.
+    """Read the signature of a function.
 
-    Its first parameter may be of the `context_type`, which no model gets to see. Raises `TypeError`
-    for a signature that no object of named values fits, or whose types are not known.
+    Its first parameter may be of the `context_type`, which is hidden from the model. Raises
+    `TypeError` for a signature that an object of named values cannot satisfy, or with unresolvable
+    hints.
     """
     if not callable(function):
         raise TypeError(f"a tool is a function, not {function!r:.60}")
-    description, words = _read_docstring(function)
+    description, descriptions = _read_docstring(function)
     try:
         context = context_parameter(function, context_type)
-        own = _parameters(function)[context is not None :]
-        found = [_read(function, one, context_type, words.get(one.name, "")) for one in own]
-        schema, read = describe(found)
+        parameters = _parameters(function)[context is not None :]
+        read_parameters = [
+            _read(function, parameter, context_type, descriptions.get(parameter.name, ""))
+            for parameter in parameters
+        ]
+        schema, read = describe(read_parameters)
     except (PydanticUserError, NameError, TypeError, ValueError) as error:
         problem = str(error).partition("\n")[0]
         raise TypeError(f"{name_of(function)}() cannot be a tool: {problem}") from error
@@ -56,7 +60,7 @@ def signature_of(function: Function, context_type: type[object]) -> Signature:
 
 
 def context_parameter(function: Function, context_type: type[object]) -> str | None:
-    """Name the parameter that the context goes to: the first, or none."""
+    """Return the name of the parameter for the context: the first one, or None."""
     first = next(iter(_parameters(function)), None)
     if first is None or not _is_context(_resolve_hint(function, first), context_type):
         return None
@@ -68,31 +72,31 @@ def description_of(function: Function) -> str:
 
 
 def name_of(function: Function) -> str:
-    """Return what a function is called, or else its class."""
+    """Return the name of a function, or of its class if it has none."""
     name = getattr(_inner(function), "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 
 
 def _parameters(function: Function) -> list[inspect.Parameter]:
-    """Return what a function takes; what a partial one was given is its program's own affair."""
+    """Return the parameters, without those that `functools.partial` has already filled."""
     given = function.keywords if isinstance(function, partial) else {}
-    found = inspect.signature(function).parameters.values()
-    return [one for one in found if one.name not in given]
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter for parameter in parameters if parameter.name not in given]
 
 
 def _read(
-    function: Function, one: inspect.Parameter, context_type: type[object], words: str
+    function: Function, parameter: inspect.Parameter, context_type: type[object], words: str
 ) -> Parameter:
-    if one.kind in _ENDLESS:
-        raise TypeError(f"{one} takes any number of values")
-    if one.kind is inspect.Parameter.POSITIONAL_ONLY:
-        raise TypeError(f"{one.name} can only be given by its position")
-    if one.name == "self":
+    if parameter.kind in _ENDLESS:
+        raise TypeError(f"{parameter} takes any number of values")
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise TypeError(f"{parameter.name} can only be given by its position")
+    if parameter.name == "self":
         raise TypeError("self is missing: make a tool of the method of an object")
-    hint = _resolve_hint(function, one)
+    hint = _resolve_hint(function, parameter)
     if _is_context(hint, context_type):
-        raise TypeError(f"{one.name}, the context, has to come first")
-    return Parameter(one.name, hint, one.default, words)
+        raise TypeError(f"{parameter.name}, the context, has to come first")
+    return Parameter(parameter.name, hint, parameter.default, words)
 
 
 def _is_context(hint: object, context_type: type[object]) -> bool:
@@ -100,9 +104,9 @@ def _is_context(hint: object, context_type: type[object]) -> bool:
 
 
 def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
-    """Return the hint of a parameter as a type: each alone, as that of the result is not needed.
+    """Resolve the hint of one parameter to a type; the hint of the result may be unresolvable.
 
-    A parameter without any takes what comes.
+    A parameter without a hint takes any value.
     """
     if parameter.annotation is inspect.Parameter.empty:
         return object
@@ -128,12 +132,15 @@ def _globals(function: Function) -> dict[str, object]:
     inner = inspect.unwrap(_inner(function))
     if not hasattr(inner, "__globals__"):
         inner = type(inner).__call__
-    found: dict[str, object] = getattr(inner, "__globals__", {})
-    return found
+    names: dict[str, object] = getattr(inner, "__globals__", {})
+    return names
 
 
 def _read_docstring(function: Function) -> tuple[str, dict[str, str]]:
-    """Return what a docstring says of a function and of its parameters, in any of three styles."""
-    found = parse(inspect.getdoc(_inner(function)) or "")
-    words = {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
-    return (found.description or "").strip(), words
+    """Return the description of a function and of its parameters (three docstring styles)."""
+    docstring = parse(inspect.getdoc(_inner(function)) or "")
+    words = {
+        parameter.arg_name: " ".join((parameter.description or "").split())
+        for parameter in docstring.params
+    }
+    return (docstring.description or "").strip(), words

@@ -1,4 +1,4 @@
-"""The tools that a program offers to a model, found by name or alias."""
+"""The functions that a program offers to a model, found by name or alias."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Unpack, cast, overload
@@ -7,8 +7,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import Prerequisite
-from proxy.tool_rounds.executor import Outcome, RoundContext
 from proxy.tools.execution import Approve, BoundToolset, Limits
+from proxy.tools.executor import Outcome, RoundContext
 from proxy.tools.function import FunctionTool, OptionArguments, ToolOptions, make_tool
 from proxy.tools.signature import Function
 
@@ -21,13 +21,13 @@ class Toolset:
         self._aliases: dict[str, str] = {}
         if callable(tools):
             raise TypeError("a Toolset is made of a list of tools: write Toolset([function])")
-        for one in tools:
-            self.add(one)
+        for tool in tools:
+            self.add(tool)
 
     def add(self, tool: FunctionTool | Function) -> FunctionTool:
-        """Register a tool, or make one of a function.
+        """Register a tool, or make one from a function.
 
-        Raises `ValueError` where a name or an alias is taken.
+        Raises `ValueError` if a name or an alias is taken.
         """
         made = tool if isinstance(tool, FunctionTool) else make_tool(tool, ToolOptions())
         taken = [name for name in (made.name, *made.aliases) if name in self]
@@ -56,7 +56,7 @@ class Toolset:
         return register if function is None else register(function)
 
     def get(self, name: str) -> FunctionTool | None:
-        """Return the tool of a name or an alias, None if there is none."""
+        """Return the tool with this name or alias, None if there is none."""
         return self._tools.get(self._aliases.get(name, name))
 
     def __contains__(self, name: str) -> bool:
@@ -70,24 +70,24 @@ class Toolset:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The names by which a model may call tools besides their own, and which those are."""
+        """The additional names of tools, and the names that they stand for."""
         return dict(self._aliases)
 
     @property
     def prerequisites(self) -> tuple[Prerequisite, ...]:
-        """The rules of order that the tools came with."""
-        return tuple(rule for one in self for rule in one.prerequisites)
+        """The rules of order that the tools declare."""
+        return tuple(rule for tool in self for rule in tool.prerequisites)
 
     def specs(self) -> tuple[Tool, ...]:
-        """Return the tools as a model is told of them: the same bytes in every run."""
-        return tuple(one.spec for one in self)
+        """Return the tools as they are sent to a model: the same bytes in every run."""
+        return tuple(tool.spec for tool in self)
 
     def openai(self) -> list[JsonObject]:
         """Return the `tools` of a chat request."""
-        return [cast("JsonObject", json.parse(one.spec.source)) for one in self]
+        return [cast("JsonObject", json.parse(tool.spec.source)) for tool in self]
 
     def to_registry_json(self) -> str:
-        """Write down what there is, for people and other programs: a JSON list of objects."""
+        """Return a JSON list of all tools with their options, for people and other programs."""
         return json.dump_text([*map(_describe_tool, self)])
 
     async def execute(
@@ -99,11 +99,12 @@ class Toolset:
         limits: Limits | None = None,
         approve: Approve | None = None,
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in their order.
+        """Execute the calls of one reply and return an outcome for each, in order.
 
-        `deps` is what tools find in their context. A `context` tells where in a run it is, and how
-        long results may be, instead of the `limits`. Nothing that a tool does raises, but what ends
-        a program. Cancelling it cancels the calls; threads it can only leave alone.
+        `deps` is what tools find in their context. A `context` has the position in a run and the
+        most characters of a result, which then replaces that of the `limits`. Only an exception
+        that ends a program is raised. Canceling cancels the calls; threads cannot be stopped and
+        run to their end.
         """
         bound = self.bound(deps, limits, approve)
         context = context or RoundContext(result_chars=bound.limits.result_chars)
@@ -112,19 +113,19 @@ class Toolset:
     def bound(
         self, deps: object = None, limits: Limits | None = None, approve: Approve | None = None
     ) -> BoundToolset:
-        """Return the tools for a run, with all that does not change in it."""
+        """Return the tools with everything that stays the same in a run."""
         return BoundToolset(self.specs, self.get, deps, limits or Limits(), approve)
 
 
-def _describe_tool(one: FunctionTool) -> JsonObject:
-    document = cast("JsonObject", json.parse(one.spec.source))
-    options = one.options
+def _describe_tool(tool: FunctionTool) -> JsonObject:
+    document = cast("JsonObject", json.parse(tool.spec.source))
+    options = tool.options
     needed: list[JsonValue] = [
-        {"tool": rule.needs, "argument": rule.argument} for rule in one.prerequisites
+        {"tool": rule.needs, "argument": rule.argument} for rule in tool.prerequisites
     ]
     return {
         **cast("JsonObject", document["function"]),
-        "aliases": [*one.aliases],
+        "aliases": [*tool.aliases],
         "prerequisites": needed,
         "timeout": options.timeout,
         "parallel": options.parallel,

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.processes.process import RunningServer
-from proxy.serving.tuned import keys_of
+from proxy.profiles.tuned import keys_of
 from proxy.settings import Settings
 from temper_evals.demo.chat_template import chat_template
 from temper_evals.demo.scripted_model import build_scripted_model

@@ -29,10 +29,10 @@ from proxy.mcp.confirmations import Decision, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.fleet import open_fleet
+from proxy.mcp.hosting import ToolHosting
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import ToolRecord
-from proxy.serving.tool_hosting import ToolHosting
 from tests.browser.conftest import Open
 from tests.browser.test_page import HOSTILE, RECORD, Living
 from tests.fakes.backend import ScriptedBackend

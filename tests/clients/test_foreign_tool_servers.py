@@ -21,9 +21,9 @@ from benchmarks.load.processes import free_port
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.mcp.fleet import open_fleet
+from proxy.mcp.hosting import ToolHosting
+from proxy.mcp.lazy import LazyToolServers
 from proxy.mcp.specification import ServerSpec
-from proxy.serving.late_tools import LateTools
-from proxy.serving.tool_hosting import ToolHosting
 from proxy.settings import Settings
 from tests.fakes.front import Front, temper
 from tests.fakes.spoken import calls, says
@@ -52,7 +52,7 @@ async def behind_temper(
 ) -> AsyncGenerator[tuple[Front, ToolHosting], None]:
     """Run Temper with one tool server, once that has told its tools."""
     settings = Settings.model_validate({"mcp": {"theirs": {"tools": ["*"], **server}}})
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         hosting = tools.apply(settings)
         assert hosting is not None
         while hosting.offer.source.tools_of("theirs") is None:  # noqa: ASYNC110 - nobody tells

@@ -14,10 +14,10 @@ from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient, Timeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.mcp.hosting import ToolHosting
 from proxy.observability.observers import Observers
 from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Services
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.answers import Answer, read_answer
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import Listening, listening

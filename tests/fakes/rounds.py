@@ -18,9 +18,8 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import NamedTool, ToolCall, ToolChoice, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.tool_rounds.executor import Outcome, Status
-from proxy.tool_rounds.run import Ask, Execute, Run
-from proxy.tool_rounds.terms import RunTerms
+from proxy.tools.executor import Outcome, Status
+from proxy.tools.run import Ask, Execute, Run, RunTerms
 from tests.fakes.playbook import make_request, make_tool
 
 ADD = make_tool("add", {"type": "object"})

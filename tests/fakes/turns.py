@@ -14,8 +14,8 @@ from proxy.errors import ContextOverflow
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn
-from proxy.tool_rounds.executor import Outcome, RoundContext
-from proxy.tool_rounds.run import Ask
+from proxy.tools.executor import Outcome, RoundContext
+from proxy.tools.run import Ask
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import CountedIds
 

@@ -19,9 +19,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
 from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import Ended
 from proxy.serving.request_preparation import RequestPreparation
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.front import request
 from tests.fakes.interruption import (

@@ -22,11 +22,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import LOST, CallLimits, ServerSpec
 from proxy.processes.process import MOST_LINES
 from proxy.profiles.files import load_profiles
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.front import Front, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.spoken import calls, says
@@ -136,7 +136,7 @@ async def test_a_server_that_dies_again_and_again_is_given_up(
             statuses.append((await hosted.front.ask(asks())).status)
     assert statuses[-1] == 503
     assert log.read_text().count("started") == QUICK.most_failures == 5
-    assert caplog.text.count("the tool server fake stays down") == 1
+    assert caplog.text.count("tool server fake stays down") == 1
 
 
 @HUGE_RESULT
@@ -192,7 +192,7 @@ async def test_a_program_that_writes_a_line_without_end_is_lost_and_ended(
             await asyncio.sleep(0.01)
     assert (answer.text, hosted.result()) == ("Thank you.", LOST)
     line = f"it wrote a line of more than {bounds.ANSWER_BYTES} bytes"
-    assert f"its log ends so: {line}" in caplog.text
+    assert f"end of its log: {line}" in caplog.text
     first = int(log.read_text().splitlines()[0].removeprefix("started "))
     with pytest.raises(ProcessLookupError):
         os.kill(first, 0)
@@ -252,7 +252,7 @@ async def test_a_tool_without_a_name_is_not_offered(caplog: pytest.LogCaptureFix
     assert answer.text == "Thank you."
     assert "echo" in hosted.offered()
     assert "" not in hosted.offered()
-    assert "the tool server fake has a tool without a name: it is left out" in caplog.text
+    assert "tool server fake has a tool without a name: it is skipped" in caplog.text
 
 
 @CHANGED
@@ -299,8 +299,8 @@ async def test_a_program_that_floods_for_ever_is_disconnected_and_at_last_left_a
             await asyncio.sleep(0.01)
         refused = await hosted.front.ask(asks())
     assert (answer.text, refused.status) == ("Thank you.", 503)
-    cause = f"it wrote more than {bounds.UNASKED:,} messages, or as many KiB, that nobody asked for"
-    assert f"the tool server fake stays down: it was disconnected: {cause}" in caplog.text
+    cause = f"it wrote more than {bounds.UNASKED:,} messages, or as many KiB, without a request"
+    assert f"tool server fake stays down: it was disconnected: {cause}" in caplog.text
     effect = "whether the call had an effect is not known"
     assert hosted.result() == (
         f"Error: the tool server was disconnected, because {cause}; {effect}"

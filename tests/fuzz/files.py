@@ -17,9 +17,9 @@ from proxy.errors import InvalidConfiguration, TemperError
 from proxy.observability.replay import document, replay_file, summary
 from proxy.processes.model_file import read_model_file
 from proxy.profiles.files import load_profiles
+from proxy.profiles.tried_models import TriedModels
 from proxy.settings import load_settings
 from proxy.state.responses_file import open_responses
-from proxy.state.tried_models import TriedModels
 from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.targets import Target, in_file, run
 

@@ -13,6 +13,7 @@ from proxy.facts import ClosedOut
 from proxy.guardrails.close_out import MARK, CloseOut
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
@@ -20,8 +21,7 @@ from proxy.observability.record import RequestRecord
 from proxy.observability.recording import Recording, read_recording
 from proxy.observability.replay import before_after, replay_file
 from proxy.profiles.files import load_profiles
-from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes import spoken
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import TOOLS, Front, request, temper

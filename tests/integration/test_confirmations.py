@@ -17,11 +17,11 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import OfferPolicy, ToolOffer
 from proxy.mcp.fleet import open_fleet
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import CallLimits
 from proxy.observability.board import Board
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes import spoken
 from tests.fakes.answers import Answer
 from tests.fakes.front import CHAT, Front, request, temper
@@ -32,7 +32,7 @@ from tests.patience import PATIENCE_SECONDS
 
 ECHO, SAYS = calls("echo", '{"text": "Paris"}'), says("It was done.")
 REFUSED = "Error: a person refused this call; it was not made"
-UNANSWERED = "Error: nobody answered whether this call may be made; it was not made"
+UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 YES: JsonObject = {"allow": True}
 NO: JsonObject = {"allow": False}
 ASKING: JsonObject = request(
@@ -395,6 +395,6 @@ async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptu
         await scene.answer(call["id"], YES)
         await answer
     assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
-        "a call of fake.echo waits for a person's yes at /ui, asked by req-7",
+        "a call of fake.echo waits for consent at /ui (request req-7)",
         "a call of fake.echo was allowed by api_key from 127.0.0.1",
     ]

@@ -12,6 +12,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers
 from proxy.observability.recording import (
@@ -23,8 +24,7 @@ from proxy.observability.recording import (
 )
 from proxy.observability.replay import Nudge, before_after, replay, replay_file
 from proxy.profiles.files import load_profiles
-from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, Front, request, temper
 from tests.fakes.scripted_backend import Script, refuses

@@ -12,12 +12,12 @@ from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import LOST, CallLimits, Ended
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
 from proxy.observability.record import RequestRecord
-from proxy.serving.tool_hosting import ToolHosting
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes import spoken
 from tests.fakes.exposition import Exposition
 from tests.fakes.front import Front, request, temper

@@ -9,9 +9,8 @@ from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyFinished, ReplyStarted, ToolCalled
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
-from proxy.tool_rounds.executor import Status
-from proxy.tool_rounds.run import Ask, RunState
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.executor import Status
+from proxy.tools.run import Ask, RunState, RunTerms, Stop
 from tests.fakes.rounds import TERMS, RunBook, done, reply
 
 MOST_ROUNDS = 4

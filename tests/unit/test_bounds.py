@@ -34,16 +34,16 @@ from proxy.mcp.specification import CallLimits
 from proxy.observability.recording import read_recording
 from proxy.observability.sentences import sentences
 from proxy.processes.model_file import read_header
+from proxy.profiles.tried_models import TriedModels
 from proxy.serving.request_preparation import takes_long
 from proxy.settings.values import File
-from proxy.state.tried_models import TriedModels
 from proxy.tools.results import cut
 from tests.corpus.cases import NOW, Case, ask, outcome
 from tests.corpus.spellings import JSON
 from tests.fakes.responses import make_store
 from tests.test_repository import REPOSITORY
 from tests.unit.guardrails.schemas.test_workload import doubling
-from tests.unit.state.test_tried_models import tried
+from tests.unit.profiles.test_tried_models import tried
 
 _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 

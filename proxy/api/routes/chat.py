@@ -43,7 +43,7 @@ from proxy.serving.request_preparation import (
 
 if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
     from proxy.mcp.definitions import ServedTool
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 
 class RequestContext(msgspec.Struct):

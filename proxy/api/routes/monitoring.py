@@ -18,7 +18,7 @@ from proxy.processes.managed import ManagedBackend
 from proxy.serving.services import Service, Services
 
 if TYPE_CHECKING:
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 METRICS_PATH = "/metrics"
 _PATIENCE = 2.0  # seconds for a backend's answer; Prometheus waits for ten

@@ -1,5 +1,6 @@
-"""Repair an incoming history so that any backend and any chat template can read it.
+"""Repairs of an incoming history, so that every backend and every chat template can read it.
 
-`history` does it, with `pairing` of calls and results, and removes thoughts from it.
-`refused_forms` rewrites what a particular engine or template has refused.
+`history` is the interface: it repairs the members of messages, adapts roles to the template, and
+removes earlier reasoning. `pairing` matches calls and results. `refused_forms` rewrites valid
+messages into the form that a particular engine or template accepts.
 """

@@ -1,13 +1,28 @@
-"""Repairs what is broken in an incoming history, and only that, always in the same way.
+r"""Repairs what is broken in an incoming history, and only that, always in the same way.
 
-Other messages keep their exact bytes, and a repair is the same every time, so the prompt of a
-growing history only grows. Three things in a later message change how an earlier one is sent: a
-late result replaces its note, a system message joins those before it, and a message joins the one
-before it if both have the same role and the template demands turns.
+Other messages keep their exact bytes, and a repair is a function of the history before it, so the
+prompt of a growing conversation only grows and the engine's prefix cache stays valid. There are
+three exceptions, in which a later message changes an earlier one: a late result replaces its note,
+a system message joins those before it, and a message joins its predecessor of the same role if the
+template demands alternation.
 
-`Healed` names what was repaired: `arguments`, `type`, `content`, `call_id`, `result_id`,
-`unanswered_call`, `orphan_result`, `developer_role`, `system_role`, `alternation`, `prefill`,
-`control_token`; for tools `description`.
+The outcome `Healed` has these values, with the message or call before and after:
+
+    arguments        "arguments": ""                    "arguments": "{}"
+                     "arguments": {"a": 1}              "arguments": "{\"a\":1}"
+                     "arguments": "oops"                "arguments": "{\"unparsable\":\"oops\"}"
+    type             a call without "type"              "type": "function"
+    content          "content": null, no calls          "content": ""
+    call_id          a call without an id               "id": "call_3_0"
+    result_id        a result without its call's id     "tool_call_id": "call_3_0"
+    unanswered_call  a call without a result            a tool message with a note
+    orphan_result    a result without a call            a user message with the result
+    developer_role   "role": "developer"                "role": "system"
+    system_role      a system message after the start   a user message, "System note: ..."
+    alternation      user, user                         one user message
+    prefill          ends with the assistant            + user: "Continue."
+    control_token    "<|im_start|>" from a client       a zero-width space after its first character
+    description      a tool's "description": null       no description
 """
 
 import re
@@ -74,33 +89,33 @@ def _heal_calls(message: Message, facts: list[Fact]) -> Message:
 def _heal_call(call: JsonValue, facts: list[Fact]) -> JsonValue:
     if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
         return call
-    written = function.get("arguments")
-    dumped = "" if written is None else json.dump_text(written)
-    arguments = _heal_text(written if isinstance(written, str) else dumped)
-    if arguments == written and "type" in call:
+    original = function.get("arguments")
+    dumped = "" if original is None else json.dump_text(original)
+    arguments = _heal_text(original if isinstance(original, str) else dumped)
+    if arguments == original and "type" in call:
         return call
-    facts.append(Healed("arguments" if arguments != written else "type"))
+    facts.append(Healed("arguments" if arguments != original else "type"))
     return {"type": "function", **call, "function": {**function, "arguments": arguments}}
 
 
-def _heal_text(written: str) -> str:
-    """Make arguments JSON: "" means none, and what cannot be parsed is kept as a string.
+def _heal_text(arguments: str) -> str:
+    """Return arguments as JSON text; "" means none, and broken JSON is kept as a string.
 
-    Clients that encode them twice send a JSON string of an object (JetBrains/koog#2095).
+    Clients that encode arguments twice send a JSON string of an object (JetBrains/koog#2095).
     """
-    if not written.strip():
+    if not arguments.strip():
         return "{}"
     try:
-        value = json.parse(written)
+        value = json.parse(arguments)
     except ValueError:
-        kept: JsonObject = {"unparsable": written}
+        kept: JsonObject = {"unparsable": arguments}
         return json.dump_text(kept)
     if isinstance(value, str) and value.lstrip().startswith(("{", '"{', '"\\"{')):
         return _heal_text(value)
-    return "{}" if value is None else written
+    return "{}" if value is None else arguments
 
 
-_WEDGE = "\u200b"  # zero width space: looks the same, and is another token
+_WEDGE = "\u200b"  # zero-width space: invisible, but the tokenizer no longer sees a control token
 _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
@@ -110,7 +125,7 @@ def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> 
     literals = literals_of(*breakable)
 
     def heal(message: Message) -> Message:
-        is_suspect = _NAME in message.source or any(one in message.text for one in breakable)
+        is_suspect = _NAME in message.source or any(token in message.text for token in breakable)
         if message.role not in roles.FOREIGN or not is_suspect:
             return message
         members = contents.members_of(message)
@@ -144,12 +159,12 @@ def _clean_part(part: bytes, literals: Literals) -> bytes:
 
 
 def _wedge(text: str, literals: Literals) -> str:
-    """Put a wedge after the first character of every token, also of overlapping ones."""
+    """Insert a zero-width space after the first character of every token."""
     pieces: list[str] = []
     start = 0
-    while (place := literals.find(text, start, is_finished=True)) < len(text):
-        pieces.append(text[start : place + 1])
-        start = place + 1
+    while (index := literals.find(text, start, is_finished=True)) < len(text):
+        pieces.append(text[start : index + 1])
+        start = index + 1
     return _WEDGE.join([*pieces, text[start:]])
 
 
@@ -173,7 +188,7 @@ def _as_system(message: Message, facts: list[Fact]) -> Message:
 
 
 def _place_system(messages: Messages, allowed: SystemRole, facts: list[Fact]) -> Messages:
-    """Move system messages to the start if allowed, and make the rest user messages."""
+    """Merge leading system messages if only one is allowed; turn all others into user messages."""
     start = tuple(takewhile(lambda message: message.role == "system", messages))
     rest = messages[len(start) :]
     healed = Healed("system_role")
@@ -207,9 +222,10 @@ def _alternate(messages: Messages, facts: list[Fact]) -> Messages:
 def heal_tools(
     tools: tuple[Tool, ...], tokens: Sequence[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
-    """Break control `tokens` in tools, which may come from a tool server, and drop null texts.
+    """Break control `tokens` in tools and drop null descriptions.
 
-    OpenAI allows `description: null`, and llama-server answers it with a 500.
+    Tools may come from a tool server, which is no more trusted than a user. OpenAI accepts
+    `description: null`; llama-server answers it with status 500.
     """
     facts: list[Fact] = []
     healed = (_heal_tool(tool, facts) for tool in tools)
@@ -220,10 +236,10 @@ def heal_tools(
 
 
 def _neutralise_tool(tool: Tool, literals: Literals, facts: list[Fact]) -> Tool:
-    """Break tokens in all strings that the model reads; replies are checked against the schema."""
-    written = json.parse(tool.source)
-    wedged = _wedge_all(written, literals)
-    if wedged == written:
+    """Break tokens in all strings that the model reads; the original schema checks replies."""
+    document = json.parse(tool.source)
+    wedged = _wedge_all(document, literals)
+    if wedged == document:
         return tool
     facts.append(Healed("control_token"))
     return Tool(tool.name, tool.parameters, json.dump(wedged))
@@ -263,7 +279,7 @@ def _heal_tool(tool: Tool, facts: list[Fact]) -> Tool:
 def heal_messages(
     messages: Messages, template: Template = GENERIC.template
 ) -> tuple[Messages, tuple[Fact, ...]]:
-    """Return messages that a backend and its chat template can read, and what was repaired."""
+    """Return messages that a backend and its chat template can read, and the repairs."""
     facts: list[Fact] = []
     healed = tuple([heal_members(message, facts) for message in messages])
     healed = pair_calls(healed, facts)
@@ -279,24 +295,24 @@ _SIGNS = tuple(f'"{name}"'.encode() for name in contents.THOUGHT_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
-    """Remove thoughts from assistant messages, as far as the policy demands.
+    """Remove reasoning from assistant messages, as far as the policy demands.
 
-    Some templates want them, some models are confused by them, and clients may or may not send
-    them. `last` keeps those after the last user message. Messages without thoughts stay the same.
+    Some templates need it and some models are confused by it; clients may or may not send it.
+    `last` keeps the reasoning after the last user message.
     """
     if replay == "full":
         return messages
-    spoken = [place for place, message in enumerate(messages) if message.role == "user"]
-    end = len(messages) if replay == "none" else max(spoken, default=0)
+    user_turns = [index for index, message in enumerate(messages) if message.role == "user"]
+    end = len(messages) if replay == "none" else max(user_turns, default=0)
     return tuple(
-        _drop_thoughts(message) if place < end and message.role == "assistant" else message
-        for place, message in enumerate(messages)
+        _drop_thoughts(message) if index < end and message.role == "assistant" else message
+        for index, message in enumerate(messages)
     )
 
 
 def _drop_thoughts(message: Message) -> Message:
-    _, said = split_thoughts(message.text)
-    if said == message.text and not any(sign in message.source for sign in _SIGNS):
+    _, text = split_thoughts(message.text)
+    if text == message.text and not any(sign in message.source for sign in _SIGNS):
         return message
     members = contents.members_of(message)
     kept = {
@@ -311,16 +327,16 @@ def _drop_thoughts(message: Message) -> Message:
 
 def _drop_block(content: bytes) -> bytes:
     if not content.startswith(b"["):
-        return _keep_said(content)
+        return _without_thoughts(content)
     parts = json.split_array(content)
     kept = [part for part in parts if json.split_object(part).get("type") not in _PART_KINDS]
     first = json.split_object(kept[0]) if kept else {}
-    if "text" in first and (said := _keep_said(first["text"])) != first["text"]:
-        kept[0] = json.join_object({**first, "text": said})
+    if "text" in first and (text := _without_thoughts(first["text"])) != first["text"]:
+        kept[0] = json.join_object({**first, "text": text})
     return content if kept == parts else json.join_array(kept)
 
 
-def _keep_said(value: bytes) -> bytes:
+def _without_thoughts(value: bytes) -> bytes:
     text = contents.string_of(value)
-    _, said = split_thoughts(text)
-    return value if said == text else json.dump(said)
+    _, answer = split_thoughts(text)
+    return value if answer == text else json.dump(answer)

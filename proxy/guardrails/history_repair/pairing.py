@@ -1,8 +1,13 @@
 """Pairs the calls of a history with their results.
 
 `pair_calls` gives each result the id of its call, moves late results to their call, and writes a
-note for a call without a result and for a result without a call. The notes are short, factual, and
-the same every time.
+note for a call without a result and for a result without a call. A note depends only on the
+messages before it, so the prompt prefix stays the same from request to request.
+
+    assistant: calls a (id "1"), b (id "")     assistant: calls a (id "1"), b (id "call_0_1")
+    tool: {"name": "b", ...}                   tool: {"tool_call_id": "call_0_1", ...}
+    user: ...                                  tool: {"tool_call_id": "1", "Error: no result ..."}
+                                               user: ...
 """
 
 from collections import deque
@@ -16,18 +21,18 @@ from proxy.conversation.messages import Message, Messages, tool_result
 from proxy.facts import Fact, Healed
 from proxy.guardrails.contents import members_of, replace_members, say_as_user, string_of
 
-# It begins like a failure, so that nobody takes the call for a completed step.
+# It begins like a failure, so that neither the model nor a workflow counts the call as completed.
 UNANSWERED = "Error: no result. This call was never answered."
 
 
 def introduce_orphan(name: str) -> str:
-    """Introduce a result whose call is gone; `name` is the tool's, "" if unknown."""
+    """Introduce a result whose call is gone; `name` is that of the tool, "" if unknown."""
     of = f" of {name}" if name else ""
     return f"Result{of}, from a tool call that is no longer part of this conversation:"
 
 
 class _HistoryCall(msgspec.Struct):
-    """A call in the history; the id is ours if the client gave none."""
+    """A call in the history; the id is generated if the client sent none."""
 
     id: str
     name: str
@@ -44,7 +49,7 @@ class _CallRound(msgspec.Struct):
 
 
 class _Waiting:
-    """Which calls wait for which results, each queue in order."""
+    """The calls that wait for a result, by id and by name, each queue in order."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, deque[_HistoryCall]] = {}
@@ -52,7 +57,7 @@ class _Waiting:
         self._with_made_id: deque[_HistoryCall] = deque()
 
     def begin(self, calls: list[_HistoryCall], own_ids: frozenset[str]) -> None:
-        """Add the calls of a new reply; earlier ones then wait only under their ids."""
+        """Add the calls of a new reply; earlier calls are then found only by their ids."""
         self._by_name = {"": deque(calls)}
         self._with_made_id = deque()
         self._by_id |= {call.id: deque() for call in calls}
@@ -92,7 +97,7 @@ def _is_paired(messages: Messages) -> bool:
 
 
 def pair_calls(messages: Messages, facts: list[Fact]) -> Messages:
-    if _is_paired(messages):  # nearly always
+    if _is_paired(messages):  # nearly always: saves the copies below
         return messages
     entries: list[Message | _CallRound] = []
     waiting = _Waiting()
@@ -143,7 +148,7 @@ def _begin_round(
 
 
 def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
-    """Make an id that is always the same, because a history only grows at its end."""
+    """Generate an id from the position: the same in every request, as histories only grow."""
     made = f"call_{position}_{number}"
     while made in taken:
         made += "_"
@@ -152,12 +157,12 @@ def _make_id(position: int, number: int, taken: frozenset[str]) -> str:
 
 def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
     members = members_of(message)
-    written = json.split_array(members["tool_calls"])
-    for place, (given, call) in enumerate(zip(message.calls, calls, strict=True)):
+    calls_json = json.split_array(members["tool_calls"])
+    for index, (given, call) in enumerate(zip(message.calls, calls, strict=True)):
         if not given.id:
-            named = {**json.split_object(written[place]), "id": json.dump(call.id)}
-            written[place] = json.join_object(named)
-    members["tool_calls"] = json.join_array(written)
+            named = {**json.split_object(calls_json[index]), "id": json.dump(call.id)}
+            calls_json[index] = json.join_object(named)
+    members["tool_calls"] = json.join_array(calls_json)
     typed = tuple(map(lambda given, call: replace(given, id=call.id), message.calls, calls))
     return replace(message, source=json.join_object(members), calls=typed)
 

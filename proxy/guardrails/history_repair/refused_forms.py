@@ -1,8 +1,16 @@
-"""Rewrites conversations in the form that an engine or its chat template accepts.
+"""Rewrites conversations into the form that an engine or its chat template accepts.
 
-Each function answers a refusal that some engine gave for valid OpenAI messages;
+Each function answers a rejection that some engine gave to valid OpenAI messages;
 `backends/capabilities` decides which of them an engine needs. Untouched messages keep their bytes,
 and a message is rewritten the same way every time, so a prompt only grows.
+
+    acknowledge_results   tool, user                      tool, assistant "OK.", user
+    shorten_ids           "id": "call_8f3a..."            "id": "k3x09bq2z"
+    think_instead         reasoning, text, calls          the text is part of the reasoning
+    add_thoughts          calls without reasoning         "reasoning_content": " "
+    fill_empty_answers    assistant without text, calls   "content": "(no answer)"
+    hide_pictures         an image of an earlier turn     a text part that says so
+    move_pictures         an image in a tool result       a user message after the results
 """
 
 import re
@@ -33,7 +41,7 @@ def _each(rewrite: Callable[[Message], Message]) -> Callable[[Messages], Message
 
 
 def acknowledge_results(messages: Messages) -> Messages:
-    """Put an assistant message between a tool result and a user message.
+    """Insert an assistant message between a tool result and a user message.
 
     Mistral's templates end each round of tools with the assistant: "Unexpected role 'user' after
     role 'tool'" (mistral-common 1.8).
@@ -68,19 +76,21 @@ def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
-    return "".join(_ID_DIGITS[number // 36**place % 36] for place in range(9))
+    return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 
 
 @_each
 def think_instead(message: Message) -> Message:
-    """Move text beside thinking and calls into the thinking.
+    """Move text next to reasoning and calls into the reasoning.
 
-    The template of gpt-oss renders both in its analysis channel, and refuses both at once.
+    The template of gpt-oss renders both in its analysis channel, and rejects messages with both.
     """
     if not (message.calls and message.text.strip()):
         return message
     members = contents.members_of(message)
-    names = [one for one in contents.THOUGHT_MEMBERS if contents.string_of(members.get(one, b""))]
+    names = [
+        name for name in contents.THOUGHT_MEMBERS if contents.string_of(members.get(name, b""))
+    ]
     if not names:
         return message
     joined = contents.join_contents([members[names[0]], json.dump(message.text)])
@@ -102,15 +112,15 @@ def add_thoughts(message: Message) -> Message:
 
 @_each
 def fill_empty_answers(message: Message) -> Message:
-    """Give assistant messages a text that have neither text nor calls, such as cut-off thoughts."""
+    """Give a text to assistant messages without text and calls, such as cut-off reasoning."""
     is_empty = message.role == "assistant" and not (message.calls or message.text.strip())
     return contents.replace_content(message, _NO_ANSWER) if is_empty else message
 
 
 def find_new_picture(messages: Messages) -> str | None:
-    """Name the field of a picture that the user has sent since the last answer, None without one.
+    """Return the field of a picture that the user sent since the last answer, None without one.
 
-    Nothing can replace it. A picture before that, or in a tool result, can be left out.
+    Such a picture cannot be replaced, unlike an earlier one or one in a tool result.
     """
     start = _last_answer(messages) + 1
     for position, message in enumerate(messages[start:], start):
@@ -121,25 +131,27 @@ def find_new_picture(messages: Messages) -> str | None:
 
 
 def hide_pictures(messages: Messages) -> Messages:
-    """Replace pictures by a note, but for those that the user has just sent."""
+    """Replace pictures by a note, except those that the user has just sent."""
     start = _last_answer(messages)
     return tuple(
-        _hide_pictures(one) if position < start or one.role != "user" else one
-        for position, one in enumerate(messages)
+        _hide_pictures(message) if position < start or message.role != "user" else message
+        for position, message in enumerate(messages)
     )
 
 
 def _last_answer(messages: Messages) -> int:
-    return max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
+    return max(
+        (at for at, message in enumerate(messages) if message.role == "assistant"), default=-1
+    )
 
 
 def _hide_pictures(message: Message) -> Message:
-    if not (places := {number for number, _ in _pictures(message)}):
+    if not (hidden_parts := {number for number, _ in _pictures(message)}):
         return message
     members = contents.members_of(message)
     parts = json.split_array(members["content"])
     hidden = json.dump({**_HIDDEN})
-    kept = [hidden if number in places else part for number, part in enumerate(parts)]
+    kept = [hidden if number in hidden_parts else part for number, part in enumerate(parts)]
     return contents.replace_members(message, {**members, "content": json.join_array(kept)})
 
 

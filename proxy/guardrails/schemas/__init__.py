@@ -1,10 +1,14 @@
-"""The caller's own JSON schemas, and the check of values against them.
+"""JSON schemas of the client: values are checked against them, and coerced where that is safe.
 
-`arguments` judges the arguments of one call, its members while the model writes them, or an answer
-that has to be JSON. It uses a `schema`, which compiles the caller's document and lists what is
-wrong with a value. Before that, `patterns` chooses the regular
-expressions that are compiled, and `workload` estimates the time for a value, on the `graph` of the
-schema. `coercion` converts values of the wrong type if nothing is lost; `violations` describes the
-rest in words that a model can act on. `rewriting` changes schemas: without some patterns, simpler
-for an engine, or combined to the schema of a call.
+`arguments` is the interface for the rest of the guardrails. It judges the arguments of one call,
+one member of them while the model still writes, or a reply that has to be JSON.
+
+The modules below it, in the order of their dependencies:
+
+- `patterns` estimates the cost of regular expressions, `graph` links the sub-schemas of a schema,
+  and `workload` estimates the time to check a value. A client chooses the schema and a model the
+  value, so neither may keep the event loop busy.
+- `schema` compiles a schema, checks values and lists errors, within these estimates.
+- `coercion` converts values of the wrong type; `violations` words the remaining errors for a model.
+- `rewriting` derives schemas: without some patterns, simpler for an engine, or for a whole call.
 """

@@ -1,14 +1,23 @@
-"""Arguments and answers against the caller's schema: read, checked, and coerced if needed.
+"""Arguments and answers against the client's schema: read, checked, and coerced if needed.
 
-`check` judges the arguments of one call. `Members` judges one member at a time while the model
-writes them. `check_reply` judges a reply that has to be JSON. Nothing here raises for what a model
-wrote, and a schema that cannot be compiled checks nothing.
+`check` judges the arguments of one call, `Members` one member of them while the model still writes,
+`check_reply` a reply that has to be JSON. A defect of the model is a result here, never an
+exception; a schema that cannot be compiled checks nothing, and the outcome says so.
+
+    schema: {"properties": {"days": {"type": "integer"}}, "required": ["days"]}
+
+    {"days": 3}          ValidArguments    the text of the model, byte for byte
+    {"days": "3"}        ValidArguments    {"days":3}, with the outcome `Coerced`
+    {'days': 3,}         ValidArguments    {"days":3}, with the outcome `Repaired`
+    {"days": "many"}     InvalidArguments  /days: expected integer, got "many"
+    {"days":             BrokenArguments   The arguments are not valid JSON: ...
 """
 
 import re
 from typing import TypeAlias
 
 import msgspec
+from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 from msgspec.structs import replace
 
@@ -45,9 +54,9 @@ _MAY_BE_FLOAT = re.compile(r"\d[.eE]")
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Arguments fit for a client; `text` is the model's own if nothing had to be changed.
+    """Arguments fit for a client; `text` is the model's text if nothing had to be changed.
 
-    Before they are checked, `text` is empty if they have to be written anew.
+    `text` is empty until the check if the arguments have to be serialized again.
     """
 
     text: str
@@ -56,7 +65,7 @@ class ValidArguments(msgspec.Struct, frozen=True):
 
 
 class BrokenArguments(msgspec.Struct, frozen=True):
-    """The arguments are no JSON object."""
+    """The arguments are not a JSON object."""
 
     problem: str
 
@@ -72,13 +81,13 @@ class InvalidArguments(msgspec.Struct, frozen=True):
 CheckedArguments: TypeAlias = ValidArguments | BrokenArguments | InvalidArguments
 
 
-def check(tool: Tool, written: JsonValue, *, may_close: bool = False) -> CheckedArguments:
+def check(tool: Tool, arguments: JsonValue, *, may_close: bool = False) -> CheckedArguments:
     """Judge the arguments of a call: JSON text, possibly broken, or a parsed value.
 
-    With `may_close` closing brackets may be missing at the end: only the caller knows whether the
-    model itself chose to stop.
+    With `may_close` missing brackets at the end are added. Only the caller knows whether the model
+    chose to stop there or the reply was cut off, in which case a value may be incomplete.
     """
-    read = _read(tool.name, written, may_close=may_close)
+    read = _read(tool.name, arguments, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
     named = unescape_names(tool.parameters, read.value)
@@ -123,7 +132,7 @@ def _judge(tool: str, schema: Schema, read: ValidArguments) -> CheckedArguments:
 
 
 def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
-    """Accept valid arguments; an integer that was written `5.0` becomes `5`."""
+    """Accept valid arguments, with `5` in place of `5.0` where an integer is expected."""
     if read.text and not _MAY_BE_FLOAT.search(read.text):
         return read
     value, places = write_integers(schema, read.value)
@@ -133,9 +142,9 @@ def _accept(tool: str, schema: Schema, read: ValidArguments) -> ValidArguments:
     return _write(ValidArguments("", value, facts))
 
 
-def object_text(written: JsonValue) -> str | None:
-    """Return the JSON text of a call's arguments, unchecked; None if they are no object."""
-    read = _read("", written, may_close=False)
+def object_text(arguments: JsonValue) -> str | None:
+    """Return the JSON text of a call's arguments, unchecked; None if they are not an object."""
+    read = _read("", arguments, may_close=False)
     return None if isinstance(read, BrokenArguments) else _write(read).text
 
 
@@ -143,20 +152,20 @@ def _write(read: ValidArguments) -> ValidArguments:
     return read if read.text else replace(read, text=json.dump_text(read.value))
 
 
-def _read(tool: str, written: JsonValue, *, may_close: bool) -> ValidArguments | BrokenArguments:
-    match written:
+def _read(tool: str, arguments: JsonValue, *, may_close: bool) -> ValidArguments | BrokenArguments:
+    match arguments:
         case str():
-            return _read_text(tool, written, may_close=may_close)
+            return _read_text(tool, arguments, may_close=may_close)
         case None:
             return ValidArguments("", {})
         case dict():
             try:
-                copy_value(written)
+                copy_value(arguments)
             except (ValueError, RecursionError) as error:
                 return BrokenArguments(f"The arguments cannot be written as JSON: {error}")
-            return ValidArguments("", written)
+            return ValidArguments("", arguments)
         case _:
-            kind = "an array" if isinstance(written, list) else "a single value"
+            kind = "an array" if isinstance(arguments, list) else "a single value"
             return BrokenArguments(f"The arguments have to be a JSON object, not {kind}")
 
 
@@ -176,7 +185,7 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | Bro
     else:
         if isinstance(value, dict):
             return ValidArguments(text, value)
-        if value is None:  # nothing was said, so nothing had to be done
+        if value is None:  # `null` means no arguments, which is not a repair
             return ValidArguments("", {})
     read = _read(tool, value, may_close=may_close)
     return read if isinstance(read, BrokenArguments) else replace(read, facts=(done, *read.facts))
@@ -184,65 +193,71 @@ def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | Bro
 
 _FENCE = "```"
 _JSON_LINE = re.compile(r"^(?:```(?:json)?\n)?[{\[]", re.MULTILINE)
-_MOST_BEGINNINGS = 10  # each of them is parsed up to the end
+_MOST_BEGINNINGS = 10  # each is parsed to the end, so more would take quadratic time
 
 
 class ValidAnswer(msgspec.Struct, frozen=True):
-    """JSON that satisfies the schema; `text` is the model's own, without a fence around it."""
+    """JSON that satisfies the schema; `text` is that of the model, without a code fence."""
 
     text: str
     facts: tuple[Fact, ...] = ()
 
 
 class InvalidAnswer(msgspec.Struct, frozen=True):
-    """Anything else; `problems` are phrases that a model can act on."""
+    """An answer that violates the schema; `problems` are phrases that a model can act on."""
 
     problems: tuple[str, ...]
 
 
 def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Judge the answer of a reply: its text, or its thoughts if there is none."""
-    found = None if text.strip() else _find_answer(thoughts, schema)
-    return found or check_answer(text, schema)
+    """Judge the answer of a reply: its text, or its reasoning if there is no text."""
+    answer = None if text.strip() else _find_answer(thoughts, schema)
+    return answer or check_answer(text, schema)
 
 
 def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
-    """Return the answer that a model gave only as its thoughts, or at their end."""
+    """Return the answer that a model gave only as its reasoning, or at the end of it."""
     text = thoughts.strip()
-    places = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_BEGINNINGS:]
-    for place in (0, *places):
-        checked = check_answer(text[place:], schema) if text else None
+    starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_BEGINNINGS:]
+    for start in (0, *starts):
+        checked = check_answer(text[start:], schema) if text else None
         if isinstance(checked, ValidAnswer):
             return ValidAnswer(checked.text, (Dropped("thoughts"), *checked.facts))
     return None
 
 
-def check_answer(written: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Judge a whole answer; a schema that cannot be compiled demands nothing but JSON."""
-    text, facts = _without_fence(written.strip())
+def check_answer(answer: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
+    """Judge a whole answer; a schema that cannot be compiled demands only JSON."""
+    text, facts = _without_fence(answer.strip())
     try:
         value = json.parse(text)
     except ValueError as error:
         return InvalidAnswer((f"it is not valid JSON: {error}",))
     try:
-        usable = compile_schema(schema)
+        compiled = compile_schema(schema)
         try:
-            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+            errors = _list_errors(compiled, value)
         except TooLongToMatch:
-            usable = usable.without_patterns()
-            errors = () if usable.is_valid(value) else tuple(usable.errors(value))
+            compiled = compiled.without_patterns()
+            errors = _list_errors(compiled, value)
     except UnusableSchema as error:
         return ValidAnswer(text, (*facts, Unchecked("the answer", str(error))))
     except TooLargeToExplain:
         return InvalidAnswer((TOO_LARGE.about("the answer"),))
     if errors:
-        return InvalidAnswer(tuple(one.about("the answer") for one in describe_violations(errors)))
-    unchecked = (Unchecked("the answer", usable.problem),) if usable.problem else ()
-    return ValidAnswer(text if facts else written, (*facts, *unchecked))
+        return InvalidAnswer(
+            tuple(violation.about("the answer") for violation in describe_violations(errors))
+        )
+    unchecked = (Unchecked("the answer", compiled.problem),) if compiled.problem else ()
+    return ValidAnswer(text if facts else answer, (*facts, *unchecked))
+
+
+def _list_errors(schema: Schema, value: JsonValue) -> tuple[ValidationError, ...]:
+    return () if schema.is_valid(value) else tuple(schema.errors(value))
 
 
 def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
-    """Remove a code fence around the whole answer, which the client could not parse."""
+    """Remove a code fence around the whole answer: clients parse the text as JSON."""
     opening, _, rest = text.partition("\n")
     if opening.lower() not in (_FENCE, f"{_FENCE}json") or not rest.endswith(_FENCE):
         return text, ()
@@ -250,18 +265,18 @@ def _without_fence(text: str) -> tuple[str, tuple[Fact, ...]]:
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A member's final value; `is_changed` if it had to be coerced."""
+    """The final value of a member; `is_changed` if it had to be coerced."""
 
     value: JsonValue
     is_changed: bool = False
 
 
 class Members:
-    """The members that a tool declares, judged while the model writes them.
+    """The members that a tool declares, judged while the model still writes the call.
 
-    A member is judged exactly as the whole will be, so what was shown of a call stays right. If
-    that is not certain, the member waits for the verdict on the whole. A schema that judges members
-    in combination declares none.
+    A streamed argument cannot be taken back, so a member is judged exactly as it will be within the
+    whole object. Where that is uncertain, the member waits for the verdict on the whole. A schema
+    that judges members in combination declares none.
     """
 
     def __init__(self, schema: JsonSchema) -> None:
@@ -273,11 +288,11 @@ class Members:
         return name in self._properties
 
     def takes_any_string(self, name: str) -> bool:
-        """Whether every string is valid for a parameter, and so the first half of one."""
+        """Return whether every string is valid, and so every prefix of one."""
         return _takes_any_string(self._properties[name])
 
     def settle(self, name: str, value: JsonValue) -> Settled | None:
-        """Check the whole value of a parameter, coerced if needed; None if it is not certain."""
+        """Check the complete value of a member, coerced if needed; None if uncertain."""
         try:
             schema = compile_schema(self._schema)
             part = schema.part(("properties", name))
@@ -290,10 +305,12 @@ class Members:
 
 
 def _coerce(schema: Schema, name: str, value: JsonValue) -> Settled | None:
-    """Coerce a member within its object, where only others may be missing."""
+    """Coerce a member inside its object, where the other members may still be missing."""
     coercion = coerce(schema, {name: value})
     whole, errors = coercion.value, coercion.errors
-    is_wrong = any(one.instance_path or not isinstance(one.kind, Kind.Required) for one in errors)
+    is_wrong = any(
+        error.instance_path or not isinstance(error.kind, Kind.Required) for error in errors
+    )
     if is_wrong or not isinstance(whole, dict) or name not in whole:
         return None
     settled, places = write_integers(schema, whole)

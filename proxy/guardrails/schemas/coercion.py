@@ -1,8 +1,26 @@
-"""Converts values of the wrong type that can mean only one thing, guided by a schema.
+r"""Converts values of the wrong type that can mean only one thing, guided by a schema.
 
-`coerce` changes a copy of a value at the places that the errors of the validator name, in a few
-rounds, and undoes the changes that did not help. So a valid value is never touched, and references
-and combinations of schemas need no code here. It invents nothing and truncates nothing.
+Theory of operation
+-------------------
+`coerce` works from the errors of the validator, so it needs no code for `$ref` or `allOf`, and
+never touches a valid value. Each round proposes one change for each erroneous path and validates
+again; one round repairs one level of nesting. Finally the changes that did not help are undone:
+each has a condition under which it counts against the remaining errors.
+
+Nothing is invented and nothing truncated: every scalar of the result was in the input.
+
+    {"n": "5"}                  integer              {"n": 5}            a number as text
+    {"n": "true"}               boolean              {"n": true}
+    {"zip": 10115}              string               {"zip": "10115"}
+    {"tags": "new"}             array of strings     {"tags": ["new"]}   one item, not "a, b"
+    {"tags": "['a', 'b']"}      array of strings     {"tags": ["a", "b"]}
+    {"unit": " Celsius"}        enum: celsius, ...   {"unit": "celsius"}
+    {"day": "Monday"}           enum: mon, tue, ...  {"day": "mon"}
+    {"city": {"city": "Rome"}}  string               {"city": "Rome"}    wrapped in its own name
+    {"tags": {"item": ["a"]}}   array                {"tags": ["a"]}     as XML-like tags write it
+    {"body": {"a": 1}}          string               {"body": "{\"a\":1}"}
+    {"unit": null}              optional string      {}
+    {"x": 1}                    no property x        {}                  additionalProperties: false
 """
 
 import re
@@ -44,9 +62,10 @@ _COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
 
 
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
-    """Convert a scalar to one of the expected JSON types.
+    """Convert a scalar to one of the expected JSON types: `"5"` to `5`, `5` to `"5"`.
 
-    A float does not become text: whether it was written 1.1 or 1.10 is no longer known.
+    None if it has no unambiguous meaning. A float is never converted to text, because the spelling
+    of the model (1.1 or 1.10) is lost.
     """
     if isinstance(value, str):
         return _read(value.strip(), types)
@@ -56,7 +75,10 @@ def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
 
 
 def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
-    """Convert a scalar to a list of one item, except text that may mean several or none."""
+    """Wrap a scalar as the only item of a list: `"new"` to `["new"]`.
+
+    None for text that may be several items ("a, b"), or none ("").
+    """
     is_item = isinstance(value, int | float) or (
         isinstance(value, str) and bool(value.strip()) and not _COULD_BE_SEVERAL.search(value)
     )
@@ -64,10 +86,10 @@ def to_list(value: JsonValue, types: Sequence[str]) -> JsonValue:
 
 
 def to_option(value: JsonValue, options: Sequence[JsonValue]) -> JsonValue:
-    """Return the only option that differs in no more than case, padding or quotes.
+    """Return the only option that differs in case, padding or quotes: `" Celsius"` for `celsius`.
 
-    Where all options are abbreviations of one length, such as "mon" and "tue", that is also the
-    only one that abbreviates the value ("Monday") or completes it ("mo").
+    If all options are abbreviations of one length ("mon", "tue", "wed"), also the only one that is
+    a prefix of the value ("Monday") or starts with it ("mo").
     """
     label = _label(value)
     if label is None:
@@ -104,7 +126,10 @@ def _read(text: str, types: Sequence[str]) -> JsonValue:
 
 
 def _number(text: str, types: Sequence[str]) -> JsonValue:
-    """Read a number without losing a digit; one with a leading zero may be a code."""
+    """Read a number without losing a digit.
+
+    "05" is an integer only where an integer is required: elsewhere it may be a code.
+    """
     if len(text) > _LONGEST_NUMBER:
         return None
     if _WHOLE.fullmatch(text) and not {"integer", "number"}.isdisjoint(types):
@@ -132,10 +157,10 @@ def _label(value: JsonValue) -> str | None:
 
 
 def _to_text(value: JsonValue) -> str | None:
-    """Return the JSON text of an object, or of a list of them: a document as a string.
+    """Return the JSON text of an object, or of a list of objects, for a parameter that takes text.
 
-    Models write such documents (`package.json`, a request body) into a text parameter unquoted.
-    An object that repeats the schema of its parameter is no document.
+    Models write documents (`package.json`, a request body) into text parameters without quotes. An
+    object that repeats the schema of its parameter, `{"type": "string"}`, is not such a document.
     """
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(isinstance(part, dict) for part in parts):
@@ -144,11 +169,11 @@ def _to_text(value: JsonValue) -> str | None:
     return None if is_schema or value == {} else json.dump_text(value)
 
 
-# One round repairs one level: a string that holds an array of wrongly typed items takes two.
+# One round repairs one level: a string that holds an array of mistyped items needs two.
 _ROUNDS = 6
 _UNION_DEPTH = 3
-_MOST_TRIES = 20  # to mend one place: more of what checks it says the same
-_TRIALS = 200  # branches of unions that are tried for one value
+_MOST_TRIES = 20  # errors at one path that are looked at: `allOf` can repeat the same error
+_TRIALS = 200  # branches of unions tried for one value: nested unions multiply them
 _COST_OF_TEXT = 1_000  # in dropped members: any other branch of a union is better
 _NOTHING = ("null", "None")
 _ITEM = "item"
@@ -157,9 +182,9 @@ _MISTYPED = (Kind.Type, Kind.Enum, Kind.Constant, Kind.AnyOf, Kind.OneOfNotValid
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
-    """What happened to a value: `paths` changed, `errors` remain.
+    """The coerced value, the `paths` that changed and the `errors` that remain.
 
-    The `cost` is the number of removed members; an object that became text costs more.
+    `cost` is the number of dropped members, plus 1,000 for each object that became text.
     """
 
     value: JsonValue
@@ -168,25 +193,34 @@ class Coercion:
     cost: int = 0
 
 
-# Until which error a change is kept.
-_Kept: TypeAlias = Literal["if_good_type", "if_good_inside", "if_not_required", "if_good_around"]
+# When a change is undone:
+# - unless_mistyped: a type, enum or union error remains at its path
+# - unless_invalid: any error remains at its path or below
+# - unless_required: its path is a required member, which was dropped
+# - unless_parent_invalid: any error remains at the path of its parent
+_Condition: TypeAlias = Literal[
+    "unless_mistyped", "unless_invalid", "unless_required", "unless_parent_invalid"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A new value for a place; `paths` are the places that differ. Removed if `is_drop`."""
+    """A new value at a path, kept under a condition; `paths` are the changed locations.
 
-    place: Path
+    The member is removed if `is_drop`.
+    """
+
+    path: Path
     value: JsonValue
-    kept: _Kept
+    condition: _Condition
     paths: tuple[Path, ...]
     cost: int = 0
     is_drop: bool = False
 
     @property
     def watched(self) -> Path:
-        """The place whose errors count against it."""
-        return self.place[:-1] if self.kept == "if_good_around" else self.place
+        """The path whose errors count against the change."""
+        return self.path[:-1] if self.condition == "unless_parent_invalid" else self.path
 
 
 def coerce(schema: Schema, value: JsonValue) -> Coercion:
@@ -198,7 +232,7 @@ def coerce(schema: Schema, value: JsonValue) -> Coercion:
 
 
 def copy_value(value: JsonValue) -> JsonValue:
-    """Return an independent copy; raises ValueError for a value that JSON cannot express."""
+    """Return a deep copy; raises ValueError for a value that JSON cannot express."""
     copy = json.parse(json.dump(value))
     if copy != value:
         raise ValueError("not a JSON value")
@@ -206,18 +240,21 @@ def copy_value(value: JsonValue) -> JsonValue:
 
 
 def write_integers(schema: Schema, value: JsonValue) -> tuple[JsonValue, Sequence[Path]]:
-    """Return a valid value with `5` for `5.0` where an integer is due, and the changed places."""
+    """Replace `5.0` by `5` where the schema expects an integer; also return the changed paths.
+
+    JSON Schema accepts both, but strictly typed clients do not (openai/codex#33452).
+    """
     if not _holds_whole_float(value):
         return value, ()
-    places = sorted(schema.integers(value), key=str)
-    if not places:
+    paths = sorted(schema.integers(value), key=str)
+    if not paths:
         return value, ()
     draft = _Draft(copy_value(value))
-    for place in places:
-        number = draft.at(place)
-        assert isinstance(number, float)  # noqa: S101 - the places are those of floats
-        draft.make(_Change(place, int(number), "if_good_type", (place,)))
-    return draft.value, places
+    for path in paths:
+        number = draft.at(path)
+        assert isinstance(number, float)  # noqa: S101 - the paths are those of floats
+        draft.make(_Change(path, int(number), "unless_mistyped", (path,)))
+    return draft.value, paths
 
 
 def _holds_whole_float(value: JsonValue) -> bool:
@@ -232,9 +269,10 @@ def _holds_whole_float(value: JsonValue) -> bool:
 
 
 def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObject | None:
-    """Return the arguments if all of them are in one parameter that the schema does not know.
+    """Return the arguments from inside an undeclared wrapper: `{"params": {"city": "Rome"}}`.
 
-    A schema without required members would accept the wrapper; one that allows any member means it.
+    A schema without required members would accept the wrapper and pass it on. A schema that allows
+    additional members may mean it, so None is returned then.
     """
     properties = properties_of(parameters)
     if not isinstance(parameters, dict) or "properties" not in parameters:
@@ -249,7 +287,7 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 
 
 def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
-    """Return the arguments with names as in the schema, where a model escaped `_` for Markdown.
+    r"""Remove Markdown escapes of names: `{"max\_results": 5}` becomes `{"max_results": 5}`.
 
     A model that escapes names escapes values too. Returns the same object if nothing changes.
     """
@@ -266,14 +304,14 @@ def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
 
 
 def unescape_values(arguments: JsonObject) -> JsonObject:
-    """Return arguments without a backslash before any `_` in their values."""
+    """Return the arguments with `_` in place of every backslash and `_` in their values."""
     values = json.parse(json.dump_text([*arguments.values()]).replace(r"\\_", "_"))
     assert isinstance(values, list)  # noqa: S101 - as it was written
     return dict(zip(arguments, values, strict=True))
 
 
 class _Draft:
-    """A copy of a value, and the changes that were made to it, each with the previous value."""
+    """A copy of a value with an undo log."""
 
     def __init__(self, value: JsonValue) -> None:
         self._box: list[JsonValue] = [value]
@@ -287,9 +325,9 @@ class _Draft:
     def changes(self) -> list[_Change]:
         return [change for change, _ in self._changes]
 
-    def at(self, place: Path) -> JsonValue:
+    def at(self, path: Path) -> JsonValue:
         value = self.value
-        for key in place:
+        for key in path:
             if isinstance(value, dict):
                 value = value.get(str(key))
             else:
@@ -297,37 +335,39 @@ class _Draft:
         return value
 
     def make(self, change: _Change) -> None:
-        self._changes.append((change, self.at(change.place)))
-        self._put(change.place, change.value, is_drop=change.is_drop)
+        self._changes.append((change, self.at(change.path)))
+        self._put(change.path, change.value, is_drop=change.is_drop)
 
     def take_back(self, errors: Sequence[ValidationError]) -> bool:
         """Undo the changes that these errors count against; return whether there were any."""
-        exact = {_place(error) for error in errors}
-        against: dict[_Kept, set[Path]] = {
-            "if_good_type": {_place(one) for one in errors if isinstance(one.kind, _MISTYPED)},
-            "if_good_inside": {prefix for place in exact for prefix in _prefixes(place)},
-            "if_not_required": {
-                (*_place(one), one.kind.property)
-                for one in errors
-                if isinstance(one.kind, Kind.Required)
+        exact = {_path_of(error) for error in errors}
+        against: dict[_Condition, set[Path]] = {
+            "unless_mistyped": {
+                _path_of(error) for error in errors if isinstance(error.kind, _MISTYPED)
             },
-            "if_good_around": exact,
+            "unless_invalid": {prefix for path in exact for prefix in _prefixes(path)},
+            "unless_required": {
+                (*_path_of(error), error.kind.property)
+                for error in errors
+                if isinstance(error.kind, Kind.Required)
+            },
+            "unless_parent_invalid": exact,
         }
         undone: dict[Path, int] = {}
         for number, (change, previous) in reversed(list(enumerate(self._changes))):
-            if change.watched in against[change.kept]:
-                self._put(change.place, previous)
-                undone[change.place] = number
+            if change.watched in against[change.condition]:
+                self._put(change.path, previous)
+                undone[change.path] = number
         self._changes = [
             (change, previous)
             for number, (change, previous) in enumerate(self._changes)
-            if all(undone.get(place, number + 1) > number for place in _prefixes(change.place))
+            if all(undone.get(path, number + 1) > number for path in _prefixes(change.path))
         ]
         return bool(undone)
 
-    def _put(self, place: Path, value: JsonValue, *, is_drop: bool = False) -> None:
-        parent = self.at(place[:-1]) if place else self._box
-        key = place[-1] if place else 0
+    def _put(self, path: Path, value: JsonValue, *, is_drop: bool = False) -> None:
+        parent = self.at(path[:-1]) if path else self._box
+        key = path[-1] if path else 0
         if isinstance(parent, dict):
             parent[str(key)] = value
             if is_drop:
@@ -338,7 +378,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class _Coercer:
-    """Coerces toward one schema, and toward its branches with the same budgets."""
+    """Coerces toward a schema, and toward branches of its unions with the same budgets."""
 
     schema: Schema
     trials: list[int] = field(default_factory=lambda: [_TRIALS])
@@ -359,40 +399,40 @@ class _Coercer:
         return Coercion(draft.value, tuple(paths), tuple(errors), cost)
 
     def _improve(self, draft: _Draft, errors: Sequence[ValidationError]) -> bool:
-        """Change every place at most once; return whether anything was changed."""
+        """Change every path at most once; return whether anything was changed."""
         touched: set[Path] = set()
         tries: Counter[Path] = Counter()
         for error in errors:
-            place = _place(error)
-            tries[place] += 1
-            if tries[place] <= _MOST_TRIES and touched.isdisjoint(_prefixes(place)):
-                for change in self._changes(error, place, draft.at(place)):
+            path = _path_of(error)
+            tries[path] += 1
+            if tries[path] <= _MOST_TRIES and touched.isdisjoint(_prefixes(path)):
+                for change in self._changes(error, path, draft.at(path)):
                     draft.make(change)
-                    touched.add(change.place)
+                    touched.add(change.path)
         return bool(touched)
 
-    def _changes(self, error: ValidationError, place: Path, value: JsonValue) -> Iterator[_Change]:
+    def _changes(self, error: ValidationError, path: Path, value: JsonValue) -> Iterator[_Change]:
         """Propose changes that could fix one error; several only to drop several members."""
-        if (value is None or _says_none(error, value)) and _is_member(error, place):
-            yield _drop(place, "if_not_required")
+        if (value is None or _says_none(error, value)) and _is_member(error, path):
+            yield _drop(path, "unless_required")
         elif isinstance(value, dict) and (unknown := _unknown_members(error, value)):
             for name in unknown:
-                yield _drop((*place, name), "if_good_around")
+                yield _drop((*path, name), "unless_parent_invalid")
         elif change := (
-            self._mend(error, place, value)
-            or _unwrap(error, place, value)
-            or _write_out(error, place, value)
+            self._mend(error, path, value)
+            or _unwrap(error, path, value)
+            or _write_out(error, path, value)
         ):
             yield change
 
-    def _mend(self, error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+    def _mend(self, error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
         match error.kind:
             case Kind.Type(types=types):
                 new = to_type(value, types)
                 item = None if new is not None else to_list(value, types)
-                return _replace(place, new) or _replace(place, item, "if_good_inside")
+                return _replace(path, new) or _replace(path, item, "unless_invalid")
             case Kind.Enum() | Kind.Constant():
-                return _replace(place, to_option(value, list_allowed_values(error)))
+                return _replace(path, to_option(value, list_allowed_values(error)))
             case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
                 return self._coerce_to_branch(error, value, len(branches))
             case _:
@@ -401,7 +441,7 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce toward the branch that costs least, the first among equals."""
+        """Coerce toward the branch with the lowest cost; among equals the first."""
         fits = [
             fit
             for number in range(branches)
@@ -410,9 +450,9 @@ class _Coercer:
         if not fits:
             return None
         best = min(fits, key=lambda fit: fit.cost)
-        place = _place(error)
-        paths = tuple((*place, *path) for path in best.paths)
-        return _Change(place, best.value, "if_good_inside", paths, best.cost)
+        path = _path_of(error)
+        paths = tuple((*path, *inner) for inner in best.paths)
+        return _Change(path, best.value, "unless_invalid", paths, best.cost)
 
     def _try_branch(self, branch: Path, value: JsonValue) -> Coercion | None:
         if self.depth == _UNION_DEPTH or not self.trials[0]:
@@ -428,9 +468,9 @@ class _Coercer:
             return None
 
 
-def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
-    """Unwrap an object with one key: `item`, as tags write it, or its own name."""
-    match value, place:
+def _unwrap(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
+    """Unwrap an object with one member: `{"item": [...]}`, or `{"city": {"city": "Rome"}}`."""
+    match value, path:
         case dict(), _ if value.keys() == {_ITEM} and "array" in _due_types(error):
             inner = value[_ITEM]
             inner = inner if isinstance(inner, list) else [inner]
@@ -438,12 +478,12 @@ def _unwrap(error: ValidationError, place: Path, value: JsonValue) -> _Change | 
             inner = value[str(name)]
         case _:
             return None
-    return _replace(place, copy_value(inner), "if_good_inside")
+    return _replace(path, copy_value(inner), "unless_invalid")
 
 
-def _write_out(error: ValidationError, place: Path, value: JsonValue) -> _Change | None:
+def _write_out(error: ValidationError, path: Path, value: JsonValue) -> _Change | None:
     text = _to_text(value) if "string" in _due_types(error) else None
-    change = _replace(place, text, "if_good_inside")
+    change = _replace(path, text, "unless_invalid")
     return None if change is None else replace(change, cost=_COST_OF_TEXT)
 
 
@@ -451,23 +491,28 @@ def _due_types(error: ValidationError) -> Sequence[str]:
     return error.kind.types if isinstance(error.kind, Kind.Type) else ()
 
 
-def _replace(place: Path, value: JsonValue, kept: _Kept = "if_good_type") -> _Change | None:
-    return None if value is None else _Change(place, value, kept, (place,))
+def _replace(
+    path: Path, value: JsonValue, condition: _Condition = "unless_mistyped"
+) -> _Change | None:
+    return None if value is None else _Change(path, value, condition, (path,))
 
 
-def _drop(place: Path, kept: _Kept) -> _Change:
-    return _Change(place, None, kept, (place,), cost=1, is_drop=True)
+def _drop(path: Path, condition: _Condition) -> _Change:
+    return _Change(path, None, condition, (path,), cost=1, is_drop=True)
 
 
 def _says_none(error: ValidationError, value: JsonValue) -> bool:
-    """Return whether text, where none is expected, is a word for nothing: tags hold only text."""
+    """Return whether "null" or "None" was written where text is not expected.
+
+    Formats with tags, such as Qwen3-Coder's, have only text for values.
+    """
     due = _due_types(error)
     return value in _NOTHING and bool(due) and "string" not in due and "null" not in due
 
 
-def _is_member(error: ValidationError, place: Path) -> bool:
-    """Return whether the schema names the place as a property, so that null there means "none"."""
-    return bool(place) and ("properties", place[-1]) in pairwise(error.evaluation_path)
+def _is_member(error: ValidationError, path: Path) -> bool:
+    """Return whether the schema declares the path as a property: null means "absent" then."""
+    return bool(path) and ("properties", path[-1]) in pairwise(error.evaluation_path)
 
 
 def _unknown_members(error: ValidationError, value: JsonObject) -> list[str]:
@@ -476,9 +521,9 @@ def _unknown_members(error: ValidationError, value: JsonObject) -> list[str]:
     return list(value) if forbids_members(error) else []
 
 
-def _place(error: ValidationError) -> Path:
+def _path_of(error: ValidationError) -> Path:
     return tuple(error.instance_path)
 
 
-def _prefixes(place: Path) -> list[Path]:
-    return [place[:length] for length in range(len(place) + 1)]
+def _prefixes(path: Path) -> list[Path]:
+    return [path[:length] for length in range(len(path) + 1)]

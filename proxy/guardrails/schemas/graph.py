@@ -1,8 +1,8 @@
-"""A schema as a graph: which schemas check a value, and which check what is inside it.
+"""A schema as a graph: the sub-schemas that check a value, and those that check its content.
 
-`References` finds the target of a reference within the document; none is fetched. `Graph` gives
-each schema that the root leads to a `SchemaNode`, linked to those that check the same value, its
-members and its items. It counts the checks that a value costs and judges no value.
+`References` resolves references within the document; none is fetched. `Graph` gives each sub-schema
+that the root leads to a `SchemaNode`, linked to the nodes that check the same value, its members
+and its items. It counts the checks that a value costs and judges no value.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties", "
 
 
 class UnknownTarget(LookupError):
-    """A reference leads nowhere, as far as can be determined."""
+    """A reference whose target is unknown."""
 
 
 class References:
@@ -64,9 +64,9 @@ class References:
     def schemas_on(
         self, schema: JsonValue, path: Iterable[str | int]
     ) -> Iterator[tuple[JsonObject, int]]:
-        """Yield the schemas on an evaluation path, each with the depth of what it checks.
+        """Yield the schemas on an evaluation path, each with the depth of the value that it checks.
 
-        Raises UnknownTarget for a path that is none.
+        Raises UnknownTarget for a path that does not exist.
         """
         depth = 0
         steps = iter(path)
@@ -84,7 +84,7 @@ class References:
                 schema = inner
 
     def _look_for_names(self, document: JsonValue) -> None:
-        """Note everything with a name of its own, and where references start."""
+        """Note every sub-schema with an `$id` or anchor, and the base of each reference."""
         rest = [(document, "")]
         while rest:
             value, base = rest.pop()
@@ -109,7 +109,7 @@ class References:
 
 
 def follow(document: JsonValue, path: list[str]) -> JsonValue:
-    """Return what is at a path; raises UnknownTarget if there is nothing."""
+    """Return the value at a path; raises UnknownTarget if there is none."""
     value = document
     for step in path:
         if isinstance(value, dict) and step in value:
@@ -123,14 +123,14 @@ def follow(document: JsonValue, path: list[str]) -> JsonValue:
 
 Kind: TypeAlias = Literal["member", "item"]
 Label: TypeAlias = str | int  # the name of a member, or the number of an item
-# What the following nodes check: the value itself, its keys, or what is inside it, either
-# each member or item, or only those without a label.
+# What linked nodes check: the value itself, its keys, each member or item, or only those members
+# and items without a label.
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
 _MOST_NODES = 20_000  # 0.2 s
 _ENOUGH = 10**9  # counting stops here
-_BYTES_A_COPY = 120  # of an enum or a const, which its errors carry as well
-_LOOKS = 3  # at a branch of what has something unevaluated: 2.6 were measured
+_BYTES_A_COPY = 120  # of an enum or a const, which each of its errors copies
+_LOOKS = 3  # at a branch next to `unevaluated...`: jsonschema-rs took 2.6 times as long
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _LINKS: dict[str, Link] = {
@@ -147,17 +147,16 @@ _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum
 
 
 class TooManySchemas(ValueError):
-    """A schema is disproportionate, whatever the value."""
+    """A schema is too large or too deep to be followed, whatever the value."""
 
 
 @dataclass(slots=True, eq=False)
 class SchemaNode:
-    """A schema, and the nodes that check a value and its content along with it.
+    """A sub-schema, linked to the nodes that check a value and its content along with it.
 
-    Those in `labelled` check one member or item. Branches are examined this many times, and the
-    schema can have this many `errors` of its own. Text is matched with `patterns`, the name of each
-    member with `name_patterns`.
-    `types` are those that the schema names.
+    `labelled` are the nodes of single members or items. `looks` is how often its branches are
+    examined, `errors` how many errors of its own it can have. Text is matched with `patterns`, the
+    names of members with `name_patterns`. `types` are the types that it names.
     """
 
     errors: int = 1
@@ -170,7 +169,7 @@ class SchemaNode:
     links: dict[Link, list[int]] = field(default_factory=dict)
 
     def within(self, kind: Kind, label: Label | None) -> list[int]:
-        """Return what checks a member or item with this label."""
+        """Return the nodes that check a member or item with this label."""
         known = None if label is None else self.labelled.get(label)
         others = self.at("other member" if kind == "member" else "other item")
         each = self.at("each member" if kind == "member" else "each item")
@@ -184,11 +183,11 @@ class SchemaNode:
 
 
 class Graph:
-    """The nodes of a document that its root leads to; raises TooManySchemas.
+    """The nodes that the root of a document leads to; raises TooManySchemas.
 
-    `ranks` order them so that links to the value itself lead downwards, except in circles. For each
-    node `checks` says how many checks it takes for a value and for one place inside each place, and
-    `lengths` how long the longest chain of nodes is that begins there; circles are followed once.
+    `ranks` order the nodes so that links to the value itself lead downwards, except in cycles. For
+    each node, `checks` is the number of checks of a value plus one location on each level inside
+    it, and `lengths` the longest chain of nodes from there; cycles are followed once.
     """
 
     def __init__(self, document: JsonValue) -> None:
@@ -205,12 +204,16 @@ class Graph:
         self.lengths = [1] * len(self.nodes)
         for number in sorted(range(len(ranks)), key=ranks.__getitem__):
             if followers[number]:
-                later = {one for one in followers[number] if ranks[one] < ranks[number]}
-                self.lengths[number] += max((self.lengths[one] for one in later), default=0)
+                later = {
+                    follower for follower in followers[number] if ranks[follower] < ranks[number]
+                }
+                self.lengths[number] += max(
+                    (self.lengths[follower] for follower in later), default=0
+                )
                 self._sum_up(number, later)
 
     def number_of(self, schema: JsonValue) -> int:
-        """Return the number of the node of a schema; raises LookupError if nothing leads to it."""
+        """Return the number of a schema's node; raises LookupError if nothing leads to it."""
         return self._numbers[_key(schema)]
 
     def patterns_from(self, number: int) -> set[str]:
@@ -260,22 +263,26 @@ class Graph:
         return targets
 
     def _sum_up(self, number: int, later: set[int]) -> None:
-        """Add up the checks of a node; a follower that is not `later` closes a circle."""
+        """Add up the checks of a node; a follower outside `later` closes a cycle."""
         node, checks = self.nodes[number], self.checks
 
         def over(*links: Link) -> int:
             return sum(
-                checks[one] if one in later else 1 for link in links for one in node.at(link)
+                checks[target] if target in later else 1
+                for link in links
+                for target in node.at(link)
             )
 
-        labelled = max((checks[one] for one in node.labelled.values() if one in later), default=0)
+        labelled = max(
+            (checks[target] for target in node.labelled.values() if target in later), default=0
+        )
         inner = over("each member", "other member"), over("each item", "other item")
         total = node.looks * over("value") + over("keys") + labelled + max(inner)
         self.checks[number] = min(1 + total, _ENOUGH)
 
 
 def _key(schema: JsonValue) -> int:
-    """Identify a schema; everything that is no object has no keywords and counts as one."""
+    """Identify a schema; booleans and invalid schemas have no keywords and count as one."""
     return id(schema) if isinstance(schema, dict) else 0
 
 
@@ -313,11 +320,11 @@ def _errors(keyword: str, value: JsonValue) -> int:
     if keyword in ("enum", "const"):
         return len(json.dump(value)) // _BYTES_A_COPY
     lists = value.values() if isinstance(value, dict) else [value]
-    return sum(len(one) for one in lists if isinstance(one, list))
+    return sum(len(names) for names in lists if isinstance(names, list))
 
 
 def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
-    """Assign numbers to nodes so that they lead only to lower ones, except in circles."""
+    """Assign numbers to nodes so that links lead only to lower numbers, except in cycles."""
     ranks = [-1] * len(followers)
     seen = [False] * len(followers)
     count = 0
@@ -326,7 +333,7 @@ def _ranks(followers: Sequence[Sequence[int]]) -> list[int]:
         seen[start] = True
         while path:
             node, rest = path[-1]
-            follower = next((one for one in rest if not seen[one]), None)
+            follower = next((target for target in rest if not seen[target]), None)
             if follower is None:
                 path.pop()
                 ranks[node] = count

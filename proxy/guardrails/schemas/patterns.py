@@ -30,8 +30,8 @@ TRIES = (10_000, 1_000, 100, 10)
 STEPS_A_UNIT = 30  # compiling a unit of a pattern takes as long as visiting so many states
 _STEPS_TO_BACKTRACK = bounds.PATTERN_STEPS // 4  # as these steps take longer
 
-# How a value is matched: a pattern may backtrack so often (never if it would take too long), and
-# all patterns take so many steps.
+# How a value is matched: the number of times a pattern may backtrack (0: do not match at all), and
+# the steps that all patterns take.
 Matching: TypeAlias = tuple[int, int]
 FREE: Matching = TRIES[0], 0
 IMPOSSIBLE: Matching = 0, 0
@@ -105,7 +105,7 @@ class PatternCost:
 
     @property
     def memory_limit(self) -> int:
-        """The memory for the compiled program in bytes, with room for a rough estimate."""
+        """The memory limit of the compiled program in bytes, twice the estimate."""
         return 2 * BYTES_A_UNIT * max(self.size, _ENGINE)
 
     def plan(self) -> Matching:
@@ -151,7 +151,7 @@ def estimate(pattern: str) -> PatternCost:
 
 @dataclass(slots=True)
 class _Sum:
-    """The sizes and states of atoms in sequence; `last_` is what a repeat applies to."""
+    """The sizes and states of atoms in sequence; a repeat applies to the `last_` one."""
 
     size: int = 0
     states: int = 0
@@ -250,8 +250,8 @@ class _Scan:
             self.classes += name in _TRANSLATED or name == "c"
             self.length += _TRANSLATED.get(name, 0)
             self.groups[-1].add(self._size_of_escape(escape), 2)
-        elif (written := token["set"]) is not None:
-            self.groups[-1].add(self._size_of_set(written), 2)
+        elif (set_text := token["set"]) is not None:
+            self.groups[-1].add(self._size_of_set(set_text), 2)
         elif token[0] == ".":
             self.groups[-1].add(_NEGATED, 2)
         else:
@@ -265,9 +265,9 @@ class _Scan:
             return _PROPERTY
         return _CLASSES.get(name) or (_WIDE if name in "xuU" else _size_of(name))
 
-    def _size_of_set(self, written: str) -> int:
-        size = _NEGATED if written.startswith("[^") else _RANGE
-        for item in _SET_ITEM.finditer(written, 1, len(written) - 1):
+    def _size_of_set(self, set_text: str) -> int:
+        size = _NEGATED if set_text.startswith("[^") else _RANGE
+        for item in _SET_ITEM.finditer(set_text, 1, len(set_text) - 1):
             escape = item["escape"]
             size += self._size_of_escape(escape) if escape else _size_in_set(item["other"])
         return size
@@ -284,7 +284,7 @@ def _size_in_set(character: str) -> int:
 def patterns_in(document: JsonValue) -> Iterator[str]:
     """Yield all patterns of a schema, repeated ones repeatedly.
 
-    Everything that may be a pattern counts, also in examples: a reference can lead there.
+    Anything that may be a pattern counts, even inside examples: a reference can lead there.
     """
     rest = [document]
     while rest:
@@ -308,7 +308,7 @@ class Patterns:
 
     @property
     def problem(self) -> str:
-        """Which patterns are not checked, and why; empty if all are."""
+        """The patterns that are not checked, and the reason; empty if all are."""
         if not self.refused:
             return ""
         pattern, reason = next(iter(self.refused.items()))
@@ -317,8 +317,8 @@ class Patterns:
         return f"the pattern {json.dump_text(shown)} is not checked{others}: {reason}"
 
     def total(self, used: Iterable[str]) -> PatternCost:
-        """Return the cost of some of the patterns together; those that are refused are free."""
-        return sum((self.costs[one] for one in used if one in self.costs), NO_COST)
+        """Return the cost of several patterns together; refused ones cost nothing."""
+        return sum((self.costs[pattern] for pattern in used if pattern in self.costs), NO_COST)
 
 
 NO_PATTERNS = Patterns()

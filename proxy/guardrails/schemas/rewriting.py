@@ -1,9 +1,13 @@
-"""Schemas rewritten for another purpose than to check a value with them as they are.
+"""Schemas rewritten for a purpose other than checking a value with them unchanged.
 
-`remove_patterns` and `without_unknown_types` make a schema that the validator can compile;
-`simplify` and `simplify_for_grammar` one that llama-server can compile; `call_schema` combines the
-schemas of tools to the schema of one call, and `bind_members` fixes members of one tool.
-`change_schemas` knows in which keywords a schema contains other schemas.
+`remove_patterns` and `without_unknown_types` produce a schema that the validator can compile,
+`simplify` and `simplify_for_grammar` one that llama-server can compile. `call_schema` combines the
+schemas of tools into the schema of one call, and `bind_members` fixes members of one tool.
+`change_schemas` knows the keywords whose values contain schemas.
+
+    {"type": "float", "minimum": 1}      {"minimum": 1}     without_unknown_types
+    {"items": true}                      {"items": {}}      simplify: llama.cpp rejects booleans
+    {"city": "string"} as a property     {"type": "string"} simplify_for_grammar
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -38,7 +42,7 @@ _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 def change_schemas(
     keyword: str, value: JsonValue, change: Callable[[JsonValue], JsonValue]
 ) -> JsonValue:
-    """Change the schemas that are the value of a keyword, or in it."""
+    """Apply a change to the schemas that are the value of a keyword, or inside it."""
     match value:
         case dict() if keyword in _SCHEMAS_BY_NAME:
             return {name: change(schema) for name, schema in value.items()}
@@ -51,7 +55,7 @@ def change_schemas(
 
 
 class IrremovablePattern(ValueError):
-    """Without the pattern the schema would reject values that it accepts."""
+    """Without the pattern the schema would reject values that it accepts now."""
 
 
 def remove_patterns(schema: JsonValue, patterns: Collection[str]) -> JsonValue:
@@ -90,7 +94,7 @@ class _Removal:
         return changed
 
     def _remove_names(self, by_pattern: JsonObject) -> JsonObject:
-        """Return `patternProperties` in which other names count as known, whatever their value."""
+        """Return `patternProperties` in which every other name is allowed, with any value."""
         rest = {name: schema for name, schema in by_pattern.items() if name not in self._patterns}
         if len(rest) == len(by_pattern):
             return by_pattern
@@ -108,24 +112,27 @@ def without_unknown_types(schema: JsonValue) -> JsonValue:
                 if not (keyword == "type" and _names_unknown_type(value))
             }
         case list():
-            return [without_unknown_types(one) for one in schema]
+            return [without_unknown_types(item) for item in schema]
         case _:
             return schema
 
 
 def _names_unknown_type(value: JsonValue) -> bool:
-    """Return whether this names no type; a dictionary is the schema of a property named `type`."""
+    """Return whether this value of `type` names an unknown type.
+
+    A dictionary is the schema of a property named `type`.
+    """
     names = value if isinstance(value, list) else [value]
     is_known = all(isinstance(name, str) and name in KNOWN_TYPES for name in names)
     return not (is_known or isinstance(value, dict | bool))
 
 
 def simplify(tool: Tool, *, is_further: bool = False) -> Tool:
-    """Return a tool with a schema that llama-server can compile; most stay as they are.
+    """Return the tool with a schema that llama-server can compile; most tools stay unchanged.
 
-    It refuses the whole request for boolean sub-schemas, unknown types and remote references; a
-    backend that refused more gets a simpler one. The reply is checked against the original, which
-    the tool keeps as `parameters`.
+    llama-server rejects the whole request for boolean sub-schemas, unknown types and remote
+    references. With `is_further`, for a backend that rejected even that, also for patterns and long
+    lengths. Replies are checked against the original, which the tool keeps as `parameters`.
     """
     source = _simplify_source[is_further](tool.source)
     return tool if source is None else Tool(tool.name, tool.parameters, source)
@@ -151,27 +158,27 @@ _simplify_source = {
 
 
 def simplify_for_grammar(schema: JsonObject) -> JsonObject:
-    """Remove also what grammars fail at: patterns and long lengths (llama.cpp#25895)."""
+    """Also remove patterns and long lengths, which grammars fail at (llama.cpp#25895)."""
     return _simplify_object(schema, is_further=True)
 
 
 def _simplify_object(
-    schema: JsonObject, place: str = "#", *, is_further: bool = False
+    schema: JsonObject, root: str = "#", *, is_further: bool = False
 ) -> JsonObject:
-    """Simplify a schema, and make its local references start at `place`."""
+    """Simplify a schema, and make its local references start at `root`."""
     return {
-        keyword: _simplify_value(keyword, value, place, is_further=is_further)
+        keyword: _simplify_value(keyword, value, root, is_further=is_further)
         for keyword, value in schema.items()
         if not _is_refused(keyword, value, is_further=is_further)
     }
 
 
-def _simplify_value(keyword: str, value: JsonValue, place: str, *, is_further: bool) -> JsonValue:
+def _simplify_value(keyword: str, value: JsonValue, root: str, *, is_further: bool) -> JsonValue:
     if keyword == "$ref" and isinstance(value, str):
-        return place + value[1:] if value == "#" or value.startswith("#/") else value
+        return root + value[1:] if value == "#" or value.startswith("#/") else value
     if keyword in _MAY_BE_BOOLEAN and isinstance(value, bool):
         return value
-    return change_schemas(keyword, value, partial(_simplify, place=place, is_further=is_further))
+    return change_schemas(keyword, value, partial(_simplify, root=root, is_further=is_further))
 
 
 def _is_refused(keyword: str, value: JsonValue, *, is_further: bool) -> bool:
@@ -187,10 +194,10 @@ def _is_refused(keyword: str, value: JsonValue, *, is_further: bool) -> bool:
             return is_length and isinstance(value, int) and value > _LONGEST
 
 
-def _simplify(schema: JsonValue, place: str, *, is_further: bool) -> JsonValue:
+def _simplify(schema: JsonValue, root: str, *, is_further: bool) -> JsonValue:
     match schema:
         case dict():
-            return _simplify_object(schema, place, is_further=is_further)
+            return _simplify_object(schema, root, is_further=is_further)
         case bool():
             return {} if schema else {"not": {}}
         case str() if is_further:  # {"city": "string"}
@@ -202,21 +209,20 @@ def _simplify(schema: JsonValue, place: str, *, is_further: bool) -> JsonValue:
 def call_schema(tools: Sequence[Tool]) -> JsonObject:
     """Return the schema of one call, `{"name", "arguments"}`, of any of the tools.
 
-    Every tool's own schema moves to `$defs/tool_<number>`, its local references with it. What
-    llama-server refuses to compile is accepted here: the reply is checked against the original.
+    The schema of each tool moves to `$defs/tool_<number>`, its local references with it.
     """
     definitions: JsonObject = {}
     calls: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        place, whole = f"#/$defs/tool_{number}", tool.parameters
+        root, whole = f"#/$defs/tool_{number}", tool.parameters
         own = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
         for keyword in _LEFT_OUT_AT_THE_ROOT:
             own.pop(keyword, None)
-        definitions[f"tool_{number}"] = _simplify_object(own, place)
+        definitions[f"tool_{number}"] = _simplify_object(own, root)
         calls.append(
             {
                 "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": place}},
+                "properties": {"name": {"const": tool.name}, "arguments": {"$ref": root}},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
             }
@@ -226,7 +232,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
 
 
 def bind_members(tool: Tool, bound: JsonObject) -> Tool:
-    """Return the tool with these members required, and these schemas in place of its own."""
+    """Return the tool with these members required, and these schemas for them."""
     if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters

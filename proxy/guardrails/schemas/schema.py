@@ -1,8 +1,14 @@
-"""The caller's JSON schemas, compiled to check values: draft 2020-12.
+"""Compiled JSON schemas (draft 2020-12): they check values and list what is wrong.
 
-`compile_schema` compiles a schema once and caches it. `Schema` checks values and lists what is
-wrong. Both refuse what would take too long, which `workload` estimates. Formats are not asserted,
-and no reference is fetched.
+`compile_schema` compiles a schema once and caches it. Both compiling and checking refuse work that
+would keep the event loop busy, by the estimates of `workload` and `patterns`. Formats are not
+asserted, and references are never fetched.
+
+Real schemas break the letter of the specification in three ways that are accepted here:
+
+    {"type": "integer", "default": "auto"}           the default is valid, of whatever type
+    {"type": "string", "description": "Defaults to None."}            and so is null here
+    {"type": "array", "enum": ["a", "b"]}            the options are those of the items
 """
 
 import re
@@ -47,31 +53,32 @@ _TOO_LONG_TO_MATCH = "its patterns would take too long to match with this value"
 _TOO_MUCH_WORK = "its branches multiply: checking this value would take too long"
 
 _PATTERN = b'"pattern'  # or patternProperties
-# Part of the keyword, and of "Default" and "default" in a description.
+# Marks of schemas that may need an exception. "efault" is in the keyword `default`, and in
+# "Default" and "default" of a description.
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
-# How descriptions that were made from Python's docstrings say that a default is null.
+# Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
-_BYTES_A_UNIT = 4  # of a pattern, where what is made of a document's byte takes fifteen
+_BYTES_A_UNIT = 4  # the cache counts 15 bytes of memory for each byte of a document
 _GAVE_UP = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
 
 class UnusableSchema(ValueError):
-    """A schema that the validator cannot compile."""
+    """A schema that the validator cannot compile, or that takes too long to check."""
 
 
 class TooLongToMatch(UnusableSchema):
-    """A value is too long for the patterns of its schema; it can be checked without them."""
+    """A value is too long for the patterns of its schema; without them it can be checked."""
 
 
 class TooLargeToExplain(Exception):
-    """A value violates its schema, and is too large to find out where."""
+    """A value violates its schema and is too large for a list of the errors."""
 
 
 class Schema:
     """A compiled schema; `part` compiles one of its sub-schemas."""
 
     def __init__(self, schema: JsonSchema, registry: Registry, workload: Workload) -> None:
-        self.problem = ""  # the reason why a part of it is not checked
+        self.problem = ""  # why a part of the schema is not checked
         self._schema = schema
         self._registry = registry
         self._workload = workload
@@ -79,24 +86,23 @@ class Schema:
         self._has_exceptions = _DEFAULT in source or (_ENUM in source and _ARRAY in source)
         self._without_patterns: Schema | None = None
         self._validators: dict[int, Draft202012Validator] = {}
-        self._validator_for(TRIES[0])  # raises ValueError for a schema that is none
+        self._validator_for(TRIES[0])  # raises ValueError for an invalid schema
 
     @property
     def pattern_size(self) -> int:
-        """The memory for all its patterns, in units of 32 bytes, for each number of tries."""
+        """Memory of all its patterns, for each number of tries, in units of 32 bytes."""
         cost = self._workload.pattern_cost()
         return cost.size * len(TRIES) if cost.steps_a_try else cost.size
 
-    def is_valid(self, value: JsonValue, written: str = "") -> bool:
-        """Return whether a value, `written` so, satisfies the schema.
+    def is_valid(self, value: JsonValue, text: str = "") -> bool:
+        """Return whether a value satisfies the schema; `text` is its JSON text, if known.
 
-        Raises UnusableSchema for too much work; that is TooLongToMatch if only its patterns are too
-        much work for the value.
+        Raises TooLongToMatch if only the patterns take too long, otherwise UnusableSchema.
         """
         workload = self._workload
         if workload.is_suspicious and not workload.is_bearable(value):
             raise UnusableSchema(_TOO_MUCH_WORK)
-        validator = self._validator_for(workload.plan_matching(value, written)[0])
+        validator = self._validator_for(workload.plan_matching(value, text)[0])
         if validator.is_valid(value):
             return True
         if not (workload.patterns.costs or self._has_exceptions):
@@ -115,10 +121,8 @@ class Schema:
     ) -> Iterator[ValidationError]:
         """Yield every violation; a pattern that is too hard to match counts as matched.
 
-        A declared default is valid, even if its type or the options say otherwise, and so is an
-        array if the options of its items are those of the array.
-        Raises TooLargeToExplain, though not if the validator finds no fault; and TooLongToMatch.
-        Whoever lists the errors of a value several times gives all of them one budget.
+        Raises TooLargeToExplain for an invalid value that is too large, and TooLongToMatch.
+        Repeated listings for one value share one `budget`.
         """
         if not self._workload.is_bearable(value):
             raise TooLargeToExplain
@@ -136,20 +140,20 @@ class Schema:
                 yield error
 
     def integers(self, value: JsonValue) -> Set[Path]:
-        """Return the places of whole numbers written as `5.0` where an integer is due.
+        """Return the paths of whole numbers spelled `5.0` where an integer is expected.
 
-        JSON Schema takes them for integers, strictly typed clients do not (openai/codex#33452).
+        JSON Schema accepts them; strictly typed clients do not (openai/codex#33452).
         """
         return self._workload.integers(value)
 
     def follow(self) -> None:
-        """Find out which of its schemas check what; raises TooManySchemas."""
+        """Build the graph of its sub-schemas in advance; raises TooManySchemas."""
         self._workload.graph()
 
     def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
         """Compile the sub-schema at `path` with its references; None if that is impossible.
 
-        It is also impossible if the budget does not cover the time for its patterns.
+        That includes patterns whose compilation the budget does not cover.
         """
         try:
             workload = self._workload.part(path)
@@ -161,9 +165,9 @@ class Schema:
             return None
 
     def without_patterns(self) -> "Schema":
-        """Return the schema with all patterns counted as matched; raises UnusableSchema.
+        """Return the schema with every pattern counted as matched; raises UnusableSchema.
 
-        Its problem is that a value was too long for them.
+        Its `problem` says that a value was too long for the patterns.
         """
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
@@ -178,7 +182,7 @@ class Schema:
         return self._without_patterns
 
     def _validator_for(self, tries: int) -> Draft202012Validator:
-        """Return the validator whose patterns may backtrack so many times."""
+        """Return the validator whose patterns may backtrack `tries` times."""
         if not tries:
             raise TooLongToMatch(_TOO_LONG_TO_MATCH)
         if tries not in self._validators:
@@ -198,11 +202,11 @@ def _gave_up(error: ValidationError) -> bool:
 
 
 class _Exceptions:
-    """The errors of a value that are none, by the schemas on the way to each of them.
+    """Errors that do not count, found by the schemas on the way to each of them.
 
-    A place that holds its declared default is valid, but not the whole: empty arguments are not the
-    default of those that are required. With `{"type": "array", "enum": ["a", "b"]}` no value at all
-    would be valid, so these are the options of the items.
+    A member that holds its declared default is valid, but not the whole object: `{}` as the default
+    of all arguments does not excuse missing members. No value at all satisfies `{"type": "array",
+    "enum": ["a", "b"]}`, so the options are taken for those of the items.
     """
 
     def __init__(self, schema: JsonSchema, value: JsonValue, workload: Workload) -> None:
@@ -251,16 +255,18 @@ def _is_default(value: JsonValue, schema: JsonObject) -> bool:
 
 
 def _are_options(value: JsonValue, schema: JsonObject) -> bool:
-    """Return whether a value is an array of options, although none of these is an array."""
+    """Return whether a value is an array of options, although no option is an array."""
     options = schema.get("enum")
     if schema.get("type") != "array" or not (isinstance(value, list) and isinstance(options, list)):
         return False
     has_arrays = any(isinstance(option, list) for option in options)
-    return not has_arrays and all(any(_is_same(one, other) for other in options) for one in value)
+    return not has_arrays and all(
+        any(_is_same(item, option) for option in options) for item in value
+    )
 
 
 def _is_same(value: JsonValue, other: JsonValue) -> bool:
-    """Return whether two values are the same in JSON, where `true` is not 1."""
+    """Return whether two values are equal in JSON, where `true` differs from 1."""
     return value == other and repr(value) == repr(other)
 
 
@@ -277,7 +283,7 @@ def compile_schema(schema: JsonSchema) -> Schema:
 
 
 def prepare_checks(schema: JsonSchema) -> None:
-    """Do once what checks of values need, so that none has to do it first."""
+    """Compile a schema before the first reply arrives, so that no reply waits for it."""
     with suppress(UnusableSchema, TooManySchemas):
         compile_schema(schema).follow()
 
@@ -315,7 +321,7 @@ _compile_cached = DocumentCache(
 
 
 def _compile_root(schema: JsonValue, patterns: Patterns, document: bytes = b"") -> Schema:
-    """Compile a schema; `document` is how it was written, if that is known."""
+    """Compile a schema; `document` is its JSON text, if known."""
     if not isinstance(schema, dict | bool):
         raise UnusableSchema("a schema is an object or a boolean")
     workload = Workload.of(schema, document or json.dump(schema), patterns)

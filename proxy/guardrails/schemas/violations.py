@@ -1,7 +1,11 @@
-"""What is wrong with arguments or an answer, in words for a model: one phrase per defect.
+"""Defects of arguments or an answer, worded for a model: one phrase for each.
 
-`describe_violations` translates the errors of the validator. A `Violation` says where, what was
-expected, and what was there.
+`describe_violations` translates the errors of the validator. A `Violation` has the JSON pointer,
+the expectation, and the value that was there:
+
+    /city: is required but missing
+    /unit: expected one of "c", "f", got "kelvin"
+    /when: is not a known parameter
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +51,7 @@ _EXPECTATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One defect: what was expected at `pointer`, and what was there, None if that is obvious."""
+    """One defect: the expectation at `pointer`, and the value there, None if that is obvious."""
 
     pointer: str
     expected: str
@@ -61,60 +65,62 @@ class Violation:
         return self.about("the arguments")
 
     def about(self, whole: str) -> str:
-        """Write the violation as a phrase; `whole` is what the empty pointer points to."""
-        place = self.pointer or whole
-        return f"{place}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
+        """Return the violation as a phrase; `whole` is the name of the root value."""
+        path = self.pointer or whole
+        return f"{path}: {self.expected}" + (f", got {self.got}" if self.got is not None else "")
 
 
 TOO_LARGE = Violation("", "expected less at once: so much is wrong that it cannot be listed")
 
 
 def describe_violations(errors: Iterable[ValidationError]) -> tuple[Violation, ...]:
-    """Describe the first few violations of a schema, starting with missing members."""
+    """Describe the first five violations of a schema, missing members first."""
     sorted_errors = sorted(errors, key=lambda error: not isinstance(error.kind, Kind.Required))
     return tuple(islice(chain.from_iterable(map(_describe, sorted_errors)), _MOST_COMPLAINTS))
 
 
 def _describe(error: ValidationError, depth: int = 0) -> Iterator[Violation]:
-    place = tuple(error.instance_path)
+    path = tuple(error.instance_path)
     match error.kind:
         case Kind.Required(property=name):
-            yield _violation((*place, name), _ABSENT)
+            yield _violation((*path, name), _ABSENT)
         case (
             Kind.AdditionalProperties(unexpected=names)
             | Kind.UnevaluatedProperties(unexpected=names)
         ):
             for name in names:
-                yield _violation((*place, name), "is not a known parameter")
+                yield _violation((*path, name), "is not a known parameter")
         case Kind.PropertyNames(error=about_name):
             expected = f"is no name that is allowed here, expected {_describe_expected(about_name)}"
-            yield _violation((*place, str(about_name.instance)), expected)
+            yield _violation((*path, str(about_name.instance)), expected)
         case Kind.FalseSchema() if forbids_members(error):
-            yield _violation(place, "expected no parameters at all")
+            yield _violation(path, "expected no parameters at all")
         case Kind.FalseSchema():
-            yield _violation(place, "is not allowed")
+            yield _violation(path, "is not allowed")
         case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
             yield from _describe_branches(error, branches, depth)
         case _:
-            yield _violation(place, f"expected {_describe_expected(error)}", _show_instance(error))
+            yield _violation(path, f"expected {_describe_expected(error)}", _show_instance(error))
 
 
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int
 ) -> Iterator[Violation]:
-    """Describe the branch that was plainly meant, otherwise what would be valid instead."""
-    place = tuple(error.instance_path)
-    meant = [branch for branch in branches if not any(_is_other_type(one, place) for one in branch)]
+    """Describe the branch that was clearly meant, otherwise all valid alternatives."""
+    path = tuple(error.instance_path)
+    meant = [
+        branch for branch in branches if not any(_is_other_type(inner, path) for inner in branch)
+    ]
     fewest = min(map(len, meant), default=0)
     closest = [branch for branch in meant if len(branch) == fewest]
     if len(closest) == 1 and depth < _DEEPEST_UNION:
-        yield from chain.from_iterable(_describe(one, depth + 1) for one in closest[0])
+        yield from chain.from_iterable(_describe(inner, depth + 1) for inner in closest[0])
         return
-    yield _violation(place, f"expected {_describe_union(error, branches)}", _show_instance(error))
+    yield _violation(path, f"expected {_describe_union(error, branches)}", _show_instance(error))
 
 
-def _is_other_type(error: ValidationError, place: Path) -> bool:
-    return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == place
+def _is_other_type(error: ValidationError, path: Path) -> bool:
+    return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == path
 
 
 def _describe_expected(error: ValidationError, depth: int = 0) -> str:
@@ -141,10 +147,10 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
 def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
-    """Describe what would be valid, if every form begins with a demand on the value itself."""
-    place = tuple(error.instance_path)
+    """Describe the valid alternatives, if each begins with a demand on the value itself."""
+    path = tuple(error.instance_path)
     firsts = [branch[0] for branch in branches if branch]
-    is_simple = all(tuple(first.instance_path) == place for first in firsts)
+    is_simple = all(tuple(first.instance_path) == path for first in firsts)
     if not is_simple or depth == _DEEPEST_UNION:
         return f"one of {len(branches)} different forms"
     phrases = list(dict.fromkeys(_describe_expected(first, depth + 1) for first in firsts))
@@ -152,8 +158,8 @@ def _describe_union(
     return _shorten(" or ".join(phrases[:_MOST_OPTIONS] + more), _LONGEST_EXPECTATION)
 
 
-def _violation(place: Path, expected: str, got: str | None = None) -> Violation:
-    return Violation(_shorten(pointer(place), _LONGEST_POINTER), expected, got)
+def _violation(path: Path, expected: str, got: str | None = None) -> Violation:
+    return Violation(_shorten(pointer(path), _LONGEST_POINTER), expected, got)
 
 
 def _show_instance(error: ValidationError) -> str:

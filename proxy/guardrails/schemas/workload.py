@@ -5,11 +5,11 @@
 if that is not enough a walk along the value counts the work at each place of it.
 """
 
-# Branches multiply. A definition that refers to another one twice, which refers to a third one
-# twice, and so on, is a few hundred bytes that are checked 2^n times, and `unevaluatedProperties`
-# looks at its branches again without any reference. So a schema is made a graph, and a value walks
-# through it: each place is checked by certain nodes, each so and so often. What the validator
-# remembers and skips is not counted on.
+# Branches multiply. A definition that refers to a second one twice, which refers to a third one
+# twice, and so on, has a few hundred bytes and takes 2^n checks; `unevaluatedProperties` examines
+# its branches again even without a reference. Therefore the schema becomes a graph, and a value is
+# walked through it: each location is checked by certain nodes, each of them a number of times. What
+# the validator memoizes is ignored, so the estimate is an upper bound.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -41,12 +41,12 @@ Counts: TypeAlias = Mapping[int, int]  # how often each node checks something
 
 _LONGEST_CHAIN = 2_000  # of schemas within schemas: compiling takes the square of it
 _UNSUSPICIOUS = 1_000  # checks of a value, of one place within it, of one within that, and so on
-_SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # what is more than it looks
+_SUSPICIOUS = (b'"$ref"', b'"$dynamicRef"', b'"unevaluated')  # can multiply checks
 # The validator lists all errors at once, each with a copy of what it is about, and for each union
 # around it there is one more copy. A copy takes 0.3 to 1 microseconds, an error itself ten times
 # that: 10,000 wrong items of an array 0.1 s, and 2,000 wrong names in an object 1.5 s.
 _COPIES_AN_ERROR = 10
-_ENOUGH = 10**9  # nothing is counted beyond
+_ENOUGH = 10**9  # counting stops here
 _LARGEST_EXACT = 2**53  # a float beyond it may differ from the number that was written
 _MANY_TRIES = TRIES[1]  # with so many, there is no need to find out which text is matched
 _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a part of a schema
@@ -54,10 +54,10 @@ _LARGEST_PART = 10_000  # size of the patterns that are compiled again for a par
 
 @dataclass(slots=True, eq=False)
 class _Checks:
-    """What checks the values at some place: nodes, how often, and inside how many unions.
+    """The nodes that check the values at one location, how often, and inside how many unions.
 
-    `total` checks can have `errors`. `labels` are those that matter for what is inside. `patterns`
-    are the costs for a character of text and for one of a member's name, if that is known.
+    `total` checks can have `errors`. `labels` are the names and indexes that matter for the
+    content. `patterns` are the costs for a character of text and of a member's name, once known.
     """
 
     counts: Counts
@@ -72,26 +72,26 @@ class _Checks:
 
 @dataclass(slots=True)
 class ListingBudget:
-    """How many copies may still be made of parts of one value, however often errors are listed.
+    """The number of copies of parts of one value that lists of its errors may still make.
 
-    So many `steps` may be taken to match patterns, twice for each list.
+    `steps` are those that matching patterns may take, charged twice for each list.
     """
 
     left: int = field(default_factory=lambda: bounds.COPIES)
     steps: int = field(default_factory=lambda: 6 * bounds.PATTERN_STEPS)
 
     def covers_steps(self, steps: int) -> bool:
-        """Return whether the budget covers so many steps, and charge it."""
+        """Charge the budget with so many steps; return whether it covers them."""
         self.steps -= steps
         return self.steps >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a schema, or the part of it at `start`, demands of a validator.
+    """The work that a schema, or the part of it at `start`, demands of a validator.
 
-    The `graph` is made when it is needed; that raises TooManySchemas. The whole was written as
-    `source`. Its `patterns` cost `most` for a byte of a value's text.
+    The `graph` is made on demand; that raises TooManySchemas. `source` is the JSON text of the
+    whole schema. Its `patterns` cost `most` for a byte of a value's text.
     """
 
     graph: Callable[[], Graph]
@@ -103,9 +103,10 @@ class Workload:
 
     @classmethod
     def of(cls, schema: JsonValue, source: bytes, patterns: Patterns = NO_PATTERNS) -> "Workload":
-        """Examine a schema that was written as `source`; raises ValueError if it is unusable.
+        """Examine a schema with the JSON text `source`; raises ValueError if it is unusable.
 
-        Only one that may be more than it looks is followed before something has to be explained.
+        Only a schema with references or `unevaluated...` can cost more than it seems, so others are
+        followed no sooner than an error has to be explained.
         """
         make_graph = cache(partial(Graph, schema))
         if not any(mark in source for mark in _SUSPICIOUS):
@@ -135,18 +136,18 @@ class Workload:
         return part
 
     def pattern_cost(self) -> PatternCost:
-        """Return the cost of its patterns; for a small schema that of all, also in a part."""
+        """Return the cost of its patterns; of a small schema that of all, also for a part."""
         cost = self.patterns.total(self.patterns.costs)
         if cost.size <= _LARGEST_PART:
             return cost
         graph = self.graph()
         return self.patterns.total(graph.patterns_from(graph.number_of(self.start)))
 
-    def plan_matching(self, value: JsonValue, written: str = "") -> Matching:
-        """Return how to match a value, `written` so, with the patterns."""
+    def plan_matching(self, value: JsonValue, text: str = "") -> Matching:
+        """Return how to match a value with the patterns; `text` is its JSON text, if known."""
         if not self.patterns.costs:
             return FREE
-        size = _most_bytes(written) if written else _most_text(value)
+        size = _most_bytes(text) if text else _most_text(value)
         matching = (self.most * size).plan()
         if matching[0] >= _MANY_TRIES:
             return matching
@@ -156,7 +157,7 @@ class Workload:
             return IMPOSSIBLE
 
     def _sum_up_patterns(self, value: JsonValue) -> PatternCost:
-        """Return the cost of matching all text and all names in a value with their patterns."""
+        """Return the cost of matching all text and all names in a value."""
         cost = NO_COST
         walk = _Walk(self.graph(), self.start)
         for item, checks, *_ in walk.places(value):
@@ -170,8 +171,8 @@ class Workload:
         return cost
 
     def integers(self, value: JsonValue) -> Set[Path]:
-        """Return the places of numbers such as `5.0` whose schemas expect an integer."""
-        places: set[Path] = set()
+        """Return the paths of numbers such as `5.0` whose schemas expect an integer."""
+        paths: set[Path] = set()
         path: list[Label] = []
         with suppress(TooManySchemas):
             walk = _Walk(self.graph(), self.start)
@@ -180,11 +181,11 @@ class Workload:
                 if isinstance(item, float) and item.is_integer() and abs(item) <= _LARGEST_EXACT:
                     types = walk.types(checks)
                     if "integer" in types and "number" not in types:
-                        places.add(tuple(path))
-        return places
+                        paths.add(tuple(path))
+        return paths
 
     def is_bearable(self, value: JsonValue) -> bool:
-        """Return whether a value can be checked in little time, whatever it is."""
+        """Return whether a value can be checked in little time, valid or not."""
         if not self.is_suspicious:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
@@ -199,7 +200,7 @@ class Workload:
     def is_listable(self, value: JsonValue, budget: ListingBudget | None = None) -> bool:
         """Return whether the budget covers a list of the errors of a value, and charge it.
 
-        That is a copy of each place for each error at and around it.
+        Each error costs a copy of its location and of every union around it.
         """
         budget = budget or ListingBudget()
         left, budget.left = budget.left, 0
@@ -209,7 +210,7 @@ class Workload:
             walk = _Walk(self.graph(), self.start, left)
         except TooManySchemas:
             return False
-        copies = [0]  # of what is at each level around a place
+        copies = [0]  # of the value on each level around a location
         for item, checks, depth, _ in walk.places(value):
             errors = checks.errors
             if checks.names is not None:
@@ -217,7 +218,7 @@ class Workload:
             del copies[depth + 1 :]
             copies.append(copies[depth] + errors * (1 + checks.unions))
             walk.left -= 1 + copies[-1] + errors * _COPIES_AN_ERROR
-            # each part will cost at least as much as it takes to copy what is around it
+            # each part costs at least a copy of everything around it
             parts = len(item) if isinstance(item, dict | list) else 0
             if walk.left < parts * (1 + copies[-1]):
                 return False
@@ -226,7 +227,7 @@ class Workload:
 
 
 class _Walk:
-    """A walk along a value: it counts what checks each place, within a budget."""
+    """A walk along a value that counts the checks of each location, within a budget."""
 
     def __init__(self, graph: Graph, start: JsonValue, left: int = 0) -> None:
         self._graph = graph
@@ -235,7 +236,7 @@ class _Walk:
         self._known: dict[tuple[frozenset[tuple[int, int]], int], _Checks] = {}
 
     def places(self, value: JsonValue) -> Iterator[tuple[JsonValue, _Checks, int, Label]]:
-        """Yield lazily each place within a value, what checks it, its depth and its label."""
+        """Yield lazily each location in a value with its checks, its depth and its label."""
         top = self._checks({self._graph.number_of(self._start): 1}, 0)
         yield value, top, 0, 0
         rest = [(top, _parts(value))]
@@ -252,22 +253,22 @@ class _Walk:
 
     def _inner(self, checks: _Checks, kind: Kind, at: Label) -> _Checks:
         label = at if at in checks.labels else None
-        found = checks.inner.get((kind, label))
-        if found is None:
+        checks_inside = checks.inner.get((kind, label))
+        if checks_inside is None:
             self.left -= len(checks.counts)
             counts: dict[int, int] = defaultdict(int)
             for number, times in checks.counts.items():
-                for one in self._graph.nodes[number].within(kind, label):
-                    counts[one] += times
-            found = checks.inner[kind, label] = self._checks(counts, checks.unions)
-        return found
+                for target in self._graph.nodes[number].within(kind, label):
+                    counts[target] += times
+            checks_inside = checks.inner[kind, label] = self._checks(counts, checks.unions)
+        return checks_inside
 
     def _checks(self, starts: Counts, unions: int) -> _Checks:
         key = (frozenset(starts.items()), unions)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._follow(starts, unions)
-        return found
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._follow(starts, unions)
+        return known
 
     def _follow(self, starts: Counts, unions: int) -> _Checks:
         ranks = self._graph.ranks
@@ -279,15 +280,15 @@ class _Walk:
             _, number = heappop(rest)
             node, times = self._graph.nodes[number], counts[number]
             depths[number] += node.is_union
-            for one in node.at("keys"):
-                names[one] += times
-            for one in node.at("value"):
-                if ranks[one] < ranks[number]:
-                    if one not in counts:
-                        counts[one], depths[one] = 0, unions
-                        heappush(rest, (-ranks[one], one))
-                    counts[one] = min(counts[one] + times * node.looks, _ENOUGH)
-                    depths[one] = max(depths[one], depths[number])
+            for target in node.at("keys"):
+                names[target] += times
+            for target in node.at("value"):
+                if ranks[target] < ranks[number]:
+                    if target not in counts:
+                        counts[target], depths[target] = 0, unions
+                        heappush(rest, (-ranks[target], target))
+                    counts[target] = min(counts[target] + times * node.looks, _ENOUGH)
+                    depths[target] = max(depths[target], depths[number])
         nodes = [(self._graph.nodes[number], times) for number, times in counts.items()]
         return _Checks(
             counts,
@@ -311,27 +312,27 @@ class _Walk:
         return checks.patterns
 
     def types(self, checks: _Checks) -> Set[JsonValue]:
-        """Return the types that the schemas of a place name."""
+        """Return the types that the schemas of a location name."""
         nodes = [self._graph.nodes[number] for number in checks.counts]
         return {*chain.from_iterable(node.types for node in nodes)}
 
 
 def _parts(value: JsonValue) -> Iterator[tuple[Kind, Label, JsonValue]]:
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield "member", name, one
+        for name, part in value.items():
+            yield "member", name, part
     elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield "item", number, one
+        for number, part in enumerate(value):
+            yield "item", number, part
 
 
 def _most_bytes(text: str) -> int:
-    """Return an upper bound of the size of a text in UTF-8, without a copy of it."""
+    """Return an upper bound of the size of a text in UTF-8, without copying it."""
     return len(text) if text.isascii() else 4 * len(text)
 
 
 def _most_text(value: JsonValue) -> int:
-    """Return an upper bound of the bytes of text in a value, names and quotation marks included."""
+    """Return an upper bound of the bytes of text in a value, with names and quotes."""
     if isinstance(value, str):
         return _most_bytes(value) + 2
     if isinstance(value, dict):  # not copied, as a member may be a whole file
@@ -346,7 +347,7 @@ def _most_text(value: JsonValue) -> int:
 
 
 def _length(text: str) -> int:
-    """Return the length in UTF-8, with the two quotation marks that JSON adds."""
+    """Return the length in UTF-8, with the two quotation marks of JSON."""
     return len(text.encode("utf-8", "surrogatepass")) + 2
 
 

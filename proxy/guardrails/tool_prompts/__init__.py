@@ -1,5 +1,6 @@
-"""Tools described in the prompt, for backends and chat templates that cannot render them.
+"""Tools described in the prompt, for chat templates that do not describe them.
 
-`history` rewrites a history in one of the conventions: those of the table `rescue/formats.toml`,
-written by `fragments`, and those with code of their own, `react` and `json_contract`.
+`history` writes the tools and the calls and results of a conversation as text, in one of the
+conventions: those of formats.toml (`fragments`), ReAct (`react`), or a JSON contract
+(`json_contract`).
 """

@@ -1,11 +1,12 @@
-"""The contract of a convention, a way to describe tools as plain text, and what all are made of.
+"""The protocol of a convention, which describes tools as plain text, and parts of all conventions.
 
 A convention asks the model for a form that a rescue syntax reads, and writes the calls of the
-history in the same form, so that they serve as examples. Whatever it writes
-  - depends on its arguments alone, so that a prompt keeps its bytes from turn to turn;
-  - holds a call so that the reader finds the same call again;
-  - encodes names, arguments and results so that none of them can close the form around it: in JSON
-    a mark can occur only in a string, and there its first character is escaped.
+history in the same form, so that they serve as examples. All output
+
+- depends on the arguments alone, so that a prompt keeps its bytes from turn to turn;
+- holds a call so that the reader recovers the same call;
+- encodes names, arguments and results so that none of them can close the form around it: in JSON
+  a mark can occur only in a string, and there its first character is escaped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +22,9 @@ from proxy.guardrails.transcript import parse_arguments
 class Convention(Protocol):
     """One way to describe tools in a prompt; profiles refer to it by its `name`.
 
-    The rescue's `syntaxes` that read what it asks for are tried first. A reply ends at one of
-    `stops`, because the model only invents what follows. An `answer_label` precedes an answer in
-    the history, unless prose is one.
+    The rescue `syntaxes` that read its form are tried first. A reply ends at one of `stops`,
+    because the model only invents text after them. An `answer_label` precedes answers in the
+    history, unless plain prose is an answer.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Convention(Protocol):
         """Write the instructions and the tools; `respond` is the synthetic one, if offered."""
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write an assistant message that said `text` and made `calls`."""
+        """Write an assistant message with `text` and `calls`."""
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
         """Write the result of the call `call_id` of the tool `name`."""
@@ -52,7 +53,7 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
 
 
 class CallingConvention(Convention):
-    """A convention of the table, without a form for answers: the synthetic tool replaces it."""
+    """A convention of formats.toml without a form for answers: the synthetic tool replaces it."""
 
     def __init__(self, texts: ConventionTexts) -> None:
         self.name, self.syntaxes = texts.name, texts.syntaxes
@@ -60,16 +61,18 @@ class CallingConvention(Convention):
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
         shown = tools if respond is None else (*tools, respond)
-        told = self._texts.instructions % write_tools(
+        text = self._texts.instructions % write_tools(
             shown, self._texts.marks, self._texts.between_tools
         )
         if respond is None:
-            return told
-        return f"{told} Every reply is a call: to answer the user, call {respond.name}."
+            return text
+        return f"{text} Every reply is a call: to answer the user, call {respond.name}."
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        written = self._texts.calls % self._texts.between_calls.join(map(self._write_call, calls))
-        return f"{text}\n\n{written}" if text.strip() else written
+        calls_text = self._texts.calls % self._texts.between_calls.join(
+            map(self._write_call, calls)
+        )
+        return f"{text}\n\n{calls_text}" if text.strip() else calls_text
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
         return self._texts.result % {
@@ -94,7 +97,7 @@ class CallingConvention(Convention):
 
 
 def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
-    """Write the arguments object of a call, in the history's own words if they are valid."""
+    """Write the arguments object of a call, unchanged if they are valid."""
     if parse_arguments(call.arguments) is not None:
         return escape(call.arguments.strip() or "{}", marks)
     kept: JsonObject = {"unparsable": call.arguments}
@@ -102,7 +105,7 @@ def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
 
 
 def write_content(result: str, marks: Iterable[str]) -> str:
-    """Write a result as JSON: as it is if it is an object or a list, otherwise as a string."""
+    """Write a result as JSON: unchanged if it is an object or a list, otherwise as a string."""
     try:
         is_structure = isinstance(json.parse(result), dict | list)
     except ValueError:

@@ -34,20 +34,20 @@ def describe_in_prompt(
     """Describe tools, calls and results as text; other messages stay the same.
 
     The description joins the first message if that has the right role: a system message, or a user
-    message if the template takes no system messages. Otherwise it becomes a message of its own in
-    front. If no tools are offered there is none.
+    message if the template takes no system messages. Otherwise it becomes a new first message. No
+    description is written if no tools are offered.
     """
-    written = _write_as_text(messages, convention)
+    texts = _write_as_text(messages, convention)
     if tools or respond is not None:
-        written = _add_description(written, convention.describe(tools, respond), template)
-    return tuple(_merge_turns(written) if template.alternates else written)
+        texts = _add_description(texts, convention.describe(tools, respond), template)
+    return tuple(_merge_turns(texts) if template.alternates else texts)
 
 
 def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[Message]:
-    """Write calls and results in the convention, the results of one round together."""
+    """Write calls and results in the convention, the results of one round as one message."""
     groups: list[list[Message]] = []
     names: dict[str, str] = {}
-    is_behind_result = False
+    is_after_result = False
     for message in messages:
         names.update((call.id, call.name) for call in message.calls)
         is_result = message.role == "tool"
@@ -58,11 +58,11 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
             message = contents.prepend_text(message, convention.answer_label, "")
-        if is_result and is_behind_result:
+        if is_result and is_after_result:
             groups[-1].append(message)
         else:
             groups.append([message])
-        is_behind_result = is_result
+        is_after_result = is_result
     return [_merge(group, _LINE) for group in groups]
 
 
@@ -75,7 +75,7 @@ def _result(message: Message, names: dict[str, str], convention: Convention) -> 
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
-    """Put the description where it stays however the history continues."""
+    """Put the description at the start, where it stays as the history grows."""
     first = messages[0] if messages else None
     if template.system == "nowhere":
         if first is not None and first.role == "user":
@@ -98,7 +98,7 @@ def _merge_turns(messages: Iterable[Message]) -> list[Message]:
 
 
 def _merge(messages: Sequence[Message], separator: str) -> Message:
-    """Join messages at once, because joining them one by one takes quadratic time."""
+    """Join messages at once: joining them one after the other takes quadratic time."""
     return contents.join_messages(messages, separator) if len(messages) > 1 else messages[0]
 
 
@@ -110,4 +110,4 @@ CONVENTIONS: tuple[Convention, ...] = (
 
 
 def find_convention(name: str) -> Convention:
-    return {one.name: one for one in CONVENTIONS}[name]
+    return {convention.name: convention for convention in CONVENTIONS}[name]

@@ -1,8 +1,11 @@
-"""`{"type": "tool_call", ...}` or `{"type": "final", ...}`: a contract for models with no habit.
+"""`{"type": "tool_call", ...}` or `{"type": "final", ...}`: a contract for models without a format.
 
-The synthetic answer tool is not listed, because the final form replaces it. The syntax is in no
-registry: these forms mean something only to a model that was asked for them. Anything that does not
-begin with a known type, lists included, is left to the readers of plain JSON.
+The synthetic answer tool is not listed, because the final form replaces it. The syntax is not in
+the registry: these forms mean a call only for a model that was asked for them. A reply that does
+not begin with a known type, lists included, is left to the readers of plain JSON.
+
+    {"type": "tool_call", "name": "weather", "arguments": {"city": "Rome"}}
+    {"type": "final", "content": "It is sunny."}
 """
 
 import re
@@ -45,17 +48,17 @@ class JsonContractConvention(fragments.Convention):
         return f"{listed}{form}\n{_RESULTS}"
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Write each call on a line of its own; the text is the `content` of the first."""
-        said = [text if text.strip() else "", *("" for _ in calls)]
-        return "\n".join(map(_write_call, calls, said))
+        """Write each call on its own line; the text is the `content` of the first."""
+        contents = [text if text.strip() else "", *("" for _ in calls)]
+        return "\n".join(map(_write_call, calls, contents))
 
     def write_result(self, name: str, call_id: str, text: str) -> str:
         tool, content = json.dump_text(name), fragments.write_content(text, ())
         return f'{{"type": "tool_result", "name": {tool}, "content": {content}}}'
 
 
-def _write_call(call: ToolCall, said: str) -> str:
-    content = f'"content": {json.dump_text(said)}, ' if said else ""
+def _write_call(call: ToolCall, text: str) -> str:
+    content = f'"content": {json.dump_text(text)}, ' if text else ""
     name = json.dump_text(call.name)
     arguments = fragments.write_arguments(call, ())
     return f'{{"type": "tool_call", {content}"name": {name}, "arguments": {arguments}}}'
@@ -72,9 +75,8 @@ _MESSAGE = "message"  # the parameter of the synthetic tool
 def json_contract(respond_name: str | None = None) -> Syntax:
     """Return the syntax of JSON objects that are the whole reply, perhaps in a code fence.
 
-    A final answer is read as a call of the tool `respond_name`; without that tool it is no call.
-    Text beside a call is an answer, too. Invented results, and what the model makes of them, are
-    ignored.
+    A final answer is read as a call of the tool `respond_name`; without that tool it is not a call.
+    Text next to a call is an answer too. Invented results, and everything after them, are ignored.
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -84,9 +86,9 @@ def json_contract(respond_name: str | None = None) -> Syntax:
         if (yield from cursor.take(_LANGUAGE)) not in ("", "json"):
             raise NoCall
         yield from cursor.whitespace()
-        found = yield from _read_objects(cursor, respond_name)
+        calls = yield from _read_objects(cursor, respond_name)
         is_closed = yield from cursor.literal(FENCE)
-        return Calls(found.calls, found.closed and is_closed)
+        return Calls(calls.calls, calls.closed and is_closed)
 
     return Syntax("json_contract", ("{", FENCE), read, "reply_start")
 
@@ -107,20 +109,20 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
             break  # the model invented it
-        found = _calls_of(item, respond_name)
-        if not found:
+        calls_of_item = _calls_of(item, respond_name)
+        if not calls_of_item:
             raise NoCall
-        calls += found
+        calls += calls_of_item
     if not calls:
         raise NoCall
     return Calls(tuple(calls), is_closed)
 
 
 def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, ...]:
-    kind, said = item.get(_TYPE), item.get(_SAID)
+    kind, content = item.get(_TYPE), item.get(_SAID)
     answer: tuple[WrittenCall, ...] = ()
-    if respond_name is not None and said not in (None, ""):
-        answer = (WrittenCall(respond_name, {_MESSAGE: said}),)
+    if respond_name is not None and content not in (None, ""):
+        answer = (WrittenCall(respond_name, {_MESSAGE: content}),)
     if kind != _CALL:
         return answer if kind == _FINAL else ()
     rest = {key: value for key, value in item.items() if key not in (_TYPE, _SAID)}
@@ -129,9 +131,9 @@ def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, 
 
 
 class _ContractWatcher:
-    """Stops reading what does not begin with a type of the contract.
+    """Stops reading an object that does not begin with a type of the contract.
 
-    Tells the cursor where the final answer begins, as if it were the tool's argument.
+    It tells the cursor where a final answer begins, as if that were the argument of the tool.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:

@@ -1,7 +1,11 @@
 """ReAct: `Thought:`, `Action:`, `Action Input:`, `Final Answer:`, reasoning and acting in turns.
 
-Agents used this form before models had tools. The synthetic answer tool is not listed, because the
-final answer replaces it. If Temper asked for the labels itself, they are as good as marks.
+Agents used this form before models had tools (Yao et al., 2022). The synthetic answer tool is not
+listed, because the final answer replaces it. If Temper asked for the labels, they count as marks.
+
+    Thought: I need the weather.
+    Action: weather
+    Action Input: {"city": "Rome"}
 """
 
 import re
@@ -31,7 +35,7 @@ _RESULTS = "You get the result as `Observation:`. Never write one yourself: stop
 
 
 class ReActConvention(fragments.Convention):
-    """One action at a time, each on labelled lines."""
+    """One action at a time, each on labeled lines."""
 
     name = "react"
     syntaxes = ("react",)
@@ -63,7 +67,7 @@ _LANGUAGE = re.compile(r"\w+", re.ASCII)
 
 
 def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
-    """Read an action; one that was asked for may lack an input, which may be in a fence."""
+    """Read an action; a demanded one may lack its input, or have it in a code fence."""
     yield from cursor.whitespace()
     name = yield from cursor.take(_WRITTEN_NAME)
     yield from cursor.whitespace()
@@ -76,11 +80,11 @@ def _read_action(cursor: Cursor, *, is_demanded: bool) -> Reading:
     is_fenced = is_demanded and (yield from pass_fence(cursor, _LANGUAGE))
     if not (yield from cursor.is_next("{")):
         raise NoCall(Reason.BROKEN if is_demanded else Reason.NOT_A_CALL)
-    found = yield from read_arguments(cursor, name)
+    calls = yield from read_arguments(cursor, name)
     if is_fenced:
         yield from cursor.whitespace()
         yield from cursor.literal(FENCE)
-    return found
+    return calls
 
 
 def react(row: Format, *, is_demanded: bool = False) -> Syntax:

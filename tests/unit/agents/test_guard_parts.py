@@ -2,7 +2,7 @@ import pytest
 
 from proxy.agents.guard_parts import ErrorTracker, ReplyValidator, StepEnforcer
 from proxy.conversation.json import JsonObject
-from proxy.tool_rounds.executor import Outcome, Status
+from proxy.tools.executor import Outcome, Status
 from temper import Prerequisite, ToolCall, Workflow
 from tests.fakes.agents import get_weather, report
 

@@ -10,9 +10,9 @@ from proxy.errors import (
     StepsSkipped,
     ToolsFailed,
 )
-from proxy.tool_rounds.executor import Outcome, Round, Status
-from proxy.tool_rounds.terms import Stop
-from proxy.tool_rounds.transcript import Conversation
+from proxy.tools.executor import Outcome, Round, Status
+from proxy.tools.run import Stop
+from proxy.tools.transcript import Conversation
 from tests.fakes.rounds import called
 
 CAUSE = LookupError("no")

@@ -13,12 +13,12 @@ from proxy.conversation.messages import Message, assistant_message, tool_result,
 from proxy.conversation.tools import ToolCall, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.errors import BackendTimedOut, ContextOverflow, InvalidRequest
-from proxy.tool_rounds.executor import RoundContext, Status
-from proxy.tool_rounds.terms import Stop
-from proxy.tool_rounds.transcript import Conversation
 from proxy.tools.execution import Limits
+from proxy.tools.executor import RoundContext, Status
 from proxy.tools.function import tool
+from proxy.tools.run import Stop
 from proxy.tools.toolset import Toolset
+from proxy.tools.transcript import Conversation
 from temper import BackendFailed
 from tests.fakes.agents import WEATHER_CALLED, get_weather, scripted
 from tests.fakes.playbook import CLOCK, make_tool
@@ -129,7 +129,7 @@ def task_of(messages: Sequence[Message] = (), **changed: object) -> Task[object]
     return Task(
         model=Model("http://127.0.0.1:9", name="tiny"),
         tools=JoinedTools([ScriptedTools((CLOCK,), [])]),
-        said=user_message("And now?"),
+        prompt=user_message("And now?"),
         conversation=Conversation(messages),
         **changed,  # type: ignore[arg-type]
     )

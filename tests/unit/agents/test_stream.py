@@ -7,7 +7,6 @@ from proxy.conversation.messages import Message, user_message
 from temper import (
     Added,
     Agent,
-    AskedAgain,
     BackendFailed,
     Finished,
     Hooks,
@@ -76,16 +75,6 @@ async def test_it_can_be_read_to_its_end_only_once_and_then_is_empty() -> None:
         assert [event async for event in stream] == []
 
 
-async def test_a_reply_that_is_asked_for_again_is_told() -> None:
-    wrong = START + text("I'll check the weather.") + end()
-    seen: list[RunEvent] = []
-    async with scripted(wrong, WEATHER_CALLED, says("Fine.")) as (model, _):
-        agent = Agent(model, [get_weather])
-        result = await agent.run("How is Paris?", hooks=Hooks(on_chunk=seen.append))
-    assert AskedAgain("announced") in seen
-    assert result.stop is Stop.ANSWERED
-
-
 async def test_leaving_the_block_ends_the_run() -> None:
     never = Script((START, text("It is"), Ending.NEVER))
     async with scripted(never) as (model, backend):
@@ -105,14 +94,6 @@ async def test_cancelling_it_ends_in_good_order() -> None:
         stream.cancel()
         assert [type(event) async for event in events] == [Finished]
         assert stream.result.stop is Stop.CANCELLED
-
-
-async def test_one_that_is_cancelled_before_it_has_begun_asks_nothing() -> None:
-    async with scripted() as (model, backend), Agent(model).stream("Hi") as stream:
-        stream.cancel()
-        assert [type(event) async for event in stream] == [Finished]
-        assert stream.result.stop is Stop.CANCELLED
-    assert backend.upstream_requests == []
 
 
 async def test_one_that_a_hook_cancels_when_all_is_said_keeps_its_answer() -> None:

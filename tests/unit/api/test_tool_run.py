@@ -23,10 +23,10 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.plan import Policy
 from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import Ended
 from proxy.observability.observers import Observers
 from proxy.serving.request_preparation import RequestPreparation
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.asgi import HandMadeClient
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served

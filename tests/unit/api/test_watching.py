@@ -14,13 +14,13 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, ReplyOutcome
 from proxy.mcp.confirmations import Requester
 from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.hosting import ToolHosting
 from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.live_request import RequestTarget as AskedFor
 from proxy.observability.peer_workers import SharedCounts, WorkerPlace
 from proxy.observability.record import ToolRecord
-from proxy.serving.tool_hosting import ToolHosting
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served
 

@@ -10,7 +10,7 @@ import pytest
 from proxy.cli.app import main
 from proxy.conversation import json
 from proxy.observability.recording import RecordedAnswer
-from proxy.state.tried_models import TriedModel, TriedModels, cache_folder
+from proxy.profiles.tried_models import TriedModel, TriedModels, cache_folder
 from tests.fakes.invoked import config, document, temper
 from tests.fakes.llama import build_model
 from tests.fakes.recorded import exchange

@@ -18,8 +18,8 @@ from proxy.doctor.checks import (
 from proxy.doctor.target import CheckResult, Severity, Target
 from proxy.errors import InvalidConfiguration
 from proxy.hardware.fit import Device, Memory
+from proxy.mcp.inspection import InspectedServer
 from proxy.mcp.specification import ServerSpec
-from proxy.serving.tool_inventory import InspectedServer
 from proxy.settings import Settings
 from tests.fakes.ailing import AilingServer, Ailment, examined
 from tests.fakes.loopback import own_address

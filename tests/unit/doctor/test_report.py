@@ -27,8 +27,8 @@ from proxy.guardrails.model_quirks import GENERIC
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as PROFILE
 from proxy.profiles.recognition import Evidence, Recognition
+from proxy.profiles.tried_models import TriedModel, digest
 from proxy.settings import Settings
-from proxy.state.tried_models import TriedModel, digest
 from tests.fakes.hostile_text import HOSTILE, has_control
 
 WELL = CheckResult("one", ok("well"), "m")

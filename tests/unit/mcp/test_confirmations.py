@@ -5,7 +5,7 @@ import pytest
 
 from proxy.conversation.json import JsonObject
 from proxy.mcp.confirmations import Confirmations, Decision, RequestConfirmations, Requester
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes.tool_servers import served
 from tests.patience import PATIENCE_SECONDS
 
@@ -53,25 +53,6 @@ async def test_what_waits_is_shown_whole_with_the_seconds_that_are_left() -> Non
     assert confirmations.pending[0].seconds_left == 0.0
     asking.cancel()
     await asyncio.wait((asking,))
-
-
-async def test_without_an_answer_it_is_over_and_an_answer_comes_too_late() -> None:
-    confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, 0.01))
-    (name,) = await until_waiting(confirmations)
-    assert await asking is Decision.UNANSWERED
-    assert confirmations.pending == ()
-    assert not confirmations.answer(name, allow=True, who="a")
-
-
-async def test_who_goes_takes_the_question_along() -> None:
-    confirmations = Confirmations()
-    asking = asyncio.create_task(confirmations.ask(DELETE, {}, ANNA, PATIENCE_SECONDS))
-    (name,) = await until_waiting(confirmations)
-    asking.cancel()
-    await asyncio.wait((asking,))
-    assert confirmations.pending == ()
-    assert not confirmations.answer(name, allow=True, who="a")
 
 
 async def test_every_change_has_a_number() -> None:
@@ -124,7 +105,7 @@ def test_the_model_is_told_what_came_of_it() -> None:
     assert refused is not None
     assert unanswered is not None
     assert "a person refused" in refused.text
-    assert "nobody answered" in unanswered.text
+    assert "got no answer" in unanswered.text
     assert refused.text.startswith("Error: ")
     assert unanswered.text.startswith("Error: ")
     assert {refused.status, unanswered.status} == {Status.REFUSED}
@@ -139,12 +120,12 @@ async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) 
     confirmations.answer(name, allow=False, who="anna from ::1")
     await asking
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
-    waits = "a call of search.delete waits for a person's yes at /ui, asked by req-1"
+    waits = "a call of search.delete waits for consent at /ui (request req-1)"
     assert [one.getMessage() for one in caplog.records if one.name.startswith("proxy")] == [
         waits,
         "a call of search.delete was refused by anna from ::1",
         waits,
-        "nobody answered whether search.delete may be called",
+        "search.delete: no answer whether it may be called",
     ]
 
 

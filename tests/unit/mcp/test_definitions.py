@@ -53,7 +53,7 @@ def test_a_tool_without_a_name_is_left_out() -> None:
     nameless = Definition("", "", GET.parameters)
     selection = select([nameless, GET], ServerSpec("a", tools=("*",), prefix="n_"))
     assert names(selection.tools) == ["n_get"]
-    assert selection.warnings == ("has a tool without a name: it is left out",)
+    assert selection.warnings == ("has a tool without a name: it is skipped",)
 
 
 def test_of_two_tools_that_would_be_called_alike_the_first_one_stays() -> None:

@@ -12,7 +12,7 @@ from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OfferPolicy, OwnedTools, ToolOffer
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
+from proxy.tools.executor import Outcome, RoundContext, Status
 from tests.fakes.tool_servers import FakeSource, served
 
 TOOLS = (served("get"), served("p_put", own_name="put"), served("hang"))

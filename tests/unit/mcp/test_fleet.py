@@ -12,7 +12,7 @@ from proxy.mcp.fleet import ToolServerFleet, open_fleet
 from proxy.mcp.server import ServerTimeouts
 from proxy.mcp.specification import WITHDRAWN, ServerSpec
 from proxy.processes.restarts import RestartPolicy, RestartState
-from proxy.tool_rounds.executor import RoundContext, Status
+from proxy.tools.executor import RoundContext, Status
 from tests.fakes.tool_server_over_http import SECRET, tool_server_over_http
 from tests.fakes.tool_servers import PATIENCE, PROGRAM, program
 from tests.patience import PATIENCE_SECONDS

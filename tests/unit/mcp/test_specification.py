@@ -1,6 +1,6 @@
 from proxy.conversation.tools import ToolCall
 from proxy.mcp.specification import LOST, Ended, ServerSpec
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 
 
 def test_a_server_shows_none_of_its_secrets() -> None:

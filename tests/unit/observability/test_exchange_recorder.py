@@ -35,9 +35,9 @@ from proxy.observability.recording import (
 from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC
 from proxy.profiles.recognition import Evidence, Recognition
-from proxy.tool_rounds import executor as ran_calls
-from proxy.tool_rounds.executor import Round, Status
-from proxy.tool_rounds.terms import RunTerms
+from proxy.tools import executor as ran_calls
+from proxy.tools.executor import Round, Status
+from proxy.tools.run import RunTerms
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.playbook import make_request
 

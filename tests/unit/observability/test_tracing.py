@@ -30,7 +30,7 @@ from proxy.observability.tracing import (
     exporter_to,
     operation,
 )
-from proxy.tool_rounds.executor import Status
+from proxy.tools.executor import Status
 from tests.fakes.rounds import called, done
 from tests.patience import PATIENCE_SECONDS
 

@@ -24,6 +24,7 @@ from proxy.guardrails.offer import Mode, TextPolicy
 from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.profiles.tuned import Tuned, TunedSettings
 from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.context_fitting import FittingMode
@@ -34,9 +35,8 @@ from proxy.serving.request_preparation import (
     takes_long,
 )
 from proxy.serving.services import ServiceOptions, Services
-from proxy.serving.tuned import Tuned, TunedSettings
 from proxy.settings import Settings
-from proxy.tool_rounds.run import Ask
+from proxy.tools.run import Ask
 from tests.fakes.backend import ScriptedBackend
 
 RULES = Workflow(("read",), (), ("finish",))

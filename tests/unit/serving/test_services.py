@@ -15,9 +15,9 @@ from proxy.processes.swapping import LoadableModel as SwappedModel
 from proxy.processes.swapping import SwapPlanner
 from proxy.profiles.known_model import Overrides
 from proxy.profiles.profile import GENERIC
+from proxy.profiles.tried_models import TriedModel, TriedModels, digest
 from proxy.serving.admission import Admission, WaitingQueue
 from proxy.serving.services import ServiceOptions, Services, load_wait
-from proxy.state.tried_models import TriedModel, TriedModels, digest
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.servers import Server
 

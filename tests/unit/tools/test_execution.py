@@ -15,8 +15,8 @@ from proxy import bounds
 from proxy.conversation.messages import user_message
 from proxy.conversation.tools import ToolCall
 from proxy.errors import ToolFailed, ToolRetry
-from proxy.tool_rounds.executor import Outcome, RoundContext, Status
 from proxy.tools.execution import Approve, BoundToolset, Limits
+from proxy.tools.executor import Outcome, RoundContext, Status
 from proxy.tools.function import FunctionTool, ToolContext, tool
 from tests.examples import examples
 from tests.patience import PATIENCE_SECONDS

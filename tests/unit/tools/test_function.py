@@ -59,13 +59,6 @@ def test_a_name_is_cut_to_what_every_engine_takes() -> None:
     assert len(tool(name="x" * 80)(get_weather.function).name) == 64
 
 
-def test_a_tool_that_nobody_describes_has_no_description() -> None:
-    @tool
-    def silent() -> None: ...
-
-    assert b"description" not in silent.spec.source
-
-
 def test_a_schema_of_the_programs_own_takes_the_place_of_the_signature() -> None:
     parameters: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
@@ -79,13 +72,6 @@ def test_a_schema_of_the_programs_own_takes_the_place_of_the_signature() -> None
     assert f.context == "it"
     assert f.read('{"n":1}') == {"n": 1}
     assert b"Take anything." in f.spec.source
-
-
-def test_a_function_that_cannot_be_a_tool_is_refused_at_once() -> None:
-    with pytest.raises(TypeError, match=r"f\(\) cannot be a tool"):
-
-        @tool
-        def f(*args: str) -> None: ...
 
 
 def test_an_option_that_there_is_not_is_refused() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.tools import ToolCall
-from proxy.tool_rounds.executor import Executor, RoundContext, Status
 from proxy.tools.execution import Limits
+from proxy.tools.executor import Executor, RoundContext, Status
 from proxy.tools.function import ToolContext, tool
 from proxy.tools.toolset import Toolset
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from proxy import bounds
-from proxy.state import tried_models
-from proxy.state.tried_models import TriedModel, TriedModels, cache_folder, digest
+from proxy.profiles import tried_models
+from proxy.profiles.tried_models import TriedModel, TriedModels, cache_folder, digest
 
 
 def tried(identity: str = "m.gguf", day: int = 1, **others: str) -> TriedModel:

@@ -1,6 +1,7 @@
-"""Carries runs out: puts their questions as turns, and has their calls executed.
+"""Drives a run: sends its prompts as turns, and has its calls executed.
 
-The sibling of `engine`. It knows neither HTTP nor Python functions nor tool servers.
+It is to `run` what the engine's `run_turn` is to a turn, and knows neither HTTP nor Python
+functions nor tool servers.
 """
 
 import asyncio
@@ -16,28 +17,28 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished
 from proxy.errors import ContextOverflow, GuardrailsExhausted
 from proxy.facts import last_defect
 from proxy.inference.turn import Turn
-from proxy.tool_rounds.executor import Added, Executor, RoundEvent, ToolFinished, ToolStarted
-from proxy.tool_rounds.run import Ask, Execute, Run
+from proxy.tools.executor import Added, Executor, RoundEvent, ToolFinished, ToolStarted
+from proxy.tools.run import Ask, Execute, Run
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("proxy.runner")  # the name that the guides document
 
 Notice: TypeAlias = Callable[[RoundEvent], Awaitable[None]]
 
 
 class TurnSource(Protocol):
-    """Makes turns of what a run asks, and sends them to a backend."""
+    """An object that makes turns from the prompts of a run, and sends them to a backend."""
 
     async def begin(self, ask: Ask) -> Turn:
         """Prepare and fit the next request; raises `ContextOverflow` if nothing fits."""
 
     async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn after a prompt proved too long; None if that does not help."""
+        """Make another turn after a prompt was too long; None if that does not help."""
 
     def answer(self, turn: Turn) -> ReplyEvents:
-        """Stream what the turn lets out; closing the iterator cancels the work upstream.
+        """Stream the released events of a turn; closing the iterator cancels the work upstream.
 
-        A slot of the backend is waited for, and held until it ends: no run has one while its tools
-        run.
+        A slot of the backend is awaited, and held until the turn ends: no run occupies one while
+        its tools run.
         """
 
 
@@ -49,12 +50,12 @@ async def carry_out(
 ) -> ReplyEvents:
     """Stream the client's events of a run, to its end.
 
-    What its tools do and what it commits is told to `notice`. Closing the iterator closes the
-    generation, or cancels the tools, and so does an error; then the run is over, with all rounds
-    that it had, and `run.added` may have grown by the notes for the calls of the last one.
-    Raises what asking raises: `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds.
+    `notice` receives every call and every committed message. Closing the iterator closes the
+    generation, or cancels the tools, and so does an error; then the run is over, with all completed
+    rounds, and `run.added` may have grown by notes for the calls of the last one. Raises
+    `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
-    told = 0
+    noticed = 0
     try:
         while (step := run.next_step()) is not None:
             match step:
@@ -65,21 +66,21 @@ async def carry_out(
                 case Execute():
                     if shown := await _execute(run, executor, step, notice):
                         yield shown
-            for message in run.added[told:]:
-                told += 1
+            for message in run.added[noticed:]:
+                noticed += 1
                 await notice(Added(message))
     finally:
         run.cancel()
 
 
 async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:
-    """Ask until there is an answer; a prompt that proves too long is shortened."""
+    """Prompt until there is an answer; a prompt that is too long is shortened."""
     turn: Turn | None = await turns.begin(ask)
     while turn is not None:
         try:
             async with aclosing(turns.answer(turn)) as batches:
                 async for batch in batches:
-                    # the defect with which the ladder ended, if the reply is the last one
+                    # the defect after the last retry, if this is the final reply
                     is_end = bool(batch) and isinstance(batch[-1], ReplyFinished)
                     defect = last_defect(turn.facts) if is_end else None
                     if shown := run.receive(batch, defect=defect):
@@ -104,7 +105,10 @@ async def _execute(
     begun = clock()
     outcomes = await executor.execute(step.calls, replace(step.context, finished=run.finish))
     shown = run.finish_round(outcomes)
-    ran = ", ".join(f"{one.call.name} {one.status.value} {one.seconds:.1f} s" for one in outcomes)
+    ran = ", ".join(
+        f"{outcome.call.name} {outcome.status.value} {outcome.seconds:.1f} s"
+        for outcome in outcomes
+    )
     logger.info("round %d of tools took %.1f s: %s", number, clock() - begun, ran)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))

@@ -1,7 +1,7 @@
-"""What was measured of models on this machine: a small JSON file for each, in the cache folder.
+"""Measurements of models on this machine: a small JSON file for each, in the cache folder.
 
-A model with another template, or on another build, is measured again and has its own file. So no
-locks are needed: a file is replaced as a whole, and a broken one counts as missing.
+A model with another template, or on another build, has another file. So no locks are needed: a file
+is replaced as a whole, and a broken one counts as missing.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One measured model; `measured` has the figures by name.
 
     `identity` distinguishes it from others, `template` is the digest of its chat template, and
-    `server` what ran it. `tried_at` is a time in RFC 3339; `failed` are the checks that it failed.
+    `server` the engine that ran it. `tried_at` is in RFC 3339; `failed` are the failed checks.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The name of its file: the same three values are the same model, measured again."""
+        """The name of its file: equal identity, template and server mean the same model."""
         return digest("\0".join((self.identity, self.template, self.server)))
 
 
@@ -53,7 +53,7 @@ def digest(text: str) -> str:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried") -> Path | None:
-    """Return where the files are, by the rules of XDG; None without a home folder."""
+    """Return the folder of the files, by the rules of XDG; None without a home folder."""
     named = environment.get("XDG_CACHE_HOME", "")
     if Path(named).is_absolute():
         return Path(named, "temper", kind)
@@ -64,19 +64,21 @@ def cache_folder(environment: Mapping[str, str] = os.environ, kind: str = "tried
 
 @dataclass(frozen=True, slots=True)
 class TriedModels:
-    """What was measured of models, in the files of one folder; without one nothing is kept."""
+    """The measurements in the files of one folder; without a folder nothing is stored."""
 
     folder: Path | None = None
 
     def all(self) -> tuple[TriedModel, ...]:
         """Return every measured model, the latest first; never raises."""
         read = (_read(file) for file in self._files())
-        return tuple(sorted(filter(None, read), key=lambda one: one.tried_at, reverse=True))
+        return tuple(sorted(filter(None, read), key=lambda tried: tried.tried_at, reverse=True))
 
     def latest(self, identity: str, template: str) -> TriedModel | None:
         """Return the latest measurement of a model with this chat template, given in full."""
         wanted = (identity, digest(template))
-        return next((one for one in self.all() if (one.identity, one.template) == wanted), None)
+        return next(
+            (tried for tried in self.all() if (tried.identity, tried.template) == wanted), None
+        )
 
     def remember(self, tried: TriedModel) -> bool:
         if self.folder is None:
@@ -88,10 +90,10 @@ class TriedModels:
             Path(file.name).replace(self.folder / f"{tried.key}.json")
         except OSError:
             return False
-        with suppress(OSError):  # somebody else was faster
+        with suppress(OSError):  # another process may have removed it
             files = sorted(self._files(), key=lambda file: file.stat().st_mtime, reverse=True)
-            for one in files[_MOST:]:
-                one.unlink()
+            for path in files[_MOST:]:
+                path.unlink()
         return True
 
     def _files(self) -> list[Path]:
@@ -104,11 +106,11 @@ class TriedModels:
 
 
 def _read(file: Path) -> TriedModel | None:
-    """Read a file, None if it is not one of ours."""
+    """Read a file; None if it is not valid."""
     try:
         if file.stat().st_size > bounds.TRIED_BYTES:
             return None
-        found = msgspec.json.decode(file.read_bytes(), type=TriedModel)
+        tried = msgspec.json.decode(file.read_bytes(), type=TriedModel)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return None
-    return found if found.version == _VERSION else None
+    return tried if tried.version == _VERSION else None

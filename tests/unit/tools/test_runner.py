@@ -1,4 +1,3 @@
-import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -6,13 +5,12 @@ from contextlib import aclosing
 import pytest
 
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta, ToolCallStarted
-from proxy.errors import BackendUnavailable, ContextOverflow, GuardrailsExhausted, TemperError
+from proxy.errors import ContextOverflow, GuardrailsExhausted, TemperError
 from proxy.guardrails.offer import TextPolicy
 from proxy.inference.plan import Policy
-from proxy.runner import carry_out
-from proxy.tool_rounds.executor import Added, RoundEvent, ToolFinished, ToolStarted
-from proxy.tool_rounds.run import Run
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.executor import RoundEvent
+from proxy.tools.run import Run, RunTerms, Stop
+from proxy.tools.runner import carry_out
 from tests.fakes.backend import ScriptedBackend, every
 from tests.fakes.playbook import CLOCK, make_request
 from tests.fakes.turns import ScriptedTools, ScriptedTurns, calls
@@ -50,33 +48,6 @@ class Playing:
         return [message.role for message in self.run.added]
 
 
-async def test_a_model_is_asked_its_calls_are_run_and_it_is_asked_again() -> None:
-    playing = Playing(CLOCK_CALLED, NOON)
-    assert await every(playing.batches) == [*NOON]
-    assert playing.run.stop is Stop.ANSWERED
-    assert [type(event) for event in playing.noticed] == [
-        *(ToolStarted, ToolFinished),
-        *(Added, Added),
-        Added,
-    ]
-    assert playing.answering == [0] * 5  # nobody holds a slot while tools run
-    (context,) = playing.tools.contexts
-    assert (context.round, context.result_chars) == (1, 6_144)
-    assert [message.role for message in context.messages] == ["user"]
-    sent = playing.backend.upstream_requests[1].messages
-    assert [message.role for message in sent] == ["user", "assistant", "tool"]
-
-
-async def test_the_last_question_asks_for_an_answer_and_leaves_the_tools_where_they_are() -> None:
-    playing = Playing(CLOCK_CALLED, NOON, rounds=1)
-    await every(playing.batches)
-    first, last = playing.backend.upstream_requests
-    assert last.tools == first.tools
-    assert last.tool_choice.value == "none"  # type: ignore[union-attr]
-    assert "which is the limit" in last.messages[-1].text
-    assert playing.run.stop is Stop.ROUNDS
-
-
 async def test_a_run_without_rounds_is_one_question_without_a_note() -> None:
     playing = Playing(NOON, rounds=0)
     await every(playing.batches)
@@ -89,37 +60,6 @@ async def test_closing_it_closes_the_generation() -> None:
         assert await anext(playing.batches) == [TextDelta("It")]
     assert (playing.backend.closed, playing.run.stop) == (1, Stop.CANCELLED)
     assert playing.run.added == ()
-
-
-async def test_cancelling_it_cancels_the_tools_and_leaves_a_history_that_goes_on() -> None:
-    playing = Playing(CLOCK_CALLED, texts=[None])
-    work = asyncio.create_task(every(playing.batches))
-    await playing.tools.running.wait()
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    assert (playing.tools.cancelled, playing.run.stop) == (1, Stop.CANCELLED)
-    assert playing.roles == ["assistant", "tool"]
-
-
-async def test_an_error_of_the_backend_is_raised_and_the_rounds_before_it_stay() -> None:
-    down = BackendUnavailable("scripted", "is down")
-    playing = Playing(CLOCK_CALLED, [down])
-    with pytest.raises(BackendUnavailable):
-        await every(playing.batches)
-    assert (playing.roles, playing.run.stop) == (["assistant", "tool"], Stop.CANCELLED)
-
-
-async def test_a_prompt_that_proves_too_long_is_shortened() -> None:
-    playing = Playing([OVERFLOW], NOON)
-    assert (await every(playing.batches))[-1] == ReplyFinished("stop")
-    assert len(playing.turns.asked) == 1
-
-
-async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:
-    playing = Playing([OVERFLOW], [OVERFLOW])
-    with pytest.raises(ContextOverflow):
-        await every(playing.batches)
 
 
 WRONG: list[ReplyEvent] = [ToolCallStarted(0, None, "delete"), ReplyFinished("tool_calls")]
@@ -139,18 +79,6 @@ async def test_of_a_ladder_that_ends_nothing_is_run() -> None:
     assert (await every(playing.batches))[-1] == ReplyFinished("stop")
     assert playing.run.stop is Stop.EXHAUSTED
     assert playing.tools.contexts == []
-
-
-async def test_whoever_takes_notice_may_end_it() -> None:
-    playing = Playing(CLOCK_CALLED)
-
-    async def refuse(event: RoundEvent) -> None:
-        if isinstance(event, ToolStarted):
-            raise LookupError(event.call.name)
-
-    with pytest.raises(LookupError):
-        await every(carry_out(playing.run, playing.turns, playing.tools, refuse))
-    assert playing.roles == ["assistant", "tool"]
 
 
 async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,28 +1,32 @@
-"""The Run: everything between a request and the end of the work on it, without any I/O.
+"""The Run: the state machine from a request to the end of its tool calls, without I/O.
 
 Theory of operation
 -------------------
-A run asks a model, has the calls of its reply executed, and asks again, until there is an answer.
-It has one method that says what to do next, and one for each thing that can be done:
+A run prompts a model, has the calls of its reply executed, and prompts it again, until there is an
+answer. One method returns the next step, and there is one method for the result of each step:
 
-    READY       the model is to be asked
-    ASKING      its reply is arriving, as one turn (`inference.turn`) lets it out
-    CALLED      calls of the reply are to be executed
-    EXECUTING   they are being executed
-    DONE        it is over, and `stop` says why
+    READY       the next step is a prompt
+    ASKING      the reply arrives, as one turn (`inference.turn`) releases it
+    CALLED      the next step is the execution of the reply's calls
+    EXECUTING   the calls are being executed
+    DONE        the run is over, and `stop` is the reason
 
-What may happen in which state is the table `_MOVES`; `_move` is the only place that changes the
-state, and a move that is not in the table is a bug and not an event. Nothing is committed but whole
-rounds: the assistant's message, and behind it a result, or a note in place of one, for each of its
-calls. So the history can be gone on with wherever a run ends, and retries never show in it.
+The table `_MOVES` lists the transitions; `_move` is the only function that changes the state, and a
+transition outside of the table is a bug. Only whole rounds are committed: the assistant's message,
+followed by a result, or a note in its place, for each call. So the conversation can continue
+wherever a run ends, and retries never appear in it.
 
-A tool that is not owned is the client's, and is never executed here: calls of such tools alone are
-the answer. A reply with calls of both kinds has the owned ones executed, and the model is asked to
-look at their results first; if it mixes them again, the owned calls are left out.
+Tools that the run does not own belong to the client and are never executed here: a reply with only
+such calls is the answer. If a reply mixes both kinds, the owned calls are executed first and the
+model is prompted with their results; if it mixes them again, the owned calls are dropped.
 
-The client sees text as the turn lets it out, but text that comes with owned calls, or behind them,
-as reasoning, so that what it gets as content is the answer. It sees one beginning and one end, and
-the usage of the last reply.
+    prompt   "What is the weather in Rome and Oslo?"
+    reply    calls weather({"city": "Rome"}), weather({"city": "Oslo"})     round 1
+    prompt   the same, the assistant's message and two tool messages
+    reply    "Rome 21 C, Oslo 4 C"                                          Stop.ANSWERED
+
+The client sees text as the turn releases it, but text of a reply with owned calls as reasoning, so
+that its content is the answer alone. It sees one start, one end, and the usage of the last reply.
 """
 
 from collections.abc import Sequence
@@ -31,6 +35,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from proxy import bounds
 from proxy.conversation.endings import CALLS, STOP
 from proxy.conversation.messages import Message, assistant_message
 from proxy.conversation.replies import (
@@ -48,14 +53,62 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.requests import Request
 from proxy.conversation.tools import NamedTool, ToolCall, ToolUse
+from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
-from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
-from proxy.tool_rounds.terms import RunTerms, Stop
+from proxy.tools.executor import Outcome, Round, RoundContext, Status
+
+MOST_ROUNDS = 10
+MOST_FAILED_ROUNDS = 3
+MOST_RESULT_CHARS = bounds.RESULT_CHARACTERS
+
+_SHARE = 0.25  # of the window, for all results of one round
+_CHARS_PER_TOKEN = 3  # of JSON; prose has four
+_LEAST_CHARS = 200  # a shorter result would not be worth reading
+
+
+class Stop(Enum):
+    """Why a run is over.
+
+    `ANSWERED`: by an answer, or by calls of the client's tools. `TERMINAL`: a terminal tool
+    succeeded. `ROUNDS`: the limit of rounds was reached, and the model had to answer. `FAILURES`:
+    tools failed in too many rounds in a row. `EXHAUSTED`: no reply was usable. `CANCELLED`: the
+    caller canceled it.
+    """
+
+    ANSWERED = "answered"
+    TERMINAL = "terminal"
+    ROUNDS = "rounds"
+    FAILURES = "failures"
+    EXHAUSTED = "exhausted"
+    CANCELLED = "cancelled"
+
+
+class RunTerms(msgspec.Struct, frozen=True):
+    """The constraints of a run, the same in all its rounds.
+
+    `owned` are the tools that are executed here. After `rounds` rounds the model has to answer;
+    after `failed_rounds` rounds in a row with a counted failure the run is over. A result has at
+    most `result_chars` characters, and all results of a round share a part of the `window`, in
+    tokens, if that is known.
+    """
+
+    owned: frozenset[str]
+    workflow: Workflow = NO_RULES
+    rounds: int = MOST_ROUNDS
+    failed_rounds: int = MOST_FAILED_ROUNDS
+    result_chars: int = MOST_RESULT_CHARS
+    window: int | None = None
+
+    def chars_for(self, calls: int) -> int:
+        if self.window is None:
+            return self.result_chars
+        fair = int(self.window * _SHARE * _CHARS_PER_TOKEN) // max(1, calls)
+        return min(self.result_chars, max(_LEAST_CHARS, fair))
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Send this to the model; if it `is_last`, tools may no longer be called."""
+    """Prompt the model with this request; if it `is_last`, it may no longer call tools."""
 
     request: Request
     is_last: bool = False
@@ -72,7 +125,7 @@ Step: TypeAlias = Ask | Execute
 
 
 class ClientView:
-    """Joins replies without their calls, usage and ends, which only the run knows."""
+    """Joins the replies of a run: only the run knows where the joined reply starts and ends."""
 
     def __init__(self) -> None:
         self._has_gone_on = False
@@ -80,12 +133,12 @@ class ClientView:
         self._is_next = False
 
     def go_on(self) -> None:
-        """Begin another reply, whose text begins a paragraph."""
+        """Begin another reply, whose text starts a new paragraph."""
         self._has_gone_on = True
         self._is_next = self._has_text
 
     def of(self, events: Sequence[ReplyEvent], *, are_asides: bool) -> list[ReplyEvent]:
-        """Return what the client sees of events; text that is an aside becomes reasoning."""
+        """Return the events that the client sees; text that is an aside becomes reasoning."""
         shown: list[ReplyEvent] = []
         for event in events:
             if isinstance(event, TextDelta) and are_asides:
@@ -101,7 +154,7 @@ class ClientView:
 
 
 class RunState(Enum):
-    """Where a run stands."""
+    """The states of the table above."""
 
     READY = "ready"
     ASKING = "asking"
@@ -120,7 +173,7 @@ _MOVES = {
 
 
 class Run:
-    """The work on one request; see the module's theory of operation."""
+    """The work on one request; see the theory of operation above."""
 
     def __init__(self, request: Request, terms: RunTerms) -> None:
         self.terms = terms
@@ -138,13 +191,13 @@ class Run:
         self._has_mixed = False
         self._is_last = False
         self._view = ClientView()
-        self._heard = ReplyInProgress()
+        self._arriving = ReplyInProgress()
         self._has_called = False
         self._reply = Reply()
 
     @property
     def text(self) -> str:
-        """The text of the last reply; "" while it arrives, and if there is none."""
+        """The text of the last reply; "" while it arrives, and without one."""
         return self._reply.text
 
     def next_step(self) -> Step | None:
@@ -167,46 +220,50 @@ class Run:
     def receive(
         self, batch: Sequence[ReplyEvent], *, defect: str | None = None
     ) -> Sequence[ReplyEvent]:
-        """Take what a turn released of its reply; return what the client sees of it.
+        """Take the released events of a reply; return those that the client sees.
 
-        A `defect` says that the turn's ladder has ended: then nothing of the reply is executed.
+        With a `defect` the turn's retries are used up, and no call of the reply is executed.
         """
         assert self.state is RunState.ASKING, self.state  # noqa: S101 - a bug, not an input
         for event in batch:
-            self._hear(event)
+            self._note(event)
         last = batch[-1] if batch else None
         if isinstance(last, ReplyFinished):
             return self._conclude(batch, last.reason, defect)
         return self._view.of(batch, are_asides=self._has_called and self._may_call)
 
     def finish(self, outcome: Outcome) -> None:
-        """Take the outcome of one call of the step: it counts even if the others never end."""
+        """Note the outcome of one call, which counts even if the others never end."""
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
         """Take the outcomes of all calls, in order; return the last events if the run is over."""
         self._move(RunState.READY)
         self._commit(outcomes)
-        has_failed = any(one.is_failure and one.counted for one in outcomes)
+        has_failed = any(outcome.is_failure and outcome.counted for outcome in outcomes)
         self._failed_rounds = self._failed_rounds + 1 if has_failed else 0
         terminal = self.terms.workflow.terminal_tools
-        done = [one for one in outcomes if one.call.name in terminal and not one.is_failure]
+        done = [
+            outcome
+            for outcome in outcomes
+            if outcome.call.name in terminal and not outcome.is_failure
+        ]
         if done:
             self.output = done[0]
             return self._end_with(Stop.TERMINAL, done[0].text)
         if self._failed_rounds < self.terms.failed_rounds:
             return ()
-        last = next(one.text for one in reversed(outcomes) if one.is_failure)
+        last = next(outcome.text for outcome in reversed(outcomes) if outcome.is_failure)
         failed = f"Tools failed {self._failed_rounds} times in a row."
         return self._end_with(Stop.FAILURES, f"{failed} The last result: {last}")
 
     def fail(self, defect: str, words: str = "") -> None:
-        """End the run because no reply was usable; `words` replace one."""
+        """End the run because no reply was usable; `words` are the text in place of one."""
         self.defect, self._reply = defect, Reply(words)
         self._end(Stop.EXHAUSTED)
 
     def cancel(self) -> None:
-        """End the run in any state; one that is over stays as it is."""
+        """End the run in any state; a run that is over stays unchanged."""
         if self.state is not RunState.DONE:
             self._end(Stop.CANCELLED)
 
@@ -214,20 +271,20 @@ class Run:
         assert to in _MOVES[self.state], (self.state, to)  # noqa: S101 - a bug, not an input
         self.state = to
 
-    def _hear(self, event: ReplyEvent) -> None:
+    def _note(self, event: ReplyEvent) -> None:
         match event:
-            case ReplyStarted():  # again, after a prompt proved too long and was shortened
+            case ReplyStarted():  # a second one, after a prompt was too long and was shortened
                 self._forget()
             case UsageReported():
                 self.usages += (event,)
             case ToolCallStarted(name=name) | ToolCalled(call=ToolCall(name=name)):
                 self._has_called = self._has_called or name in self.terms.owned
-                self._heard.add(event)
+                self._arriving.add(event)
             case _:
-                self._heard.add(event)
+                self._arriving.add(event)
 
     def _forget(self) -> None:
-        self._heard = ReplyInProgress()
+        self._arriving = ReplyInProgress()
         self._has_called = False
 
     @property
@@ -237,7 +294,7 @@ class Run:
     def _conclude(
         self, batch: Sequence[ReplyEvent], reason: str, defect: str | None
     ) -> Sequence[ReplyEvent]:
-        self._reply = self._heard.finish(reason)
+        self._reply = self._arriving.finish(reason)
         self._forget()
         calls = _calls_of(self._reply)
         owned = self._select_owned(calls)
@@ -252,14 +309,14 @@ class Run:
         self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect
-        left = tuple(call for call in calls if call not in owned)
-        if self._reply.text.strip() and not left and defect is None:
+        rest = tuple(call for call in calls if call not in owned)
+        if self._reply.text.strip() and not rest and defect is None:
             self.added += (self._reply_message(()),)
-        reason = STOP if reason == CALLS and not left else reason
-        return [*self._view.of(batch, are_asides=False), *self._last_events(left, reason)]
+        reason = STOP if reason == CALLS and not rest else reason
+        return [*self._view.of(batch, are_asides=False), *self._last_events(rest, reason)]
 
     def _may_execute(self, *, is_mixed: bool) -> bool:
-        """Return whether owned calls are run or left out; one mixed reply is tolerated."""
+        """Return whether owned calls are executed, not dropped; one mixed reply is tolerated."""
         if not self._may_call:
             return False
         is_forgiven = not (is_mixed and self._has_mixed)
@@ -276,7 +333,7 @@ class Run:
         """Commit a round: the reply, and a result or a note for each of its calls."""
         calls = _calls_of(self._reply)
         owned = self._select_owned(calls)
-        assert [one.call for one in outcomes] == [*owned]  # noqa: S101 - an executor's bug
+        assert [outcome.call for outcome in outcomes] == [*owned]  # noqa: S101 - an executor's bug
         results = iter(outcomes)
         answers = [
             next(results) if call in owned else Outcome(call, POSTPONED, Status.REFUSED)
@@ -305,8 +362,8 @@ class Run:
     def _end_with(self, stop: Stop, text: str) -> Sequence[ReplyEvent]:
         self._move(RunState.DONE)
         self.stop = stop
-        said = self._view.of([TextDelta(text)], are_asides=False)
-        return [*said, *self._last_events((), STOP)]
+        shown = self._view.of([TextDelta(text)], are_asides=False)
+        return [*shown, *self._last_events((), STOP)]
 
     def _last_events(self, calls: tuple[ToolCall, ...], reason: str) -> Sequence[ReplyEvent]:
         called = [ToolCalled(index, call) for index, call in enumerate(calls)]

@@ -1,4 +1,4 @@
-"""The operator's tools for requests: which servers there are, who may use what, and how far."""
+"""The operator's tools for requests: the servers, their permitted users, and the limits."""
 
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
 @dataclass(frozen=True, slots=True)
 class ToolHosting:
-    """What requests get of the operator's tools, and the limits of one request."""
+    """The operator's tools that a request can get, and the limits of one request."""
 
     offer: ToolOffer
     limits: CallLimits = field(default_factory=CallLimits)
@@ -45,7 +45,7 @@ class ToolHosting:
             transport=transport,
             protocol=cut(protocol),
             tools=None if tools is None else len(tools),
-            asking=None if tools is None else sum(one.needs_yes for one in tools),
+            asking=None if tools is None else sum(tool.needs_yes for tool in tools),
             **msgspec.structs.asdict(calls),
         )
 
@@ -57,7 +57,7 @@ class ToolHosting:
 def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
-    """Translate who may use which tools; people who wait in `confirmations` keep waiting."""
+    """Translate the settings of tools; calls that wait in `confirmations` keep waiting."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)

@@ -1,4 +1,4 @@
-"""The contract of whoever runs tools, what becomes of the calls, and what a run tells meanwhile."""
+"""The executor protocol, the outcome of a call, and the events of a run."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -14,8 +14,8 @@ from proxy.conversation.tools import Tool, ToolCall
 class Status(Enum):
     """How a call ended.
 
-    `REFUSED`: it was not run, because a person or a rule said no. `LOST`: whether it had an effect
-    is unknown, because whoever ran it disappeared.
+    `REFUSED`: it was not executed, because a person or a rule did not allow it. `LOST`: whether it
+    had an effect is unknown, because the connection to its tool server ended.
     """
 
     DONE = "done"
@@ -27,12 +27,12 @@ class Status(Enum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a call: the `text` that the model reads.
+    """The outcome of a call; `text` is the result that the model reads.
 
-    `value` is what the tool returned and `display` how people see it, None where there is nothing
-    of the kind; `seconds` is how long it ran, and `error` what it raised. A failure that is not
-    `counted` says that the call was right and there is nothing there: the step is not taken, but
-    nobody did anything wrong.
+    `value` is the return value of the tool and `display` its text for people, None if there is
+    none; `seconds` is its duration, and `error` the exception that it raised. A failure that is not
+    `counted` means that the call was correct but had no result, such as a search without hits: the
+    step is not completed, but it does not count towards the limit of failed rounds.
     """
 
     call: ToolCall
@@ -55,14 +55,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One reply whose calls were run: what was said before them, and their outcomes."""
+    """One reply whose calls were executed: the text before them, and their outcomes."""
 
     text: str
     outcomes: tuple[Outcome, ...]
 
 
 class ToolStarted(msgspec.Struct, frozen=True):
-    """A call is about to be run, in the round with that number."""
+    """A call is about to be executed, in the round with this number."""
 
     call: ToolCall
     round: int
@@ -76,7 +76,7 @@ class ToolFinished(msgspec.Struct, frozen=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A message was added to the history for good."""
+    """A message was added to the conversation; it is never removed."""
 
     message: Message
 
@@ -85,10 +85,10 @@ RoundEvent: TypeAlias = ToolStarted | ToolFinished | Added
 
 
 class RoundContext(msgspec.Struct, frozen=True):
-    """Where in a run calls are made: the number of the `round`, from 1, and what was said so far.
+    """The position of calls in a run: the `round`, counted from 1, and the messages before it.
 
-    `result_chars` is the most characters that one result may have. `finished` is told of each call
-    that is over while others go on: what it came to is known then, even if those are cancelled.
+    `result_chars` is the most characters that one result may have. `finished` is called for each
+    completed call while others still run, so that its outcome survives a cancellation.
     """
 
     round: int = 1
@@ -98,17 +98,17 @@ class RoundContext(msgspec.Struct, frozen=True):
 
 
 class Executor(Protocol):
-    """Runs the tools that it offers."""
+    """An object that executes the tools that it offers."""
 
     def specs(self) -> Sequence[Tool]:
-        """Return the available tools, always in the same order and the same bytes."""
+        """Return the available tools, always in the same order and with the same bytes."""
         ...
 
     async def execute(
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
-        """Run the calls of one reply and return an outcome for each, in order.
+        """Execute the calls of one reply and return an outcome for each, in order.
 
-        Nothing that a tool does raises. Cancelling this cancels the calls.
+        A failing tool never raises. Canceling this coroutine cancels the calls.
         """
         ...

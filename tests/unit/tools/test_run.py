@@ -20,21 +20,9 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import NamedTool, ToolUse
 from proxy.conversation.workflows import Workflow
 from proxy.facts import Dropped
-from proxy.tool_rounds.executor import Outcome, Round, RoundContext, Status
-from proxy.tool_rounds.run import Ask, ClientView, Execute, RunState, Step
-from proxy.tool_rounds.terms import RunTerms, Stop
-from tests.fakes.playbook import make_request
+from proxy.tools.executor import Outcome, Round, RoundContext, Status
+from proxy.tools.run import ClientView, RunState, RunTerms, Stop
 from tests.fakes.rounds import TERMS, RunBook, called, done, reply
-
-
-def test_a_step_is_to_ask_the_model_or_to_execute_calls() -> None:
-    steps: list[Step] = [Ask(make_request()), Execute((called(1),), RoundContext())]
-    for step in steps:
-        match step:
-            case Ask(request, is_last):
-                assert (request, is_last) == (make_request(), False)
-            case Execute(calls, context):
-                assert (calls, context) == ((called(1),), RoundContext())
 
 
 def test_only_what_is_said_is_shown_of_a_reply() -> None:
@@ -47,10 +35,6 @@ def test_only_what_is_said_is_shown_of_a_reply() -> None:
     ]
     unsaid: list[ReplyEvent] = [ToolCalled(0, called(1)), UsageReported({}), ReplyFinished("stop")]
     assert view.of([*said, *unsaid], are_asides=False) == said
-
-
-def test_asides_go_out_as_reasoning() -> None:
-    assert ClientView().of([TextDelta("Well.")], are_asides=True) == [ReasoningDelta("Well.")]
 
 
 def test_the_text_of_another_reply_begins_a_paragraph() -> None:
@@ -345,31 +329,19 @@ def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
     assert [one.status for one in book.run.rounds[0].outcomes] == [Status.CANCELLED, Status.DONE]
 
 
-@pytest.mark.parametrize("state", [RunState.READY, RunState.CALLED, RunState.EXECUTING])
-def test_what_a_model_says_unasked_is_a_bug(state: RunState) -> None:
-    with pytest.raises(AssertionError):
-        play_to(state).hear(reply("3"))
-
-
-@pytest.mark.parametrize("state", [RunState.READY, RunState.ASKING, RunState.CALLED])
-def test_results_that_nobody_waits_for_are_a_bug(state: RunState) -> None:
-    with pytest.raises(AssertionError):
-        play_to(state).run.finish_round([done(called(1))])
-
-
-@pytest.mark.parametrize("state", [RunState.ASKING, RunState.EXECUTING])
-def test_to_ask_for_the_next_step_before_this_one_is_done_is_a_bug(state: RunState) -> None:
-    with pytest.raises(AssertionError):
-        play_to(state).run.next_step()
-
-
-def test_an_executor_has_to_answer_all_calls() -> None:
-    with pytest.raises(AssertionError):
-        play_to(RunState.EXECUTING).run.finish_round([])
-
-
-def test_what_is_over_cannot_fail() -> None:
-    book = play_to(RunState.ASKING)
-    book.run.fail("prose")
-    with pytest.raises(AssertionError):
-        book.run.fail("prose")
+@pytest.mark.parametrize(
+    ("window", "calls", "chars"),
+    [
+        (None, 1, 16_000),
+        (None, 8, 16_000),
+        (8_192, 1, 6_144),
+        (8_192, 3, 2_048),
+        (8_192, 100, 200),
+        (131_072, 1, 16_000),
+        (8_192, 0, 6_144),
+    ],
+)
+def test_results_of_one_round_share_a_quarter_of_the_window(
+    window: int | None, calls: int, chars: int
+) -> None:
+    assert RunTerms(frozenset(), window=window).chars_for(calls) == chars

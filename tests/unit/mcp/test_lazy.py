@@ -5,14 +5,9 @@ import os
 import subprocess
 import sys
 from contextlib import aclosing
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-import pytest
-
-from proxy.errors import InvalidConfiguration
-from proxy.serving import tool_hosting
-from proxy.serving.late_tools import LateTools
+from proxy.mcp.lazy import LazyToolServers
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM, until
 from tests.patience import PATIENCE_SECONDS
@@ -21,7 +16,7 @@ UNUSED = """
 import asyncio, sys
 from contextlib import aclosing
 from proxy.api.app import ServerOptions, create_app
-from proxy.serving.late_tools import LateTools
+from proxy.mcp.lazy import LazyToolServers
 from proxy.conversation import json
 from proxy.conversation.replies import ReplyFinished, TextDelta
 from proxy.settings import Settings
@@ -32,14 +27,15 @@ async def main():
     backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
     body = json.dump({"model": "m", "messages": [{"role": "user", "content": "Hi"}]})
     client = HandMadeClient(body, "POST", "/v1/chat/completions")
-    async with aclosing(LateTools()) as late:
+    async with aclosing(LazyToolServers()) as late:
         tools = late.apply(Settings())
         app = create_app(ServerOptions().alone(backend), ServerOptions(), tools=tools)
         await client.call(app)
     assert client.status == 200, client.answer
     sdk = ("mcp", "httpx2")
-    own = ("proxy.mcp", "proxy.serving.tool", "proxy.api.tool", "proxy.runner")
-    print([name for name in sys.modules if name.startswith((*sdk, *own, "proxy.tool_rounds"))])
+    own = ("proxy.mcp.", "proxy.api.tool", "proxy.tools.runner", "proxy.tools.function")
+    found = {name for name in sys.modules if name.startswith((*sdk, *own))}
+    print(sorted(found - {"proxy.mcp.lazy"}))
 
 asyncio.run(main())
 """
@@ -69,7 +65,7 @@ def one(log: Path, prefix: str = "") -> dict[str, object]:
 
 async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LateTools()) as tools:
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(LazyToolServers()) as tools:
         assert tools.apply(settings_of()) is None
         hosting = tools.apply(settings_of(a=one(first)))
         assert hosting is not None
@@ -86,14 +82,3 @@ async def test_new_settings_start_what_is_new_and_end_what_is_gone(tmp_path: Pat
         assert tools.apply(settings_of()) is None
         await until(second, "input ended")
     assert second.read_text().count("started") == 1
-
-
-def test_servers_that_cannot_be_spoken_to_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(_: str) -> ModuleSpec | None:
-        return None
-
-    tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))
-    monkeypatch.setattr(tool_hosting, "find_spec", find)
-    tool_hosting.specs_of(settings_of())
-    with pytest.raises(InvalidConfiguration, match="pip install"):
-        tool_hosting.specs_of(settings_of(a={"url": "http://h/mcp"}))

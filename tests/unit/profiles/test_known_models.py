@@ -7,9 +7,9 @@ import pytest
 from proxy.backends.client import Description
 from proxy.guardrails.model_quirks import Quirks
 from proxy.profiles.known_model import KnownModel, Overrides
+from proxy.profiles.known_models import KnownModels
 from proxy.profiles.profile import Matching, Profile
-from proxy.serving.known_models import KnownModels
-from proxy.serving.tuned import Tuned, TunedSettings
+from proxy.profiles.tuned import Tuned, TunedSettings
 from tests.fakes.backend import ScriptedBackend
 
 FALCON = Profile(
@@ -155,7 +155,7 @@ def test_clients_that_make_up_names_fill_no_memory() -> None:
 
 
 def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "proxy.serving.known_models")
+    caplog.set_level(logging.INFO, "proxy.profiles.known_models")
     asked = Asked()
     asked.profile("falcon-7b")
     asked.profile("unheard-of")
@@ -163,7 +163,7 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
     asked.profile("falcon-7b")
     assert [record.getMessage() for record in caplog.records] == [
         'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
-        "model 'unheard-of': nothing known matches; generic profile ('temper models' tells more)",
+        "model 'unheard-of': nothing known matches; generic profile (see 'temper models')",
     ]
 
 

@@ -8,11 +8,11 @@ from proxy.conversation.tools import RequestedTools
 from proxy.dialects.dialect import Decoded
 from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
+from proxy.mcp import hosting
+from proxy.mcp.hosting import hosting_of, specs_of
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
 from proxy.observability.rows import ToolCalls, ToolServerCard
-from proxy.serving import tool_hosting
-from proxy.serving.tool_hosting import hosting_of, specs_of
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools
 from tests.fakes.tool_servers import PROGRAM, FakeSource, served
@@ -45,7 +45,7 @@ def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
     def find(_: str) -> ModuleSpec | None:
         return None
 
-    monkeypatch.setattr(tool_hosting, "find_spec", find)
+    monkeypatch.setattr(hosting, "find_spec", find)
     with pytest.raises(InvalidConfiguration, match=r"mcp\.a: .*pip install 'temper-proxy\[mcp\]'"):
         specs_of(SETTINGS)
     assert specs_of(Settings()) == ()

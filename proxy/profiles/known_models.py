@@ -1,6 +1,6 @@
-"""The profile of each model of a backend: recognised on request, and checked again later.
+"""The known models of a backend: looked up on request, and again after a minute.
 
-A server can be restarted with another model, so every entry expires.
+A server can be restarted with another model under the same name, so every entry expires.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from proxy.errors import BackendFailed
 from proxy.profiles.known_model import KnownModel, Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
-from proxy.serving.tuned import TunedSettings, overrides_with
+from proxy.profiles.tuned import TunedSettings, overrides_with
 
 logger = logging.getLogger(__name__)
 
-_FRESH = 60.0  # seconds until the backend is asked again
-_SOON = 2.0  # the same, if it could not tell everything
+_FRESH = 60.0  # seconds until the next lookup
+_SOON = 2.0  # the same, after an incomplete answer
 _MOST_MODELS = 256
 _EMBEDDING = "embed"
 
 
 @dataclass(slots=True)
 class _KnownEntry:
-    """A model, and the time until which it need not be looked up again."""
+    """A model, and the time until which it is not looked up again."""
 
     known: KnownModel
     described: Description
@@ -35,9 +35,9 @@ class _KnownEntry:
 
 @dataclass(eq=False, slots=True)
 class KnownModels:
-    """Looks models up; if the backend cannot be asked, what was known before is kept.
+    """Looks models up; if the backend does not respond, the previous result stays valid.
 
-    A backend that hides its window has that of the settings, `window_tokens`, if they name one.
+    A backend that does not report its window gets `window_tokens` from the settings.
     """
 
     backend: Backend
@@ -52,7 +52,7 @@ class KnownModels:
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return what is known of the requested model; asks the backend from time to time."""
+        """Return the requested model; asks the backend if the entry has expired."""
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_for_all(model)
@@ -63,18 +63,18 @@ class KnownModels:
         return await self._look(model, entry)
 
     async def first_listed(self) -> str:
-        """Return the first model that the backend lists for chats, "" if it lists none.
+        """Return the first chat model that the backend lists, "" without one.
 
-        LM Studio and Ollama also list models for embeddings, whose names are all that shows it.
+        LM Studio and Ollama also list embedding models, which are recognizable only by their names.
         """
         name, until = self._first
         if self.clock() < until:
             return name
         try:
-            listed = [one.id for one in await self.backend.models()]
+            listed = [model.id for model in await self.backend.models()]
         except BackendFailed:
             return name
-        chats = (one for one in listed if _EMBEDDING not in one.lower())
+        chats = (name for name in listed if _EMBEDDING not in name.lower())
         name = next(chats, listed[0] if listed else "")
         self._first = name, self.clock() + _FRESH
         return name
@@ -89,7 +89,7 @@ class KnownModels:
     async def _look_for_all(self, model: str) -> KnownModel:
         """Look up an unknown model once for all requests that wait for it.
 
-        Cancelling one caller does not cancel it for the others.
+        Canceling one request does not cancel it for the others.
         """
         looking = self._looking.get(model)
         if looking is None:
@@ -108,13 +108,13 @@ class KnownModels:
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
-        abilities = {one.name: getattr(described, one.name) for one in fields(Abilities)}
+        abilities = {item.name: getattr(described, item.name) for item in fields(Abilities)}
         abilities["window"] = described.window or self.window_tokens
         abilities["identity"] = described.identity or (*described.names, model)[0]
         known = replace(introduce(model, evidence, self.profiles, self.overrides), **abilities)
-        # what is not there yet does not tell its build, on which tuned settings depend
-        is_told = not described.is_provisional
-        if is_told and (tuned := await asyncio.to_thread(self.tuned.of, known)):
+        # a server that is still loading does not report its build, on which tuned settings depend
+        is_complete = not described.is_provisional
+        if is_complete and (tuned := await asyncio.to_thread(self.tuned.of, known)):
             overrides = overrides_with(self.overrides, tuned)
             known = introduce(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)
@@ -124,7 +124,7 @@ class KnownModels:
         if before is None or before.recognition != known.recognition:
             profile, reason = known.recognition.profile, known.recognition.reason
             if profile.name == GENERIC.name:
-                logger.info("model %r: %s ('temper models' tells more)", model, reason)
+                logger.info("model %r: %s (see 'temper models')", model, reason)
             else:
                 logger.info("model %r: profile %s (%s)", model, profile.name, reason)
         if len(self._entries) >= _MOST_MODELS:

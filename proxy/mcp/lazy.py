@@ -1,4 +1,4 @@
-"""The tool servers of the current settings; nothing is imported for them before there is one.
+"""The tool servers of the current settings; nothing else is imported before one is configured.
 
 When the settings are read again, `apply` is called with the new ones.
 """
@@ -10,10 +10,10 @@ from proxy.settings import Settings
 if TYPE_CHECKING:
     from proxy.mcp.confirmations import Confirmations
     from proxy.mcp.fleet import ToolServerFleet
-    from proxy.serving.tool_hosting import ToolHosting
+    from proxy.mcp.hosting import ToolHosting
 
 
-class LateTools:
+class LazyToolServers:
     """Keeps the configured tool servers running."""
 
     def __init__(self) -> None:
@@ -21,13 +21,13 @@ class LateTools:
         self._confirmations: Confirmations | None = None
 
     def apply(self, settings: Settings) -> "ToolHosting | None":
-        """Start new servers, stop removed ones, and return what requests get; None if nothing.
+        """Start new servers and stop removed ones; return the tools for requests, None if none.
 
-        It does not wait for them. Raises `InvalidConfiguration` if servers cannot be connected to.
+        It does not wait for them. Raises `InvalidConfiguration` if the MCP SDK is not installed.
         """
         if self._fleet is None and not settings.mcp:
             return None
-        from proxy.serving.tool_hosting import hosting_of, specs_of
+        from proxy.mcp.hosting import hosting_of, specs_of
 
         specs = specs_of(settings)
         if self._fleet is None:
@@ -36,7 +36,7 @@ class LateTools:
             self._fleet = ToolServerFleet()
         self._fleet.renew(specs)
         hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
-        self._confirmations = hosting.confirmations  # people who are asked can still answer
+        self._confirmations = hosting.confirmations  # open questions can still be answered
         return hosting if specs else None
 
     async def aclose(self) -> None:

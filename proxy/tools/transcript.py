@@ -1,7 +1,7 @@
-"""Conversation: what was said, as a log that is only ever added to.
+"""Conversation: the messages of a dialogue, as an append-only log.
 
-Nothing trims it. What goes out to a model is cut when a request is made, from the whole of it, so
-that the beginning of the prompt stays the same from request to request.
+It is never trimmed. Prompts are shortened when a request is made, always from the whole log, so
+that the prompt prefix stays the same from request to request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_messages
 from proxy.dialects.raw_json import read_object
 from proxy.errors import InvalidRequest
-from proxy.tool_rounds.executor import Outcome, Round, Status
+from proxy.tools.executor import Outcome, Round, Status
 
 _FAILED = "failed"
 _FLAGS = {b"true": True, b"false": False}
@@ -29,7 +29,7 @@ Append: TypeAlias = Callable[[Message], None]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
-    """What the user said, the rounds of tools for it, and the answer, "" if there is none."""
+    """A user message, the rounds of tool calls for it, and the answer, "" if there is none."""
 
     user: str
     rounds: tuple[Round, ...] = ()
@@ -54,20 +54,20 @@ class Conversation:
     def load(cls, lines: bytes | str) -> "Conversation":
         """Read the output of `dump`; raises `InvalidRequest`."""
         raw = lines.encode() if isinstance(lines, str) else lines
-        written = [line for line in raw.split(b"\n") if line.strip()]
+        messages_json = [line for line in raw.split(b"\n") if line.strip()]
         try:
-            for line in written:
+            for line in messages_json:
                 read_object(line)
-            members = [json.split_object(line) for line in written]
-            failed = [_FLAGS.get(one.pop(_FAILED, b"")) for one in members]
-            messages = decode_messages([json.join_object(one) for one in members])
+            members = [json.split_object(line) for line in messages_json]
+            failed = [_FLAGS.get(message.pop(_FAILED, b"")) for message in members]
+            messages = decode_messages([json.join_object(message) for message in members])
         except InvalidRequest as error:
             raise InvalidRequest(f"not written by Conversation.dump(): {error}") from error
         known = zip(messages, failed, strict=True)
         return cls(replace(message, failed=flag) for message, flag in known)
 
     def dump(self) -> bytes:
-        """Write each message as a line of JSON; a result says whether it `failed`, if known."""
+        """Write each message as a line of JSON; a result has a member `failed`, if known."""
         lines: list[bytes] = []
         for message in self._history:
             members = json.split_object(message.source)
@@ -123,12 +123,12 @@ def object_of(message: Message) -> JsonObject:
 
 def _rounds(messages: list[Message]) -> tuple[Round, ...]:
     rounds: list[Round] = []
-    for place, said in enumerate(messages):
-        if said.calls:
-            behind = takewhile(lambda one: one.role == "tool", messages[place + 1 :])
-            results = {one.tool_call_id: one for one in behind}
-            outcomes = tuple(_outcome(call, results.get(call.id)) for call in said.calls)
-            rounds.append(Round(said.text, outcomes))
+    for index, reply in enumerate(messages):
+        if reply.calls:
+            following = takewhile(lambda message: message.role == "tool", messages[index + 1 :])
+            results = {result.tool_call_id: result for result in following}
+            outcomes = tuple(_outcome(call, results.get(call.id)) for call in reply.calls)
+            rounds.append(Round(reply.text, outcomes))
     return tuple(rounds)
 
 

@@ -1,6 +1,6 @@
-"""Settings that a model earned by measurement: the lowest layer of settings for that model.
+"""Settings that `temper tune` measured for a model: the lowest layer of its settings.
 
-A file says what they depend on, and counts as long as all of that is the same.
+A file lists everything that its settings depend on, and applies only while all of that is equal.
 """
 
 import logging
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from proxy.profiles.known_model import KnownModel, Overrides
-from proxy.state.tried_models import digest
+from proxy.profiles.tried_models import digest
 
 logger = logging.getLogger(__name__)
 
@@ -24,42 +24,42 @@ _KEYS = "keys"
 
 
 def keys_of(known: KnownModel) -> dict[str, str]:
-    """Return what the settings of a model depend on."""
+    """Return the values that the settings of a model depend on."""
     template = digest(known.evidence.template)
     keys = {"model": known.identity, "template": template, "engine": known.build}
     return {**keys, "guardrails": guardrails_digest()}
 
 
 def describe_tuned(tuned: Tuned) -> str:
-    """Write settings in one line."""
+    """Return settings as one line of text."""
     values = (
-        (name, one.value if isinstance(one, Enum) else one)
+        (name, value.value if isinstance(value, Enum) else value)
         for section, settings in tuned.items()
-        for name, one in settings.items()
+        for name, value in settings.items()
         if section != _KEYS
     )
-    return ", ".join(f"{name} = {one}" for name, one in values)
+    return ", ".join(f"{name} = {value}" for name, value in values)
 
 
 @cache
 def guardrails_digest() -> str:
-    """Return a digest of the code that judges replies and asks again."""
+    """Return a digest of the code that judges and retries replies."""
     package = Path(__file__).parent.parent
-    found = (one for part in ("guardrails", "inference") for one in (package / part).rglob("*.*"))
-    files = sorted(one for one in found if one.suffix in (".py", ".toml"))
+    paths = (path for part in ("guardrails", "inference") for path in (package / part).rglob("*.*"))
+    files = sorted(path for path in paths if path.suffix in (".py", ".toml"))
     return digest("".join(file.read_text("utf-8") for file in files))
 
 
 def read_tuned(folder: Path | None) -> Iterator[tuple[Path, Tuned]]:
-    """Yield every file of settings in a folder with what it holds, but for broken ones."""
+    """Yield every readable file of settings in a folder with its content."""
     for path in sorted(folder.glob("*.toml")) if folder is not None else ():
         with suppress(OSError, ValueError):
-            found = tomllib.loads(path.read_text("utf-8"))
-            yield path, {name: one for name, one in found.items() if isinstance(one, dict)}
+            content = tomllib.loads(path.read_text("utf-8"))
+            yield path, {name: value for name, value in content.items() if isinstance(value, dict)}
 
 
 def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
-    """Return what was decided about a model, and of what was not what it has earned."""
+    """Return the overrides, with tuned values where the operator decided nothing."""
     profile = tuned.get("profile", {})
     convention, effort = profile.get("tools_in_prompt"), profile.get("effort")
     if isinstance(convention, str) and overrides.convention is None:
@@ -71,21 +71,21 @@ def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
 
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds what was earned for a model; `over` leaves what the operator has not decided."""
+    """Finds the tuned settings of a model; `over` removes those that the operator has set."""
 
     folder: Path | None = None
     over: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
 
     def of(self, known: KnownModel) -> Tuned:
-        """Return what changes for a model; says in the log what fits no more."""
-        for path, found in read_tuned(self.folder):
-            kept = found.get(_KEYS, {})
+        """Return the tuned settings of a model; logs files that no longer apply."""
+        for path, settings in read_tuned(self.folder):
+            kept = settings.get(_KEYS, {})
             if kept.get("model") != known.identity:
                 continue
-            changed = [name for name, one in keys_of(known).items() if kept.get(name) != one]
+            changed = [name for name, key in keys_of(known).items() if kept.get(name) != key]
             with suppress(ValueError):
                 if not changed:
-                    return self.over(found)
-            what = ", ".join(changed) or "settings that there are not"
-            logger.warning("%s no longer counts, measure again: %s", path, what)
+                    return self.over(settings)
+            cause = ", ".join(changed) or "unknown settings"
+            logger.warning("%s no longer applies (changed: %s); run temper tune again", path, cause)
         return {}

@@ -5,7 +5,7 @@ import pytest
 
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.definitions import digest_of
-from proxy.serving.tool_inventory import call_once, inspect_servers
+from proxy.mcp.inspection import call_once, inspect_servers
 from proxy.settings import Settings
 from tests.fakes.tool_servers import PROGRAM
 

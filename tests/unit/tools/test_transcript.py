@@ -4,8 +4,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import assistant_message, tool_result, user_message
 from proxy.errors import InvalidRequest
-from proxy.tool_rounds.executor import Outcome, Round, Status
-from proxy.tool_rounds.transcript import Conversation, Exchanged
+from proxy.tools.executor import Outcome, Round, Status
+from proxy.tools.transcript import Conversation, Exchanged
 from tests.fakes.rounds import called
 
 SYSTEM: JsonObject = {"role": "system", "content": "Be brief."}
