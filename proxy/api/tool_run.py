@@ -11,6 +11,7 @@ from proxy.api.streaming import AnswerStream
 from proxy.backends.client import ReplyEvents
 from proxy.conversation import replies
 from proxy.conversation.json import JsonObject
+from proxy.conversation.requests import RoundReports
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
@@ -141,12 +142,16 @@ class ToolRun(AnswerSource):
             if self.recorder is not None:
                 self.recorder.end_run(self._run.terms, self._run.rounds)
 
+    @property
+    def _reports(self) -> RoundReports:
+        return self._turns.parsed.request.round_reports
+
     def _fresh_rounds(self) -> Sequence[replies.ReplyEvent]:
         """Report the rounds since the last report, to a client that is shown each of them."""
         fresh = self._run.added[self._shown_rounds :]
         self._shown_rounds += len(fresh)
         rounds = tuple(one for one in fresh if one.calls or one.role == "tool")
-        if not (rounds and self._turns.parsed.request.shows_rounds):
+        if not (rounds and self._reports is RoundReports.AS_MADE):
             return ()
         servers = {one.tool.name: one.server for one in self._owned}
         return (describe_rounds(rounds, servers),)
@@ -154,7 +159,7 @@ class ToolRun(AnswerSource):
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
         """Report the rounds before the end, if the client wants to send them back."""
         is_end = bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
-        if not (is_end and self._run.rounds and self._turns.parsed.request.wants_rounds):
+        if not (is_end and self._run.rounds and self._reports is RoundReports.AT_END):
             return batch
         added = self._run.added
         last = added[-1]

@@ -10,13 +10,12 @@ from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from proxy.context.rough_tokens import count_gradually, count_rough_tokens
-from proxy.conversation import json
 from proxy.conversation.messages import Message
+from proxy.conversation.parts import Reasoning
 from proxy.conversation.tools import Tool
 
 MEDIUM = 2_048  # tokens for a picture or a sound, more than most models take
 
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')  # the kind of a part, and its member
 _source_of = attrgetter("source")
@@ -65,9 +64,8 @@ def _thoughts(message: Message) -> str:
     is_thinker = message.role == "assistant"
     if not is_thinker or not any(sign in message.source for sign in _THOUGHT_SIGNS):
         return ""
-    members = json.split_object(message.source)
-    values = (json.parse(members[name]) for name in _THOUGHTS if name in members)
-    return "\n".join(value for value in values if isinstance(value, str))
+    thoughts = (part for part in message.parts if isinstance(part, Reasoning))
+    return "\n".join(thought.text for thought in thoughts if not thought.signed)
 
 
 Key = TypeVar("Key")

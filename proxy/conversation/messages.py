@@ -1,4 +1,4 @@
-"""One entry of the history: a typed view for judging, and the client's own bytes for sending."""
+"""One message of the history: typed attributes, and the bytes in which the client wrote it."""
 
 from typing import TypeAlias
 
@@ -6,16 +6,16 @@ import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
+from proxy.conversation.parts import Part, read_parts
 from proxy.conversation.tools import ToolCall
 
 
 class Message(msgspec.Struct, frozen=True):
     """A message of the conversation.
 
-    `text` is the content with its text parts joined. `source` is the message's JSON object as the
-    client wrote it: it is sent to the backend as it is, so an untouched history keeps the
-    backend's prompt cache. `failed` tells of a tool's result whether the tool failed, where that is
-    known and need not be read out of its words.
+    `text` holds the texts of the content, joined with line ends. `source` is the client's JSON
+    object, sent to chat-completions engines as it is, so that an untouched history keeps the
+    engine's prompt cache. `failed` is whether a tool failed, None where only its words tell.
     """
 
     role: str
@@ -24,6 +24,17 @@ class Message(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     failed: bool | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the content and the reasoning, parsed anew by each access."""
+        return tuple(read_parts(self.source))
+
+    @property
+    def name(self) -> str:
+        """The member `name`: the tool of a result, or the speaker; "" where there is none."""
+        name = json.parse(json.split_object(self.source).get("name", b"null"))
+        return name if isinstance(name, str) else ""
 
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -39,7 +50,7 @@ def tool_result(call_id: str, text: str, *, failed: bool | None = None) -> Messa
 
 
 def call_object(call: ToolCall) -> JsonObject:
-    """Return a call as the member `tool_calls` of a message has it."""
+    """Return a call as an element of `tool_calls`."""
     function: JsonObject = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
@@ -47,7 +58,6 @@ def call_object(call: ToolCall) -> JsonObject:
 def assistant_message(
     text: str, calls: tuple[ToolCall, ...] = (), *, reasoning: str = ""
 ) -> Message:
-    """Make the message in which an assistant thought, said `text` and made `calls`."""
     source: JsonObject = {"role": "assistant", "content": text}
     if reasoning:
         source["reasoning_content"] = reasoning

@@ -1,4 +1,4 @@
-"""What a client asks for, and what is put to a backend on its behalf."""
+"""A client's request, and the upstream request that one attempt sends to an engine."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -12,16 +12,16 @@ from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool, ToolChoice, ToolUse
 from proxy.conversation.workflows import NO_RULES, Workflow
 
-_MOST_STOPS = 4  # OpenAI's bound, which others keep
+_MOST_STOPS = 4  # OpenAI's limit, which other engines copy
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 class ThinkingOptions(msgspec.Struct, frozen=True):
-    """What was said of the thoughts before an answer; as a rule, nothing was.
+    """Whether and how much a model thinks before it answers; most clients do not say.
 
-    `is_on` switches them. `effort` is how much of them is wanted, in the client's own word, and
-    says nothing about whether; if it `is_exact`, it is the model's word. `budget` is the most of
-    them, in tokens. `variables` are those of the chat template that tell it what else is wanted.
+    `is_on` switches thinking. `effort` is the client's word for its amount, the model's own word
+    with `is_exact`, and does not switch it. `budget` is the upper limit in tokens. `variables` are
+    further variables of the chat template.
     """
 
     is_on: bool | None = None
@@ -30,24 +30,32 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
     is_exact: bool = False
     variables: JsonObject = {}
 
-    def or_else(self, is_on: bool | None, effort: str = "") -> "ThinkingOptions":  # noqa: FBT001 - what stands in the settings
-        """Take what the operator wants where the client did not say."""
-        found = self
+    def or_else(self, is_on: bool | None, effort: str = "") -> "ThinkingOptions":  # noqa: FBT001 - as in the settings
+        """Return these options with the operator's defaults where the client set none."""
+        options = self
         if self.is_on is None and is_on is not None:
-            found = replace(found, is_on=is_on)
+            options = replace(options, is_on=is_on)
         if effort and not self.effort and self.budget is None and self.is_on is not False:
-            found = replace(found, effort=effort)
-        return found
+            options = replace(options, effort=effort)
+        return options
 
 
 UNSAID = ThinkingOptions()
 
 
-class LoadOptions(msgspec.Struct, frozen=True):
-    """How a client wants the engine to load the model; only an Ollama is told all of it.
+class RoundReports(Enum):
+    """When the client gets the messages of tool rounds that Temper ran."""
 
-    `options` are Ollama's, such as `num_ctx`. The model stays loaded for `keep_alive`, which is of
-    `seconds`: for ever if they are negative; None where nothing was said.
+    NONE = "none"
+    AS_MADE = "as_made"
+    AT_END = "at_end"
+
+
+class LoadOptions(msgspec.Struct, frozen=True):
+    """How the engine loads a model; only an Ollama gets all of it.
+
+    `options` are Ollama's, such as `num_ctx`. The model stays loaded for `keep_alive`, which is
+    `seconds` long: negative for ever, None for the engine's default.
     """
 
     options: JsonObject = {}
@@ -59,21 +67,23 @@ AS_CONFIGURED = LoadOptions()
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A chat request.
+    """A chat request, independent of the client's dialect.
 
-    `fields` holds every top-level member of the client's JSON object, in the client's order, as the
-    exact bytes it was written in; the typed attributes are views of some of them. `max_tokens`
-    counts tokens; `stop_strings` reports whether the client set any. `answer_schema` is the JSON
-    schema that an answer has to satisfy, None where any text will do. With `checks_answer` it is
-    checked here even without tools; otherwise an engine is trusted with it. `answer_reserve` is
-    what of the window is kept free for the answer where that is not `max_tokens`, because this is a
-    ceiling and no wish: in tokens, 0 for the usual share. `allowed_tools` names those of the tools
-    that may be called; None for all. `session` is what the client calls the conversation, "" where
-    nothing of it stands in the request. `thinking` is what client and operator said of thoughts:
-    what of it does not stand in `fields`, an engine is told in its own words. `wants_rounds` asks
-    for the messages of the rounds of tools that ran here, `shows_rounds` for each round as it is
-    made, and `wants_stop` for the string that ended a reply.
-    `load` is for the engine, not for the model.
+    `fields` holds every top-level member of the chat completion in the client's order, as the bytes
+    in which the client wrote it; typed attributes are views of some of them.
+
+    - `max_tokens`: the client's limit of the answer, in tokens.
+    - `stop_strings`: whether the client set any.
+    - `answer_schema`: the JSON schema of the answer, None for free text. Temper checks it with
+      `checks_answer` even without tools; otherwise the engine is trusted with it.
+    - `answer_reserve`: tokens of the window to keep free for the answer, 0 for the usual share;
+      None for `max_tokens`. Set where clients send `max_tokens` as a ceiling.
+    - `allowed_tools`: the tools that may be called, None for all.
+    - `session`: the client's id of the conversation, "" if the request has none.
+    - `thinking`: the options of client and operator; those that are not in `fields` are written in
+      the engine's own words.
+    - `wants_stop`: the client wants to know the stop string that ended the reply.
+    - `load`: options for the engine, not for the model.
     """
 
     model: str
@@ -83,7 +93,6 @@ class Request(msgspec.Struct, frozen=True):
     tool_choice: ToolChoice = ToolUse.AUTO
     parallel_tool_calls: bool = True
     stream: bool = False
-    include_usage: bool = False
     max_tokens: int | None = None
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
@@ -93,18 +102,17 @@ class Request(msgspec.Struct, frozen=True):
     allowed_tools: frozenset[str] | None = None
     session: str = ""
     thinking: ThinkingOptions = UNSAID
-    wants_rounds: bool = False
-    shows_rounds: bool = False
+    round_reports: RoundReports = RoundReports.NONE
     wants_stop: bool = False
     load: LoadOptions = AS_CONFIGURED
 
     @property
     def reserved(self) -> int | None:
-        """The tokens to be kept free for the answer; none of them said, the usual share."""
+        """The tokens to keep free for the answer; 0 or None for the usual share."""
         return self.max_tokens if self.answer_reserve is None else self.answer_reserve
 
     def limit_tokens(self, most_tokens: int) -> "Request":
-        """Return the request for a reply of at most so many tokens, in the client's own field."""
+        """Return the request with a limit of at most `most_tokens`, in the client's own field."""
         least = most_tokens if self.max_tokens is None else min(self.max_tokens, most_tokens)
         known = [name for name in _LIMITS if name in self.fields] or ["max_tokens"]
         limits = dict.fromkeys(known, str(least).encode())
@@ -121,21 +129,21 @@ class Request(msgspec.Struct, frozen=True):
         return replace(self, tool_choice=use, fields=fields)
 
     def _without(self, member: str) -> dict[str, bytes]:
-        """Return the fields without one of which the client's own bytes no longer hold."""
+        """Return the fields without a member that the client's bytes no longer describe."""
         return {name: raw for name, raw in self.fields.items() if name != member}
 
 
 class Parsing(Enum):
-    """Who finds the tool calls in what the model writes."""
+    """Which side parses tool calls out of the generated text: the engine or Temper."""
 
     BACKEND = "backend"
     OURS = "ours"
 
 
 class RefusalCount(msgspec.Struct):
-    """How many refusals of engines were acted on for one request.
+    """The number of engine refusals that Temper reacted to for one request.
 
-    Its answers were limited to `most_tokens`, None where the client's own limit applies.
+    `most_tokens` is the limit that the answers got after a refusal, None for the client's own.
     """
 
     acted: int = 0
@@ -143,16 +151,19 @@ class RefusalCount(msgspec.Struct):
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True):
-    """One attempt: the request with the messages and tools that are really sent.
+    """One attempt: a request with the messages and tools that are sent.
 
-    `request.fields` still carries the client's own `messages` and `tools`; an encoder replaces
-    them and leaves out those that `omits` names. With `Parsing.OURS` the backend must return the
-    model's raw text. `schema`, when set, is the JSON schema that the whole output has to satisfy.
-    `resets_cache` forbids continuing from a cached prompt, `calls_singly` reports that the model is
-    not made for several calls in one reply. At one of the `stops` the reply is to end, as at those
-    that the client has named. With `checks_answer` the answer is held against the client's own
-    form, whatever of that the engine gets. The `refusals` are those of all attempts. There is an
-    answer already where it `may_fail`: nobody waits for it, or asks another engine.
+    `request.fields` still has the client's own `messages` and `tools`; an encoder replaces them and
+    leaves out the fields in `omits`.
+
+    - `parsing`: with `Parsing.OURS` the engine must return the model's raw text.
+    - `schema`: the JSON schema that the whole output has to satisfy, None for free text.
+    - `resets_cache`: the engine must not continue from a cached prompt.
+    - `calls_singly`: the model is not made for several calls in one reply.
+    - `stops`: stop strings in addition to the client's.
+    - `checks_answer`: the answer is checked against the client's schema, whatever the engine gets.
+    - `refusals`: the count of all attempts of this request.
+    - `may_fail`: an answer exists already, so a failure is not retried with another engine.
     """
 
     request: Request
@@ -171,9 +182,9 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        """The stop strings of the client, and as many of `stops` as engines take beside them."""
-        written = json.parse(self.request.fields.get("stop", b"null"))
-        named = written if isinstance(written, list) else [written]
-        own = tuple(one for one in named if isinstance(one, str))
-        more = [stop for stop in self.stops if stop not in own]
-        return own + tuple(more[: max(0, _MOST_STOPS - len(own))])
+        """The client's stop strings and as many of `stops` as engines accept next to them."""
+        value = json.parse(self.request.fields.get("stop", b"null"))
+        values = value if isinstance(value, list) else [value]
+        client_stops = tuple(stop for stop in values if isinstance(stop, str))
+        more = [stop for stop in self.stops if stop not in client_stops]
+        return client_stops + tuple(more[: max(0, _MOST_STOPS - len(client_stops))])

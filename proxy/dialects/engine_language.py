@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.parts import Image
 from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.field_table import ENFORCED, IGNORED, FieldTable, Handling, refuse, rows
 from proxy.dialects.lenient_json import as_object
@@ -72,20 +73,18 @@ class Picture(NamedTuple):
     data: str
 
 
-def read_picture(part: JsonObject, where: str) -> Picture:
-    """Read a part of content; raises InvalidRequest for what is no picture in base64.
+def read_picture(image: Image, where: str) -> Picture:
+    """Read an image of the message at the path `where`; raises InvalidRequest without base64.
 
     The request was checked to hold `data:` URLs only.
     """
-    holder = part.get("image_url")
-    url = holder.get("url") if isinstance(holder, dict) else holder
-    head, _, data = f"{url}".partition(",")
+    head, _, data = image.url.partition(",")
     try:
         is_whole = head.endswith(_BASE64) and bool(base64.b64decode(data, validate=True))
     except binascii.Error:
         is_whole = False
     if not is_whole:
         problem = 'Expected a picture in base64: "data:image/png;base64,...".'
-        raise InvalidRequest(problem, f"{where}.image_url.url")
+        raise InvalidRequest(problem, f"{where}.{image.path}.image_url.url")
     media_type = head[len(_SCHEME) : -len(_BASE64)].partition(";")[0]
     return Picture(media_type.strip().lower(), data)

@@ -15,7 +15,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonSchema, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyStarted
-from proxy.conversation.requests import Request, ThinkingOptions
+from proxy.conversation.requests import Request, RoundReports, ThinkingOptions
 from proxy.conversation.tools import Tool
 from proxy.dialects import sse
 from proxy.dialects.anthropic_messages.encode import (
@@ -136,6 +136,7 @@ def _request(
     checked: MessagesRequest, messages: tuple[Message, ...], tools: tuple[Tool, ...]
 ) -> Request:
     limit, choice = checked.max_tokens, checked.tool_choice
+    has_reports = checked.temper is not None and bool(checked.temper.tool_rounds)
     return Request(
         model=checked.model or "",
         messages=messages,
@@ -147,7 +148,7 @@ def _request(
         max_tokens=None if limit is None else max(1, limit),
         stop_strings=any(checked.stop_sequences or ()),
         wants_stop=any(checked.stop_sequences or ()),
-        shows_rounds=bool(checked.temper and checked.temper.tool_rounds),
+        round_reports=RoundReports.AS_MADE if has_reports else RoundReports.NONE,
         answer_schema=_answer_schema(checked),
         workflow=workflow_in(checked.temper, messages, tools),
         answer_reserve=None if limit is None or limit <= _SHORT else _USUAL_SHARE,

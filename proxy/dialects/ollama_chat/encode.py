@@ -11,10 +11,11 @@ from proxy.conversation import json
 from proxy.conversation.document_cache import DocumentCache
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
+from proxy.conversation.parts import Attachment, Image, Reasoning, Text
 from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall, ToolUse
 from proxy.dialects.engine_language import read_picture
-from proxy.dialects.lenient_json import as_list, as_object, as_text, parse_object
+from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
@@ -181,8 +182,6 @@ def encode_question(upstream_request: UpstreamRequest, terms: ModelSettings) -> 
 
 
 _ROLES = {"developer": "system", "function": "tool"}
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-_TEXTS = ("text", "refusal")
 
 
 def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
@@ -195,54 +194,27 @@ def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
     return encoded
 
 
-def _members(message: Message) -> JsonObject:
-    members = json.parse(message.source)
-    assert isinstance(members, dict)  # noqa: S101 - a message is an object
-    return members
-
-
 def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
-    members = _members(message)
-    content = members.get("content")
-    encoded: JsonObject = {"role": _ROLES.get(message.role, message.role), "content": message.text}
-    if isinstance(content, list):
-        texts, pictures = _parts(content, param)
-        encoded["content"] = texts
-        if pictures:
-            encoded["images"] = pictures
-    if message.role == "assistant" and (thoughts := _thoughts(members)):
-        encoded["thinking"] = thoughts
+    parts, is_assistant = message.parts, message.role == "assistant"
+    refused = next((part for part in parts if isinstance(part, Attachment)), None)
+    if refused is not None:
+        problem = f"Ollama takes text and pictures, and no {refused.kind!r}. Leave it out."
+        raise InvalidRequest(problem, f"{param}.{refused.path}")
+    texts = "\n".join(part.text for part in parts if isinstance(part, Text))
+    encoded: JsonObject = {"role": _ROLES.get(message.role, message.role), "content": texts}
+    images = [read_picture(part, param).data for part in parts if isinstance(part, Image)]
+    if images:
+        encoded["images"] = [*images]
+    thoughts = (part.text for part in parts if isinstance(part, Reasoning) and not part.signed)
+    if is_assistant and (thinking := next(filter(None, thoughts), "")):
+        encoded["thinking"] = thinking
     if message.calls:
         encoded["tool_calls"] = [
             _call(place, call, param) for place, call in enumerate(message.calls)
         ]
     if encoded["role"] == "tool":
-        encoded |= _origin(message, members, names)
+        encoded |= _origin(message, names)
     return encoded
-
-
-def _parts(content: list[JsonValue], param: str) -> tuple[str, list[JsonValue]]:
-    texts: list[str] = []
-    pictures: list[JsonValue] = []
-    for number, part in enumerate(content):
-        assert isinstance(part, dict)  # noqa: S101 - as the request was checked
-        kind = f"{part.get('type')}"
-        where = f"{param}.content.{number}"
-        if kind in _TEXTS:
-            texts.append(f"{part.get(kind) or ''}")
-        elif kind == "image_url":
-            pictures.append(read_picture(part, where).data)
-        elif kind not in _THOUGHTS:
-            problem = f"Ollama takes text and pictures, and no {kind!r}. Leave it out."
-            raise InvalidRequest(problem, where)
-    return "\n".join(texts), pictures
-
-
-def _thoughts(members: JsonObject) -> str:
-    written = [members.get(name) for name in _THOUGHTS]
-    parts = map(as_object, as_list(members.get("content")))
-    written += [part.get(name) for part in parts for name in _THOUGHTS if part.get("type") == name]
-    return next(filter(None, map(as_text, written)), "")
 
 
 def _call(place: int, call: ToolCall, param: str) -> JsonValue:
@@ -254,11 +226,10 @@ def _call(place: int, call: ToolCall, param: str) -> JsonValue:
     return {"id": call.id, "function": function} if call.id else {"function": function}
 
 
-def _origin(message: Message, members: JsonObject, names: dict[str, str]) -> JsonObject:
-    """Tell which call a result belongs to: templates want the name, newer ones the id."""
+def _origin(message: Message, names: dict[str, str]) -> JsonObject:
+    """Name the call of a result: templates want the tool, newer ones the id of the call."""
     origin: JsonObject = {}
-    name = names.get(message.tool_call_id or "") or members.get("name")
-    if isinstance(name, str):
+    if name := names.get(message.tool_call_id or "") or message.name:
         origin["tool_name"] = name
     if message.tool_call_id:
         origin["tool_call_id"] = message.tool_call_id

@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.document_cache import KeptByDocument
 from proxy.conversation.json import JsonSchema
 from proxy.conversation.messages import Message
-from proxy.conversation.requests import Request
+from proxy.conversation.requests import Request, RoundReports
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolChoice, ToolUse
 from proxy.dialects.openai_chat import schema
 from proxy.dialects.openai_chat.thinking import thinking_in
@@ -58,6 +58,7 @@ def decode_request(body: bytes) -> Request:
             replace(message, failed=failed.get(place)) for place, message in enumerate(messages)
         )
     limit = checked.max_completion_tokens
+    has_reports = checked.temper is not None and bool(checked.temper.tool_rounds)
     return Request(
         model=checked.model or "",
         messages=messages,
@@ -66,14 +67,13 @@ def decode_request(body: bytes) -> Request:
         tool_choice=choice,
         parallel_tool_calls=checked.parallel_tool_calls is not False,
         stream=bool(checked.stream),
-        include_usage=bool(checked.stream_options and checked.stream_options.include_usage),
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking_in(fields),
-        wants_rounds=bool(checked.temper and checked.temper.tool_rounds),
+        round_reports=RoundReports.AT_END if has_reports else RoundReports.NONE,
     )
 
 

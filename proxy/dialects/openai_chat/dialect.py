@@ -10,6 +10,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request
 from proxy.dialects import dialect, sse
+from proxy.dialects.lenient_json import as_object
 from proxy.dialects.openai_chat import encode
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.schema import chat_schemas
@@ -83,5 +84,6 @@ def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answ
             started.system_fingerprint,
         )
 
-    stream = partial(encode.ChunkEncoder, include_usage=request.include_usage)
+    options = as_object(json.parse(request.fields.get("stream_options", b"null")))
+    stream = partial(encode.ChunkEncoder, include_usage=options.get("include_usage") is True)
     return dialect.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)

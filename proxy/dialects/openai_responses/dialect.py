@@ -12,7 +12,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import ReplyStarted
-from proxy.conversation.requests import Request, ThinkingOptions
+from proxy.conversation.requests import Request, RoundReports, ThinkingOptions
 from proxy.conversation.tools import ToolUse
 from proxy.dialects.dialect import (
     Answering,
@@ -249,7 +249,7 @@ def _request(
         workflow=workflow_in(checked.temper, messages, tools),
         allowed_tools=allowed,
         thinking=thinking,
-        shows_rounds=True,
+        round_reports=RoundReports.AS_MADE,
     )
     # said as the client says it: what engines do without a word differs
     parallel = ("parallel_tool_calls",) if tools else ()

@@ -1,45 +1,86 @@
+import pytest
+
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message, assistant_message, tool_result, user_message
+from proxy.conversation.parts import Attachment, Image, Part, Reasoning, Text
 from proxy.conversation.tools import ToolCall
 
-
-def test_a_user_message_says_the_same_to_us_and_to_the_backend() -> None:
-    assert user_message("Hi") == Message("user", "Hi", b'{"role":"user","content":"Hi"}')
+CALL = ToolCall("c", "f", '{"a": ')
 
 
-def test_a_tool_result_names_the_call_it_belongs_to() -> None:
-    assert tool_result("c", "5") == Message(
-        "tool", "5", b'{"role":"tool","tool_call_id":"c","content":"5"}', tool_call_id="c"
-    )
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (user_message("Hi"), Message("user", "Hi", b'{"role":"user","content":"Hi"}')),
+        (
+            tool_result("c", "5"),
+            Message(
+                "tool", "5", b'{"role":"tool","tool_call_id":"c","content":"5"}', tool_call_id="c"
+            ),
+        ),
+        (
+            assistant_message("Hi"),
+            Message("assistant", "Hi", b'{"role":"assistant","content":"Hi"}'),
+        ),
+        (
+            assistant_message("", (CALL,), reasoning="Hm."),
+            Message(
+                "assistant",
+                "",
+                b'{"role":"assistant","content":"","reasoning_content":"Hm.","tool_calls":[{"id":'
+                b'"c","type":"function","function":{"name":"f","arguments":"{\\"a\\": "}}]}',
+                (CALL,),
+            ),
+        ),
+    ],
+)
+def test_a_message_that_temper_makes_has_a_source(message: Message, expected: Message) -> None:
+    assert message == expected
 
 
-def test_an_assistant_message_has_text_alone_if_there_were_no_calls() -> None:
-    assert assistant_message("Hi") == Message(
-        "assistant", "Hi", b'{"role":"assistant","content":"Hi"}'
-    )
-
-
-def test_an_assistant_message_has_its_calls_as_they_were_written() -> None:
-    call = ToolCall("c", "f", '{"a": ')
-    message = assistant_message("", (call,))
-
-    assert message.calls == (call,)
-    assert json.parse(message.source) == {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
-        ],
-    }
-
-
-def test_a_tool_result_may_know_whether_the_tool_failed_and_the_backend_is_not_told() -> None:
-    assert tool_result("c", "5").failed is None
-    assert tool_result("c", "5", failed=True).failed is True
+def test_whether_a_tool_failed_is_not_sent() -> None:
+    assert (tool_result("c", "5").failed, tool_result("c", "5", failed=True).failed) == (None, True)
     assert tool_result("c", "5", failed=True).source == tool_result("c", "5").source
 
 
-def test_an_assistant_message_keeps_what_was_thought() -> None:
-    assert assistant_message("Hi", reasoning="Hm.").source == (
-        b'{"role":"assistant","content":"Hi","reasoning_content":"Hm."}'
-    )
+SIGNED = b'{"type":"thinking","thinking":"A","signature":"s"}'
+
+
+@pytest.mark.parametrize(
+    ("members", "parts"),
+    [
+        ('"content":"\\u00fc"', [Text("ü", b'"\\u00fc"')]),
+        ('"content":null', []),
+        ("", []),
+        ('"content": [ {"type":"text","text": "a"},{"type":"refusal","refusal":"b"},'
+         '{"type":"refusal"} ]',
+         [Text("a", b'"a"', "content.0"), Text("b", b'"b"', "content.1"),
+          Text("", b'""', "content.2")]),
+        ('"content":[{"type":"image_url","image_url":{"url":"data:,x"}},'
+         '{"type":"image_url","image_url":"data:,y"},{"type":"image_url"}]',
+         [Image("data:,x", "content.0"), Image("data:,y", "content.1"), Image("", "content.2")]),
+        ('"content":[{"type":"input_audio"},{"type":"file"},{"type":"new"},{}]',
+         [Attachment("input_audio", "content.0"), Attachment("file", "content.1"),
+          Attachment("new", "content.2"), Attachment("None", "content.3")]),
+        ('"content":"b","reasoning":"a"', [Reasoning("a"), Text("b", b'"b"')]),
+        ('"reasoning_content":null,"thinking":{"a":1}', []),
+        ('"content":[{"type":"reasoning","reasoning":"a"},{"type":"redacted_thinking","data":"x"}]',
+         [Reasoning("a"), Reasoning("")]),
+        ('"thinking_blocks":[{"type":"thinking","thinking":"A","signature":"s","x":1},'
+         '{"type":"redacted_thinking","data":"d"}]',
+         [Reasoning("A", "s", SIGNED),
+          Reasoning("", "d", b'{"type":"redacted_thinking","data":"d"}')]),
+        ('"thinking_blocks":[{"type":"thinking","signature":"s"},{"type":"text"},1,'
+         '{"type":"thinking","thinking":"A","signature":5},{"type":"redacted_thinking","data":""}]',
+         []),
+    ],
+)  # fmt: skip
+def test_the_parts_of_a_message_are_read_from_its_source(members: str, parts: list[Part]) -> None:
+    source = b"{%b}" % members.encode()
+    assert Message("user", "", source).parts == tuple(parts)
+
+
+@pytest.mark.parametrize(("source", "name"), [({"name": "f"}, "f"), ({}, ""), ({"name": 1}, "")])
+def test_a_message_may_have_a_name(source: JsonObject, name: str) -> None:
+    assert Message("tool", "", json.dump(source)).name == name

@@ -10,7 +10,7 @@ REQUEST = Request("m", (user_message("Hi"),), {"model": b'"m"'})
 def test_a_request_lets_the_model_decide_unless_told_otherwise() -> None:
     assert (REQUEST.tool_choice, REQUEST.parallel_tool_calls) == (ToolUse.AUTO, True)
     assert (REQUEST.tools, REQUEST.max_tokens) == ((), None)
-    assert not any((REQUEST.stream, REQUEST.include_usage, REQUEST.stop_strings))
+    assert not any((REQUEST.stream, REQUEST.stop_strings))
     assert REQUEST.answer_schema is None
 
 

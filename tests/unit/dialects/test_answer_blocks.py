@@ -1,6 +1,5 @@
 import pytest
 
-from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -19,7 +18,6 @@ from proxy.dialects.answer_blocks import (
     BlockStopped,
 )
 from proxy.dialects.foreign_history import sign
-from proxy.dialects.lenient_json import parse_object
 
 
 def blocks(*events: ReplyEvent) -> tuple[list[BlockStep], list[BlockStep]]:
@@ -133,10 +131,3 @@ def test_a_call_without_arguments_or_without_an_end_is_half_a_call(
     rest = made.finish()
     assert made.has_half_call is is_half
     assert (BlockDelta("{}") in rest) is (events == [started(0)])
-
-
-@pytest.mark.parametrize(
-    ("written", "read"), [("{}", {}), ('{"a":1}', {"a": 1}), ("[]", None), ("{", None), ("", None)]
-)
-def test_only_an_object_can_be_given_to_a_tool(written: str, read: JsonObject | None) -> None:
-    assert parse_object(written) == read

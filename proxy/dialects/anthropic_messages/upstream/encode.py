@@ -12,6 +12,7 @@ from typing import NamedTuple
 from proxy.conversation import json, roles
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
+from proxy.conversation.parts import Attachment, Image, Reasoning, Text
 from proxy.conversation.reminders import CLOSING, OPENING
 from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import Tool
@@ -19,7 +20,7 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits, body_
 from proxy.dialects.engine_language import read_picture
 from proxy.dialects.foreign_history import SIGNATURE
 from proxy.dialects.lenient_json import parse_object
-from proxy.dialects.raw_json import JsonText, Members, Node, join_lines, nodes_in, own_text
+from proxy.dialects.raw_json import JsonText, join_lines, own_text
 from proxy.errors import InvalidRequest
 
 # what shapes a prompt and not only the answer to it
@@ -53,9 +54,6 @@ def _prompt(upstream_request: UpstreamRequest) -> dict[str, bytes]:
     return {**prompt, "messages": json.join_array(history.messages)}
 
 
-_TEXTS = ("text", "refusal")
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "redacted_thinking")
-_SIGNED = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING_SAID = b'{"type":"text","text":"(empty message)"}'
@@ -123,18 +121,15 @@ class _ConversationWriter:
     _ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, message: Message, param: str) -> None:
-        value = json.parse(message.source)
-        assert isinstance(value, dict)  # noqa: S101 - a message is an object
-        members = nodes_in(value, message.source, param)
         if message.role in roles.SYSTEM:
-            self._add_system(_texts(members))
+            self._add_system(_texts(message, param))
         elif message.role == "user":
-            blocks = _blocks(members)
+            blocks = _blocks(message, param)
             self._entries.append(_MessageDraft("user", blocks or [_NOTHING_SAID]))
         elif message.role == "assistant":
-            self._add_answer(message, members)
+            self._add_answer(message, param)
         else:
-            self._add_result(message, members)
+            self._add_result(message, param)
 
     def messages(self) -> list[bytes]:
         """Return the messages; the user always has the first word."""
@@ -159,9 +154,9 @@ class _ConversationWriter:
         filled = (entry for entry in reversed(self._entries) if entry.blocks or entry.results)
         return next(filled, self._entries[-1])
 
-    def _add_answer(self, message: Message, members: Members) -> None:
+    def _add_answer(self, message: Message, param: str) -> None:
         results = _MessageDraft("user")
-        blocks = [*_select_signed_thoughts(members), *map(_text_block, _texts(members))]
+        blocks = [*_signed_thoughts(message), *map(_text_block, _texts(message, param))]
         for call in message.calls:
             call_id = self._new_id(call.id)
             self._calls[call.id] = _CallPlace(call_id, results)
@@ -171,15 +166,15 @@ class _ConversationWriter:
         if message.calls:
             self._entries.append(results)
 
-    def _add_result(self, message: Message, members: Members) -> None:
+    def _add_result(self, message: Message, param: str) -> None:
         if message.tool_call_id is None:
             problem = "Anthropic's API has to know which call a result belongs to."
-            raise InvalidRequest(problem, members.at("tool_call_id"))
+            raise InvalidRequest(problem, f"{param}.tool_call_id")
         place = self._calls.get(message.tool_call_id)
         if place is None:  # which the API refuses, and says so
             place = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
             self._entries.append(place.results)
-        place.results.results.append((place.call_id, _blocks(members)))
+        place.results.results.append((place.call_id, _blocks(message, param)))
 
     def _new_id(self, call_id: str) -> str:
         """Return an id that the API takes: it wants certain letters, and each id once."""
@@ -196,51 +191,42 @@ def encode_history(messages: Iterable[Message]) -> EncodedHistory:
     return EncodedHistory(conversation.system, conversation.messages())
 
 
-def _parts(members: Members) -> list[Node]:
-    """Return the parts of a content; what was thought is none of what was said."""
-    return [one for one in members.elements("content") if one.object().get("type") not in _THOUGHTS]
+def _texts(message: Message, param: str) -> list[JsonText]:
+    """Return the texts of a role without pictures, but no blank ones."""
+    return [text for part in _content(message) if (text := _text(part, "only text", param)).text]
 
 
-def _texts(members: Members) -> list[JsonText]:
-    """Return the texts of somebody who shows no pictures, without those that are blank."""
-    content = members.get("content")
-    if content is not None and content.is_text:
-        texts = [content.text()]
-    else:
-        texts = [_text_of(part, "only text") for part in _parts(members)]
-    return [text for text in texts if text.text.strip()]
-
-
-def _text_of(part: Node, expected: str) -> JsonText:
-    kind = f"{part.object().get('type')}"
-    if kind not in _TEXTS:
-        problem = f"Anthropic's API takes {expected} here, and no {kind!r}. Leave it out."
-        raise InvalidRequest(problem, part.path)
-    return part.members().text(kind) or own_text("")
-
-
-def _blocks(members: Members) -> list[bytes]:
-    if (content := members.get("content")) is not None and content.is_text:
-        return [*map(_text_block, _texts(members))]
+def _blocks(message: Message, param: str) -> list[bytes]:
     blocks: list[bytes] = []
-    for part in _parts(members):
-        value = part.object()
-        if value.get("type") == "image_url":
-            blocks.append(_picture_block(value, part.path))
-        elif (text := _text_of(part, "text and pictures")).text.strip():
+    for part in _content(message):
+        if isinstance(part, Image):
+            blocks.append(_picture_block(part, param))
+        elif (text := _text(part, "text and pictures", param)).text:
             blocks.append(_text_block(text))
     return blocks
+
+
+def _content(message: Message) -> list[Text | Image | Attachment]:
+    return [part for part in message.parts if not isinstance(part, Reasoning)]
+
+
+def _text(part: Text | Image | Attachment, expected: str, param: str) -> JsonText:
+    """Return a text, "" for a blank one, which the API refuses."""
+    if isinstance(part, Text):
+        return JsonText(part.text, part.source) if part.text.strip() else own_text("")
+    problem = f"Anthropic's API takes {expected} here, and no {part.kind!r}. Leave it out."
+    raise InvalidRequest(problem, f"{param}.{part.path}")
 
 
 def _text_block(text: JsonText) -> bytes:
     return b'{"type":"text","text":%b}' % text.source
 
 
-def _picture_block(part: JsonObject, where: str) -> bytes:
-    picture = read_picture(part, where)
+def _picture_block(image: Image, param: str) -> bytes:
+    picture = read_picture(image, param)
     if picture.media_type not in _PICTURES:
         problem = f"Anthropic's API takes no {picture.media_type!r}, only {', '.join(_PICTURES)}."
-        raise InvalidRequest(problem, f"{where}.image_url.url")
+        raise InvalidRequest(problem, f"{param}.{image.path}.image_url.url")
     source: JsonObject = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
     return json.dump({"type": "image", "source": source})
 
@@ -253,22 +239,10 @@ def _input(arguments: str) -> bytes:
     return arguments.encode() if is_object else json.dump({"unparsable": arguments})
 
 
-def _select_signed_thoughts(members: Members) -> list[bytes]:
+def _signed_thoughts(message: Message) -> list[bytes]:
     """Return the thoughts that Anthropic has signed; it refuses all others."""
-    if not isinstance(members.value("thinking_blocks"), list):
-        return []
-    return [*filter(None, map(_write_signed_thought, members.elements("thinking_blocks")))]
-
-
-def _write_signed_thought(block: Node) -> bytes | None:
-    if not isinstance(block.value, dict):
-        return None
-    kind, members = f"{block.value.get('type')}", block.members()
-    names = _SIGNED.get(kind, ("signature",))
-    seal = members.get(names[-1])
-    if kind not in _SIGNED or seal is None or not all(name in members for name in names):
-        return None
-    if not isinstance(seal.value, str) or not seal.value or seal.value.startswith(SIGNATURE):
-        return None
-    kept = {name: members[name].source for name in names}
-    return json.join_object({"type": json.dump(kind), **kept})
+    return [
+        part.signed
+        for part in message.parts
+        if isinstance(part, Reasoning) and part.signed and not part.signature.startswith(SIGNATURE)
+    ]

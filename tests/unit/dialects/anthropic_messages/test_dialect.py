@@ -7,20 +7,17 @@ from hypothesis import strategies as st
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyStarted, TextDelta
-from proxy.conversation.requests import UNSAID, ThinkingOptions, UpstreamRequest
-from proxy.conversation.workflows import Workflow
+from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.dialect import Answering, Client, Decoded, Dialect, Problem
 from proxy.dialects.field_table import Handling
 from proxy.dialects.openai_chat.encode import encode_question
 from proxy.errors import InvalidRequest
-from proxy.facts import Omitted
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
 from tests.fakes.mutations import mutated
 from tests.unit.dialects.anthropic_messages.conversations import (
     FRONT,
-    PICTURE,
     TOOLS,
     body,
     decode_request,
@@ -47,37 +44,6 @@ def test_it_is_a_front_end() -> None:
     dialect: Dialect = FRONT
     assert dialect.name == "messages"
     assert dialect.schemas().request["title"] == "MessagesRequest"
-
-
-def test_a_request_is_read_with_what_was_left_out() -> None:
-    unknown: JsonObject = {"role": "user", "content": [{"type": "brand_new"}]}
-    found = FRONT.decode(body([HI, unknown]), SENDER)
-    assert [message.text for message in found.request.messages] == ["Hi", ""]
-    assert found.facts == (Omitted("unknown_block"),)
-    assert found.compaction is None
-
-
-def test_only_who_has_sent_pictures_may_hear_that_the_model_sees_none() -> None:
-    quoting: JsonObject = {"role": "user", "content": '{"type":"image_url","image_url":{}}'}
-    seen: JsonObject = {"role": "user", "content": [PICTURE]}
-    assert FRONT.decode(body([HI, quoting]), SENDER).image_error == ""
-    image_error = FRONT.decode(body([HI, seen]), SENDER).image_error
-    assert image_error.startswith("capability_rejected: image_block (")
-
-
-@pytest.mark.parametrize(
-    ("headers", "members", "accepts"),
-    [
-        ({}, {}, True),
-        ({}, {"tools": TOOLS}, False),
-        ({"x-claude-code-request-class": "main"}, {"tools": TOOLS}, False),
-        ({"x-claude-code-request-class": "compaction"}, {"tools": TOOLS}, True),
-    ],
-)
-def test_a_summary_and_what_offers_no_tools_is_answered_in_prose(
-    headers: dict[str, str], members: dict[str, JsonValue], accepts: bool
-) -> None:
-    assert read(headers, **members).accepts_prose is accepts
 
 
 def test_an_answer_is_named_here_and_its_model_as_the_client_named_it() -> None:
@@ -137,53 +103,10 @@ def decoded(**members: JsonValue) -> Decoded:
     return decode_request(body([HI], **members))
 
 
-def fields(**members: JsonValue) -> dict[str, JsonValue]:
-    return {name: json.parse(raw) for name, raw in decoded(**members).request.fields.items()}
-
-
 def refused(document: bytes) -> str:
     with pytest.raises(InvalidRequest) as raised:
         decode_request(document)
     return str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "session"),
-    [
-        ({"user_id": '{"device_id": "d", "session_id": "s1"}'}, "s1"),
-        ({"user_id": '{"session_id": 5}'}, ""),
-        ({"user_id": "[1]"}, ""),
-        ({"user_id": "alice"}, ""),
-        ({"user_id": None}, ""),
-        ({}, ""),
-        (None, ""),
-    ],
-)
-def test_a_session_in_the_users_id_is_known_and_goes_nowhere(
-    metadata: JsonValue, session: str
-) -> None:
-    assert decoded(metadata=metadata).request.session == session
-    assert "metadata" not in fields(metadata=metadata)
-
-
-def test_a_request_is_written_in_an_order_that_is_always_the_same() -> None:
-    request = (
-        b'{"stream":true,"top_k":4,"top_p":0.50,"temperature":1.0,"stop_sequences":[ "\\u00e4" ],'
-        b'"tool_choice":{"type":"any","disable_parallel_tool_use":true},"thinking":{"type":'
-        b'"disabled"},"output_config":{"format":{"type":"json_schema","schema":{ "type":"object"}}}'
-        b',"tools":[{"name":"f"}],"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,'
-        b'"model":"\\u00e4"}'
-    )
-    read = decode_request(request).request
-    assert json.join_object({**read.fields}) == (
-        b'{"model":"\\u00e4","messages":[{"role":"user","content":"Hi"}],'
-        b'"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required",'
-        b'"parallel_tool_calls":false,"max_tokens":9,"stream":true,"temperature":1.0,'
-        b'"top_p":0.50,"top_k":4,"stop":[ "\\u00e4" ],"response_format":{"type":"json_schema",'
-        b'"json_schema":{"name":"answer","schema":{ "type":"object"}}}}'
-    )
-    assert (read.model, read.stream, read.stop_strings) == ("ä", True, True)
-    assert read.answer_schema == {"type": "object"}
 
 
 def test_a_question_to_a_backend_is_made_of_it() -> None:
@@ -231,132 +154,12 @@ def test_what_is_refused_is_refused_by_name_unless_it_asks_for_nothing(name: str
 
 
 class TestTheLimit:
-    @pytest.mark.parametrize(
-        ("limit", "reserve"), [(1, None), (1_024, None), (1_025, 0), (32_000, 0), (128_000, 0)]
-    )
-    def test_of_a_long_answer_is_a_ceiling_that_takes_no_room(
-        self, limit: int, reserve: int | None
-    ) -> None:
-        request = decoded(max_tokens=limit).request
-        assert (request.max_tokens, request.answer_reserve) == (limit, reserve)
-        assert request.fields["max_tokens"] == json.dump(limit)
-
-    def test_of_nothing_lets_the_model_write_one_token_that_nobody_sees(self) -> None:
-        warm = decoded(max_tokens=0)
-        assert (warm.request.max_tokens, warm.request.fields["max_tokens"]) == (1, b"1")
-
     def test_is_required_but_where_tokens_are_counted(self) -> None:
         document = json.dump({"model": "m", "messages": [HI]})
         assert refused(document) == "max_tokens: Field required"
         counted = decode_request(document, is_count=True)
         assert counted.request.max_tokens is counted.request.answer_reserve is None
         assert counted.request.messages == decoded().request.messages
-
-
-class TestThinking:
-    @pytest.mark.parametrize("kind", ["adaptive", "between_tools", "brand_new"])
-    def test_is_left_to_the_model(self, kind: str) -> None:
-        assert decoded(thinking={"type": kind, "budget_tokens": 1024}).request.thinking == UNSAID
-
-    @pytest.mark.parametrize(
-        ("said", "thinking"),
-        [
-            ({"type": "enabled", "budget_tokens": 1024}, ThinkingOptions(is_on=True, budget=1024)),
-            ({"type": "enabled"}, ThinkingOptions(is_on=True)),
-            ({"type": "disabled", "budget_tokens": 1024}, ThinkingOptions(is_on=False)),
-        ],
-    )
-    def test_is_switched_in_whatever_words_the_engine_has(
-        self, said: JsonObject, thinking: ThinkingOptions
-    ) -> None:
-        assert decoded(thinking=said).request.thinking == thinking
-        assert fields(thinking=said) == PLAIN
-
-    def test_has_an_effort_that_does_not_switch_it(self) -> None:
-        request = decoded(output_config={"effort": "max"}).request
-        assert request.thinking == ThinkingOptions(effort="max")
-        assert fields(output_config={"effort": "max"}) == PLAIN
-
-
-FORM: JsonObject = {"type": "json_schema", "schema": {"type": "array"}}
-
-
-class TestTheForm:
-    @pytest.mark.parametrize(
-        "members",
-        [
-            {"output_config": {"format": FORM, "effort": "high"}},
-            {"output_format": FORM},
-            {"output_config": {"format": FORM}, "output_format": {"type": "json_schema"}},
-            {"output_config": {"effort": "low"}, "output_format": FORM},
-        ],
-    )
-    def test_of_the_answer_has_an_old_and_a_new_name(self, members: dict[str, JsonValue]) -> None:
-        assert decoded(**members).request.answer_schema == {"type": "array"}
-        described = {"name": "answer", "schema": {"type": "array"}}
-        form = {"type": "json_schema", "json_schema": described}
-        assert fields(**members) == {**PLAIN, "response_format": form}
-
-    def test_without_a_schema_is_any_object(self) -> None:
-        members: dict[str, JsonValue] = {"output_format": {"type": "json_schema"}}
-        assert decoded(**members).request.answer_schema == {"type": "object"}
-        form = {"type": "json_schema", "json_schema": {"name": "answer"}}
-        assert fields(**members)["response_format"] == form
-
-    @pytest.mark.parametrize("config", [{"effort": "high"}, {"task_budget": {"total": 9}}, {}])
-    def test_is_free_where_only_the_effort_is_told(self, config: JsonObject) -> None:
-        assert fields(output_config=config) == PLAIN
-
-
-def test_rules_of_order_are_read_as_in_chat() -> None:
-    rules: JsonObject = {"workflow": {"required_steps": ["look"]}}
-    request = decoded(tools=[LOOK], temper=rules).request
-    assert request.workflow == Workflow(("look",))
-    assert json.parse(request.fields["temper"]) == rules
-
-
-def test_which_of_several_stop_sequences_ended_it_is_asked_for() -> None:
-    assert decoded(stop_sequences=["a"]).request.wants_stop
-    assert not decoded().request.wants_stop
-
-
-def test_rounds_are_shown_to_who_asks_for_them() -> None:
-    assert decoded(temper={"tool_rounds": True}).request.shows_rounds
-    assert not decoded(temper={}).request.shows_rounds
-
-
-def test_stop_sequences_may_be_none() -> None:
-    assert fields(stop_sequences=[]) == fields(stop_sequences=[""]) == PLAIN
-    assert fields(stop_sequences=["END"]) == {**PLAIN, "stop": ["END"]}
-
-
-def test_a_model_need_not_be_named() -> None:
-    request = decode_request(json.dump({"messages": [HI], "max_tokens": 9})).request
-    assert request.model == ""
-    assert "model" not in request.fields
-
-
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        (b"", "body: Expected a JSON object, got nothing."),
-        (b"[]", "body: Expected a JSON object, got an array."),
-        (b'{"max_tokens":1}', "messages: This member is required"),
-        (b'{"messages":[],"max_tokens":1}', "messages: Expected at least 1 element"),
-        (body([{"role": "tool"}]), "messages.0.role: Expected 'user', 'assistant' or 'system'"),
-        (body([{"role": "user", "content": 5}]), "messages.0.content: Expected a string or an ar"),
-        (body([{"role": "user", "content": [{}]}]), "messages.0.content.0.type: This member"),
-        (body([HI], max_tokens=-1), "max_tokens: Expected a number of at least 0"),
-        (body([HI], system=5), "system: Expected a string or an array of blocks"),
-        (body([HI], stream="yes"), "stream: Expected true or false"),
-        (body([HI], stop_sequences="a"), "stop_sequences: Expected an array"),
-        (body([HI], thinking={}), "thinking.type: This member is required"),
-        (body([HI], output_format={"type": "xml"}), "output_format.type: Expected 'json_schema'"),
-        (body([HI], temper={"x": 1}), "temper.x: There is no such option."),
-    ],
-)
-def test_what_is_wrong_is_named(document: bytes, problem: str) -> None:
-    assert refused(document).startswith(problem)
 
 
 class TestWhatClaudeCodeSends:

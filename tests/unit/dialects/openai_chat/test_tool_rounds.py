@@ -3,6 +3,7 @@ import pytest
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import assistant_message, tool_result
+from proxy.conversation.requests import RoundReports
 from proxy.conversation.tools import ToolCall
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
@@ -69,8 +70,8 @@ def test_rounds_that_are_no_messages_are_refused(rounds: JsonValue) -> None:
 
 def test_a_client_asks_for_rounds() -> None:
     asked: JsonObject = {"model": "m", "messages": [USER], "temper": {"tool_rounds": True}}
-    assert decode_request(json.dump(asked)).wants_rounds
-    assert not decode_request(request(USER)).wants_rounds
+    assert decode_request(json.dump(asked)).round_reports is RoundReports.AT_END
+    assert decode_request(request(USER)).round_reports is RoundReports.NONE
 
 
 def test_rounds_are_told_in_a_delta_and_in_a_whole_message() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
+from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -16,10 +16,8 @@ from proxy.conversation.replies import (
     ReplyStarted,
     TextDelta,
 )
-from proxy.conversation.requests import UNSAID, ThinkingOptions
-from proxy.conversation.tools import NamedTool, ToolUse
-from proxy.conversation.workflows import Workflow
-from proxy.dialects.dialect import Client, Decoded
+from proxy.conversation.tools import ToolUse
+from proxy.dialects.dialect import Decoded
 from proxy.dialects.lenient_json import as_list, member
 from proxy.dialects.openai_chat.decode import decode_request as decode_chat
 from proxy.dialects.openai_responses.dialect import Inputs, add_ids, read_inputs
@@ -112,43 +110,6 @@ def fields(**asked: JsonValue) -> JsonObject:
     return {name: json.parse(raw) for name, raw in decode(**asked).request.fields.items()}
 
 
-def refusal_of(**asked: JsonValue) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
-        decode(**asked)
-    return caught.value
-
-
-def test_a_request_is_written_in_the_language_of_chat_completions() -> None:
-    asked: JsonObject = {
-        "instructions": "Be brief.",
-        "stream": True,
-        "temperature": 0.5,
-        "top_p": 1,
-        "max_output_tokens": 99,
-        "parallel_tool_calls": False,
-        "prompt_cache_key": "k",
-        "tools": [tool("f")],
-        "tool_choice": {"type": "function", "name": "f"},
-        "metadata": {"a": "b"},
-        "user": "u",
-        "service_tier": "auto",
-        "brand_new": 1,
-    }
-    function: JsonObject = {"name": "f", "parameters": {"type": "object"}}
-    assert fields(**asked) == {
-        "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
-        "tools": [{"type": "function", "function": function}],
-        "tool_choice": {"type": "function", "function": {"name": "f"}},
-        "parallel_tool_calls": False,
-        "temperature": 0.5,
-        "top_p": 1,
-        "prompt_cache_key": "k",
-        "stream": True,
-        "max_tokens": 99,
-    }
-
-
 def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
     items: JsonValue = [user("Hi"), call("f", "1", '{"a": 1}'), result("r", "1"), user("And?")]
     form: JsonObject = {"type": "json_schema", "name": "n", "schema": {"type": "array"}}
@@ -165,161 +126,6 @@ def test_a_written_request_is_a_chat_request_and_reads_the_same() -> None:
     assert chat.tools == read.tools
     for name in ("model", "tool_choice", "stream", "max_tokens", "answer_schema"):
         assert getattr(chat, name) == getattr(read, name)
-
-
-def test_typed_views_agree_with_the_fields() -> None:
-    request = decode(
-        tools=[tool("f")],
-        tool_choice={"type": "function", "name": "f"},
-        parallel_tool_calls=False,
-        stream=True,
-        max_output_tokens=5,
-    ).request
-    assert (request.model, request.stream, request.max_tokens) == ("m", True, 5)
-    assert request.tool_choice == NamedTool("f")
-    assert not request.parallel_tool_calls
-    assert request.allowed_tools is None
-    bare = decode(model="absent").request
-    assert (bare.model, bare.stream, bare.parallel_tool_calls) == ("", False, True)
-    assert (bare.tool_choice, bare.max_tokens) == (ToolUse.AUTO, None)
-
-
-def test_some_of_the_tools_may_be_allowed() -> None:
-    some: JsonValue = [{"type": "function", "name": "g"}]
-    request = decode(
-        tools=[tool("f"), tool("g")],
-        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some},
-    ).request
-    assert request.allowed_tools == frozenset("g")
-    assert "tool_choice" not in request.fields  # as that is "auto"
-    assert len(request.tools) == 2
-
-
-@pytest.mark.parametrize(
-    ("form", "written", "schema"),
-    [
-        (None, None, None),
-        ({"type": "text"}, None, None),
-        ({"type": "json_object"}, {"type": "json_object"}, {"type": "object"}),
-        (
-            {"type": "json_schema", "name": "n", "strict": True, "schema": {"const": 1}},
-            {
-                "type": "json_schema",
-                "json_schema": {"name": "n", "schema": {"const": 1}, "strict": True},
-            },
-            {"const": 1},
-        ),
-        (
-            {"type": "json_schema", "name": "n"},
-            {"type": "json_schema", "json_schema": {"name": "n"}},
-            {"type": "object"},
-        ),
-    ],
-)
-def test_the_form_of_the_answer_is_carried_and_enforced(
-    form: JsonValue, written: JsonValue, schema: JsonSchema | None
-) -> None:
-    text: JsonObject = {"format": form, "verbosity": "low"}
-    assert fields(text=text).get("response_format") == written
-    assert decode(text=text).request.answer_schema == schema
-
-
-@pytest.mark.parametrize(
-    ("effort", "thinking"),
-    [
-        ("none", ThinkingOptions(is_on=False)),
-        ("minimal", ThinkingOptions(is_on=False)),
-        ("low", ThinkingOptions(effort="low")),
-        ("xhigh", ThinkingOptions(effort="xhigh")),
-        (None, UNSAID),
-    ],
-)
-def test_the_effort_is_kept_for_whoever_knows_the_engine(
-    effort: JsonValue, thinking: ThinkingOptions
-) -> None:
-    reasoning: JsonObject = {"effort": effort}
-    assert decode(reasoning=reasoning).request.thinking == thinking
-    assert fields(reasoning=reasoning) == fields()
-
-
-@pytest.mark.parametrize(
-    ("asked", "count"),
-    [
-        ({"top_logprobs": 3}, 3),
-        ({"include": ["message.output_text.logprobs"]}, 0),
-        ({"top_logprobs": 2, "include": ["message.output_text.logprobs"]}, 2),
-    ],
-)
-def test_probabilities_are_asked_for_by_either_field(asked: JsonObject, count: int) -> None:
-    written = fields(**asked)
-    assert (written["logprobs"], written["top_logprobs"]) == (True, count)
-    assert "logprobs" not in fields(top_logprobs=0)
-
-
-@pytest.mark.parametrize(
-    ("truncation", "compaction"),
-    [("absent", None), (None, None), ("auto", True), ("disabled", False)],
-)
-def test_truncation_says_whether_a_history_may_be_shortened(
-    truncation: JsonValue, compaction: bool | None
-) -> None:
-    assert decode(truncation=truncation).compaction is compaction
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("background", True), ("conversation", "conv_1"), ("prompt", {"id": "pmpt_1"})],
-)
-def test_what_cannot_be_done_is_refused_by_name(name: str, value: JsonValue) -> None:
-    assert refusal_of(**{name: value}).param == name
-    decode(**{name: None})
-
-
-def test_a_request_may_say_that_it_is_not_for_the_background() -> None:
-    decode(background=False)
-
-
-def test_rules_of_order_are_read_as_in_chat_completions() -> None:
-    rules: JsonObject = {"required_steps": ["f"]}
-    request = decode(tools=[tool("f")], temper={"workflow": rules}).request
-    assert request.workflow == Workflow(("f",))
-    assert json.parse(request.fields["temper"]) == {"workflow": rules}
-
-
-@pytest.mark.parametrize(
-    ("asked", "param"),
-    [
-        ({"input": [{"type": "configuration_update"}]}, "input"),
-        ({"input": 3}, "input"),
-        ({"tools": {}}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"stream": 1}, "stream"),
-    ],
-)
-def test_what_is_wrong_is_named(asked: JsonObject, param: str) -> None:
-    assert refusal_of(**asked).param == param
-
-
-def decoded_with(headers: dict[str, str]) -> Decoded:
-    body = json.dump({"input": "Hi", "tools": [tool("f")]})
-    return make_front().decode(body, Client(headers=headers))
-
-
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ('{"request_kind": "compaction"}', True),
-        ('{"request_kind": "turn"}', False),
-        ("[1]", False),
-        ("{broken", False),
-    ],
-)
-def test_a_request_for_a_summary_wants_prose(told: str, expected: bool) -> None:
-    assert decoded_with({"x-codex-turn-metadata": told}).accepts_prose is expected
-    assert decoded_with({}).accepts_prose is False
-    assert decode().accepts_prose
 
 
 def test_a_chain_gives_the_bytes_that_the_whole_input_gives() -> None:

@@ -181,74 +181,12 @@ def test_what_the_sdk_adds_up_is_the_whole_answer(
     Response.model_validate(answer, strict=False)
 
 
-def test_the_beginning_is_told_at_once_and_once() -> None:
-    encoder = decode(stream=True).answering.begin(ReplyStarted(model="other"))
-    first = read_stream(encoder.encode_all([ReplyStarted(model="other")]))
-    assert [event["type"] for event in first] == ["response.created", "response.in_progress"]
-    assert member(first[0]["response"], "model") == "m"
-    (again,) = read_stream(encoder.keep_alive())
-    assert again["type"] == "response.in_progress"
-    assert encoder.encode_all([ReplyStarted()]) == b""
-
-
-def test_more_text_is_written_as_all_events_are() -> None:
-    encoder = decode(stream=True).answering.begin(None)
-    encoder.encode_all([TextDelta("a")])
-    short = encoder.encode_all([TextDelta("b\u00e9\n")])
-    long = encoder.encode_all([TextDelta("b\u00e9\n", {"content": []})])
-    assert long == short.replace(b'"sequence_number":5', b'"sequence_number":6')
-    assert encoder.encode_all([TextDelta("")]) == b""
-
-
 def test_silence_before_anything_is_ended_by_the_beginning() -> None:
     encoder = decode(stream=True).answering.begin(None)
     assert [event["type"] for event in read_stream(encoder.keep_alive())] == [
         "response.created",
         "response.in_progress",
     ]
-
-
-def test_a_whole_stream_looks_like_this() -> None:
-    events: list[ReplyEvent] = [
-        TextDelta("Hi"),
-        ToolCalled(0, ToolCall("c", "f", "{}")),
-        ReplyFinished("tool_calls"),
-    ]
-    read = read_stream(streamed(decode(tools=TOOLS), events))
-    assert [f"{event['type']}".removeprefix("response.") for event in read] == [
-        "created",
-        "in_progress",
-        "output_item.added",
-        "content_part.added",
-        "output_text.delta",
-        "output_text.done",
-        "content_part.done",
-        "output_item.done",
-        "output_item.added",
-        "function_call_arguments.delta",
-        "function_call_arguments.done",
-        "output_item.done",
-        "completed",
-    ]
-    assert read[4] == {
-        "type": "response.output_text.delta",
-        "sequence_number": 4,
-        "item_id": member(read[2]["item"], "id"),
-        "output_index": 0,
-        "content_index": 0,
-        "delta": "Hi",
-        "logprobs": [],
-    }
-
-
-@pytest.mark.parametrize(
-    ("reason", "status", "completed_at"),
-    [("stop", "completed", 1_700_000_000), ("length", "incomplete", None)],
-)
-def test_the_end_says_how_it_ended(reason: str, status: str, completed_at: int | None) -> None:
-    answer = whole(decode(), [TextDelta("Hi"), USAGE, ReplyFinished(reason)])
-    assert (answer["status"], answer["completed_at"]) == (status, completed_at)
-    assert member(answer, "usage", "input_tokens") == 9
 
 
 def test_a_failure_tells_the_usage_where_it_is_known() -> None:
@@ -285,25 +223,6 @@ def test_a_request_is_counted_as_it_is_answered() -> None:
         "input_tokens": 7,
     }
     assert dialect.schemas().request["title"] == "ResponseRequest"
-
-
-def test_the_tokens_of_a_prompt_are_told() -> None:
-    assert make_front().encode_count(7) == b'{"object":"response.input_tokens","input_tokens":7}'
-
-
-def test_errors_look_as_in_chat_completions() -> None:
-    problem = Problem(400, "invalid_request_error", "No.", "c", "input", {"x-a": "b"}, {"n_ctx": 5})
-    reply = make_front().error(problem, "req_1")
-    assert (reply.status, reply.headers) == (400, {"x-a": "b"})
-    assert json.parse(reply.body) == {
-        "error": {
-            "message": "No.",
-            "type": "invalid_request_error",
-            "param": "input",
-            "code": "c",
-            "n_ctx": 5,
-        }
-    }
 
 
 def test_ids_are_made_of_tokens() -> None:

@@ -3,30 +3,19 @@
 from collections.abc import Sequence
 
 import pytest
-from ollama import ChatResponse, GenerateResponse
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
-    PromptProgress,
-    ReasoningDelta,
-    ReplyEvent,
-    ReplyFinished,
-    ReplyStarted,
     TextDelta,
-    ToolCallArgumentsDelta,
-    ToolCalled,
-    ToolCallStarted,
     UsageReported,
 )
-from proxy.conversation.tools import ToolCall
-from proxy.dialects.dialect import IdsAndClock, Problem
+from proxy.dialects.dialect import IdsAndClock
 from proxy.dialects.lenient_json import as_object
 from proxy.dialects.ollama_chat.downstream.encode import (
     AnswerTerms,
     OllamaBuilder,
     OllamaStream,
-    error_object,
     moment,
 )
 
@@ -51,128 +40,8 @@ def lines(written: bytes) -> list[JsonObject]:
     return [as_object(json.parse(line)) for line in written.splitlines()]
 
 
-def streamed(*events: ReplyEvent, is_text: bool = False) -> list[JsonObject]:
-    stream = OllamaStream(terms(is_text=is_text))
-    return lines(b"".join([stream.encode_all([event]) for event in events]) + stream.end())
-
-
-def whole(*events: ReplyEvent, is_text: bool = False) -> JsonObject:
-    builder = OllamaBuilder(terms(is_text=is_text))
-    for event in events:
-        builder.add(event)
-    return as_object(json.parse(builder.build()))
-
-
 def said(line: JsonObject) -> JsonObject:
     return as_object(line["message"])
-
-
-TALK = (
-    ReplyStarted(model="other"),
-    PromptProgress(10, 0, 5),
-    ReasoningDelta("Hm"),
-    ReasoningDelta("m."),
-    TextDelta(""),
-    TextDelta("It is "),
-    TextDelta("sunny."),
-    UsageReported(USAGE),
-    ReplyFinished("stop"),
-)
-
-
-def test_a_conversation_streams_line_by_line() -> None:
-    *before, last = streamed(*TALK)
-    assert [said(line) for line in before] == [
-        {"role": "assistant", "content": "", "thinking": "Hm"},
-        {"role": "assistant", "content": "", "thinking": "m."},
-        {"role": "assistant", "content": "It is "},
-        {"role": "assistant", "content": "sunny."},
-    ]
-    assert all(line["done"] is False and line["model"] == "m:latest" for line in before)
-    assert last.pop("created_at") == "2025-11-24T16:00:00.500000Z"
-    assert last == {
-        "model": "m:latest",
-        "message": {"role": "assistant", "content": ""},
-        "done": True,
-        "done_reason": "stop",
-        "total_duration": 500_000_000,
-        "load_duration": 0,
-        "prompt_eval_duration": 500_000_000,
-        "eval_duration": 0,
-        "prompt_eval_count": 11,
-        "eval_count": 7,
-    }
-    for line in (*before, last):
-        ChatResponse.model_validate({"created_at": "", **line})
-
-
-def test_the_whole_is_what_the_lines_add_up_to() -> None:
-    answer = whole(*TALK)
-    assert said(answer) == {"role": "assistant", "content": "It is sunny.", "thinking": "Hmm."}
-    last = streamed(*TALK)[-1]
-    assert {**answer, "message": None} == {**last, "message": None}
-
-
-def test_a_prompt_is_answered_with_a_text() -> None:
-    *before, last = streamed(*TALK, is_text=True)
-    assert [line.get("response") for line in before] == ["", "", "It is ", "sunny."]
-    assert [line.get("thinking") for line in before[:2]] == ["Hm", "m."]
-    assert (last["response"], last["done"]) == ("", True)
-    answer = whole(*TALK, is_text=True)
-    assert (answer["response"], answer["thinking"]) == ("It is sunny.", "Hmm.")
-    assert "message" not in answer
-    GenerateResponse.model_validate(answer)
-
-
-CALLS = (
-    ToolCallStarted(0, "c1", "get_weather"),
-    ToolCallArgumentsDelta(0, '{"city":\n '),
-    ToolCallArgumentsDelta(0, '"Paris"}'),
-    ToolCalled(1, ToolCall("c2", "get_time", '{"at": 1.0}')),
-    ToolCalled(2, ToolCall("", "stop", "")),
-    ReplyFinished("tool_calls"),
-)
-MADE: list[JsonValue] = [
-    {"id": "c1", "function": {"index": 0, "name": "get_weather", "arguments": {"city": "Paris"}}},
-    {"id": "c2", "function": {"index": 1, "name": "get_time", "arguments": {"at": 1.0}}},
-    {"id": "call_id", "function": {"index": 2, "name": "stop", "arguments": {}}},
-]
-
-
-def test_calls_come_whole_and_with_objects() -> None:
-    *before, last = streamed(*CALLS)
-    assert [said(line)["tool_calls"] for line in before] == [[one] for one in MADE]
-    assert last["done_reason"] == "stop"
-    assert said(whole(*CALLS))["tool_calls"] == MADE
-
-
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_a_call_that_was_cut_off_is_left_out(pieces: int) -> None:
-    events = (TextDelta("See:"), *CALLS[:pieces], ReplyFinished("length"))
-    *before, last = streamed(*events)
-    assert [said(line) for line in before] == [{"role": "assistant", "content": "See:"}]
-    assert last["done_reason"] == "length"
-    assert said(whole(*events)) == {"role": "assistant", "content": "See:"}
-
-
-def test_what_makes_no_object_is_no_call() -> None:
-    events = (ToolCalled(0, ToolCall("c", "a", "[1]")), ReplyFinished("stop"))
-    assert len(streamed(*events)) == 1
-    assert "tool_calls" not in said(whole(*events))
-
-
-def test_log_probabilities_are_beside_the_words() -> None:
-    token: JsonObject = {"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}
-    rival: JsonObject = {**token, "top_logprobs": [{"token": "b", "logprob": -2.0}]}
-    events = (
-        TextDelta("a", {"content": [token]}),
-        TextDelta("a", {"content": [rival]}),
-        ReplyFinished("stop"),
-    )
-    without = {name: value for name, value in token.items() if name != "top_logprobs"}
-    first, second, _ = streamed(*events)
-    assert (first["logprobs"], second["logprobs"]) == ([without], [rival])
-    assert whole(*events)["logprobs"] == [without, rival]
 
 
 @pytest.mark.parametrize(
@@ -209,32 +78,6 @@ def test_signs_of_life_are_lines_that_say_nothing() -> None:
     (line,) = lines(stream.keep_alive())
     assert (said(line), line["done"]) == ({"role": "assistant", "content": ""}, False)
     assert stream.comment("loading") == b""
-
-
-def test_a_stream_that_breaks_ends_with_an_error() -> None:
-    stream = OllamaStream(terms())
-    problem = Problem(502, "server_error", "It broke.", "backend_unavailable")
-    assert stream.fail(problem) == b'{"error":"It broke."}\n'
-
-
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (
-            Problem(400, "k", "options.seed: Expected 1.", None, "options.seed"),
-            "options.seed: Expected 1.",
-        ),
-        (Problem(400, "k", "Expected 1.", None, "options.seed"), "options.seed: Expected 1."),
-        (
-            Problem(
-                404, "k", "The model 'x' does not exist. Available: y.", "model_not_found", "model"
-            ),
-            "model 'x' not found. Available: y.",
-        ),
-    ],
-)
-def test_errors_are_one_sentence(problem: Problem, message: str) -> None:
-    assert json.parse(error_object(problem)) == {"error": message}
 
 
 @pytest.mark.parametrize("reason", ["load", "unload"])

@@ -1,0 +1,126 @@
+"""The typed parts of a message: the only reader of contents for all that is not chat completions.
+
+A message is sent to an engine of chat completions as the bytes of `Message.source`. Whatever
+writes it in another language or measures it reads `Message.parts`:
+
+    {"role": "assistant", "reasoning_content": "A picture.",
+     "content": [{"type": "text", "text": "See"},
+                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
+
+    -> Reasoning("A picture."), Text("See", b'"See"', "content.0"),
+       Image("data:image/png;base64,AA==", "content.1")
+
+Tool calls are `Message.calls`, and the result of a call is a message with a `tool_call_id`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+
+# Engines and gateways disagree on the name: DeepSeek and llama.cpp write the first, OpenRouter and
+# vLLM the second, Ollama and Anthropic the third.
+REASONING_MEMBERS = ("reasoning_content", "reasoning", "thinking")
+_REASONING = (*REASONING_MEMBERS, "redacted_thinking")
+_TEXTS = ("text", "refusal")
+# LiteLLM keeps Anthropic's blocks in this member, with the fields that the API wants back.
+_SIGNED = "thinking_blocks"
+_SIGNED_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A text; `source` is the JSON string in which the client wrote it."""
+
+    text: str
+    source: bytes
+    path: str = "content"
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture, by its `data:` URL, "" where the part has none."""
+
+    url: str
+    path: str
+    kind: str = "image_url"
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """A part of another `kind`: `input_audio`, `file`, `video_url`, or an unknown one."""
+
+    kind: str
+    path: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """Thoughts before an answer; `signed` is Anthropic's block with its `signature`, if any."""
+
+    text: str
+    signature: str = ""
+    signed: bytes = b""
+
+
+Part: TypeAlias = Text | Image | Attachment | Reasoning
+
+
+def read_parts(source: bytes) -> Iterator[Part]:
+    """Read a message's JSON object; reasoning comes before the content."""
+    members = json.raw_members(source)
+    for name in REASONING_MEMBERS:
+        if isinstance(text := _value(members, name), str):
+            yield Reasoning(text)
+    for _, block, raw in _objects(members, _SIGNED):
+        yield from _read_signed(block, raw)
+    if isinstance(text := _value(members, "content"), str):
+        yield Text(text, bytes(members["content"]))
+    for index, part, raw in _objects(members, "content"):
+        yield _read_part(part, raw, f"content.{index}")
+
+
+def _value(members: Mapping[str, msgspec.Raw], name: str) -> JsonValue:
+    return json.parse(bytes(members[name])) if name in members else None
+
+
+def _objects(
+    members: Mapping[str, msgspec.Raw], name: str
+) -> Iterator[tuple[int, JsonObject, bytes]]:
+    """Yield the index, the value and the bytes of each object in an array, if it is one."""
+    values = _value(members, name)
+    if isinstance(values, list):
+        sources = json.split_array(bytes(members[name]))
+        for index, (value, raw) in enumerate(zip(values, sources, strict=True)):
+            if isinstance(value, dict):
+                yield index, value, raw
+
+
+def _read_part(part: JsonObject, source: bytes, path: str) -> Part:
+    kind = f"{part.get('type')}"
+    value = part.get(kind)
+    if kind in _TEXTS:
+        is_text = isinstance(value, str)
+        return Text(f"{value}", json.split_object(source)[kind], path) if is_text else _empty(path)
+    if kind == "image_url":
+        url = value.get("url") if isinstance(value, dict) else value
+        return Image(url if isinstance(url, str) else "", path)
+    if kind in _REASONING:
+        return Reasoning(value if isinstance(value, str) else "")
+    return Attachment(kind, path)
+
+
+def _empty(path: str) -> Text:
+    return Text("", b'""', path)
+
+
+def _read_signed(block: JsonObject, source: bytes) -> Iterator[Reasoning]:
+    kind = f"{block.get('type')}"
+    fields = _SIGNED_FIELDS.get(kind, ())
+    signature = block.get(fields[-1]) if fields else None
+    is_whole = all(block.get(name) is not None for name in fields)
+    if is_whole and isinstance(signature, str) and signature:
+        written = json.split_object(source)
+        kept = {name: written[name] for name in fields}
+        text = block.get("thinking")
+        signed = json.join_object({"type": json.dump(kind), **kept})
+        yield Reasoning(text if isinstance(text, str) else "", signature, signed)

@@ -1,0 +1,67 @@
+"""Every row of the wire tables; `wire_tables` says how they are read and written anew."""
+
+import pytest
+from anthropic.types import Message
+from ollama import ChatResponse, GenerateResponse
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+from pydantic import BaseModel
+
+from proxy.dialects.anthropic_messages.upstream.decode import EventReader
+from proxy.dialects.openai_chat.replies import ChunkDecoder, decode_error
+from proxy.dialects.sse import Event
+from tests.unit.dialects.wire_tables import (
+    PLAIN,
+    TABLES,
+    Row,
+    answer_of,
+    events_of,
+    read_table,
+    result_of,
+    whole,
+)
+
+ROWS = [(table, row) for table in TABLES for row in read_table(table)]
+
+
+@pytest.mark.parametrize(
+    ("table", "row"), ROWS, ids=[f"{table}: {row.behavior}" for table, row in ROWS]
+)
+def test_a_row_gives_its_result(table: str, row: Row) -> None:
+    assert result_of(table, row.sent) == row.result
+
+
+# The types of the SDKs. They do not know calls that the server ran among messages, and a usage is
+# passed on as the engine wrote it.
+ANSWERS: dict[str, type[BaseModel]] = {
+    "chat": ChatCompletion,
+    "messages": Message,
+    "ollama": ChatResponse,
+    "ollama_text": GenerateResponse,
+    "responses": Response,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_satisfy_the_types_of_the_sdk(name: str) -> None:
+    for row in read_table(f"answer_{name}"):
+        members, _, script = row.sent.partition(" | ")
+        answer = answer_of(name, whole(PLAIN[name], members), events_of(script))
+        if row.behavior not in ("calls that ran here", "usage that says little"):
+            ANSWERS[name].model_validate_json(answer)
+
+
+def test_every_table_has_rows() -> None:
+    assert {table for table, _ in ROWS} == TABLES.keys()
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_an_event_without_data_says_nothing(blank: str) -> None:
+    assert ChunkDecoder().feed(blank) == EventReader().feed(Event(blank)) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [(b"Not \xff Found\n", "Not \ufffd Found"), (b"", "")]
+)
+def test_an_error_may_be_any_bytes(body: bytes, message: str) -> None:
+    assert decode_error(body) == {"message": message}
