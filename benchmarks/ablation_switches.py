@@ -27,7 +27,7 @@ MODULES = (
     *(f"rescue.{name}" for name in ("examples", "markup", "record", "findings", "unnamed")),
     *("announcements.recognition", "announcements.matching"),
     *("unparsed_calls.recognition", "unparsed_calls.reading", "unparsed_calls.words"),
-    *("labels", "reading"),
+    *("labels", "call_facts", "reading", "reply_scanner"),
 )
 _PLAIN = str.maketrans({"|": "/", "`": "'"})  # for a table in Markdown
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)

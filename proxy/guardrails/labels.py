@@ -24,10 +24,10 @@ class InventedResult(msgspec.Struct, frozen=True):
     """The model goes on as if a tool had been run; nothing of it counts."""
 
 
-Labelled: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
+LabeledPart: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
 
 
-_LabelledPart: TypeAlias = Literal[
+_LabeledState: TypeAlias = Literal[
     "plain", "thought", "name", "action", "answer", "nothing", "invented"
 ]
 
@@ -35,7 +35,7 @@ _LabelledPart: TypeAlias = Literal[
 _THOUGHT, _ACTION = "Thought:", "Action:"
 _ANSWER = "Final Answer:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, OBSERVATION)
-_PARTS: dict[str, _LabelledPart] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
+_PARTS: dict[str, _LabeledState] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
 _DEEPEST = 8  # spaces before a label
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
@@ -46,7 +46,7 @@ _SPACE = " \t\r\n"
 class LabelSplitter:
     """Splits one reply; white space at the end of a part is held back and dropped with it."""
 
-    _part: _LabelledPart = "plain"
+    _part: _LabeledState = "plain"
     _held: str = ""
     _is_line_start: bool = True
     _has_acted: bool = False
@@ -55,12 +55,12 @@ class LabelSplitter:
     _has_begun: bool = True
     _space: list[str] = field(default_factory=list)
     _name: list[str] = field(default_factory=list)
-    _pieces: list[Labelled] = field(default_factory=list)
+    _pieces: list[LabeledPart] = field(default_factory=list)
 
-    def feed(self, text: str) -> list[Labelled]:
+    def feed(self, text: str) -> list[LabeledPart]:
         return self._read(self._held + text, is_finished=False)
 
-    def finish(self) -> list[Labelled]:
+    def finish(self) -> list[LabeledPart]:
         """Return what was held back; only plain text keeps the white space at its end."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
@@ -70,7 +70,7 @@ class LabelSplitter:
             self._flush()
         return pieces + self._pieces
 
-    def _read(self, text: str, *, is_finished: bool) -> list[Labelled]:
+    def _read(self, text: str, *, is_finished: bool) -> list[LabeledPart]:
         position = 0
         while position < len(text) and self._part != "invented":
             if self._is_line_start:
@@ -112,7 +112,7 @@ class LabelSplitter:
         elif label:
             self._say(label)
 
-    def _begin(self, part: _LabelledPart) -> None:
+    def _begin(self, part: _LabeledState) -> None:
         self._space.clear()
         self._has_begun = False
         self._part = part

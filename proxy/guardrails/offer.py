@@ -16,7 +16,7 @@ from proxy.conversation.tools import NamedTool, Tool, ToolChoice, ToolUse, Writt
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.rescue.syntax import Syntax
-from proxy.guardrails.respond import is_answer_tool, make_respond_tool, only_text
+from proxy.guardrails.respond import ANSWER_TOOLS, is_answer_tool, make_respond_tool, only_text
 from proxy.guardrails.steps import missing_steps
 from proxy.guardrails.tool_prompts.json_contract import json_contract
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
@@ -135,6 +135,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
         if isinstance(self.choice, NamedTool):
             return (self.choice.name,)
         return tuple(tool.name for tool in self.everything)
+
+    @property
+    def written_names(self) -> tuple[str, ...]:
+        """The names that a call in the text may have: tools, aliases, and names of answer tools."""
+        return (*self.callable_names, *self.aliases, *ANSWER_TOOLS)
 
     @property
     def final_form(self) -> str:

@@ -1,23 +1,53 @@
-"""Reads one reply while it arrives: reasoning, prose, the respond message and tool calls.
+r"""Reads one reply while it arrives: reasoning, prose, messages of the respond tool, tool calls.
 
-`ReplyReader` takes the events of a backend and returns what the model said. Text passes
-`reasoning` and then the scanner of `rescue`. For each call that the scanner finds, the reader
-collects the facts (`Standing`), and `rescue.provenance` decides whether the model meant it. Calls
-that the backend recognized itself are not judged here. A call inside reasoning counts only if it
-ends the reasoning and neither an answer nor another call follows.
+Theory of operation
+-------------------
+`ReplyReader` receives the events of a backend, returns the parts that may be shown, and at the end
+a `ReadReply` for `review`. It combines five objects, each with one question:
+
+- `ReplyScanner`: which spans of the text are reasoning, prose, or look like a call?
+- `PendingFindings`: which text follows an undecided call, and does the reply make progress?
+- `rescue.provenance`: is a call meant? `call_facts` collects the positional facts for its table.
+- `StructuredCalls`: which calls did the backend parse? They are never subject to that table.
+- `ReplyText` and `ReplyCalls`: which text and which calls count?
+
+The text of a reply is in one of four states. Reasoning and structured calls may come in each:
+
+              first call               structured call, or end of the reply
+    CONTENT ─────────────▶ PENDING ──────────────────────────────────────────▶ CONTENT
+      │  ▲                   │
+      │  │ its end           │ no progress: an invented result, the third copy of a call
+      ▼  │                   ▼
+    MESSAGE                ENDED
+
+- CONTENT: prose is shown at once. After a broken or ambiguous call it is withheld.
+- MESSAGE: the arguments of the respond tool arrive; the message in them is shown at once.
+- PENDING: the text after a call decides about the call, so everything is stored until it is known.
+- ENDED: the rest of the text is ignored; `EnoughHeardError` lets the caller stop the model.
+
+A call inside reasoning counts only if it ends the reasoning, and neither an answer nor another call
+follows.
+
+For example, `Let me look. <tool_call>{"name": "get_time", "arguments": {}}</tool_call>\nDone.`:
+
+    "Let me look."           CONTENT   Prose("Let me look.") is returned at once
+    "<tool_call>{...}</...>" PENDING   FoundCalls is stored: does the text after it take it back?
+    "Done."                  PENDING   Prose("Done.") is stored
+    finish()                 CONTENT   CallFacts(before=OTHER, after=OTHER, content=MARKED): CALL
+                                       Prose("\nDone.") is returned
+
+The `ReadReply` then has the text `Let me look.\nDone.` and the call of `get_time`. With
+`That was an example.` instead of `Done.` the decision is TEXT, and the reply has no call.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
-from itertools import chain, pairwise
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import pairwise
 
 import msgspec
-from msgspec.structs import replace
 
 from proxy.conversation.endings import STOP, is_cut
-from proxy.conversation.json import JsonValue
 from proxy.conversation.replies import (
     ReasoningDelta,
     ReplyEvent,
@@ -25,99 +55,53 @@ from proxy.conversation.replies import (
     ToolCallArgumentsDelta,
     ToolCallStarted,
 )
-from proxy.conversation.tools import Tool, ToolUse, WrittenCall
+from proxy.conversation.tools import Tool, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Repaired, Rescued
-from proxy.guardrails import names
-from proxy.guardrails.announcements.recognition import (
-    announces,
-    asks_user,
-    is_question,
-    shows_last,
+from proxy.guardrails.call_facts import (
+    NearbyText,
+    collect_facts,
+    find_context,
+    find_format,
+    find_shown_tool,
+    is_valid,
 )
 from proxy.guardrails.executed_calls import has_run
-from proxy.guardrails.grounding import Progress, judge_progress
-from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
+from proxy.guardrails.labels import FinalAnswer, InventedResult
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reasoning import (
-    AddressedText,
-    EndedSplitter,
-    ReasoningSplitter,
-    Spoken,
-    split_unopened,
+from proxy.guardrails.reasoning import AddressedText, EnoughHeardError, split_unopened
+from proxy.guardrails.repetition import find_explanation
+from proxy.guardrails.reply_scanner import ReplyScanner, ScannedPart
+from proxy.guardrails.reply_text import (
+    ReplyPart,
+    ReplyText,
+    RespondText,
+    WithheldText,
+    prose_in,
 )
-from proxy.guardrails.repetition import list_shown_calls
-from proxy.guardrails.rescue import findings, swallowed, unnamed
-from proxy.guardrails.rescue.copies import EarlierTexts
-from proxy.guardrails.rescue.findings import Finding, Prose
-from proxy.guardrails.rescue.marks import (
-    begins_plain_call,
-    envelope_starts,
-    holds_block,
-    holds_call,
-    holds_mark,
-)
-from proxy.guardrails.rescue.markup import begins_with_mark
-from proxy.guardrails.rescue.provenance import (
-    Around,
-    Content,
-    Format,
-    Origin,
-    Standing,
-    Treatment,
-    Words,
-    decide,
-)
-from proxy.guardrails.rescue.rows import FENCE
-from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
-from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason, Syntax
-from proxy.guardrails.rescue.syntaxes.envelope import calls_in
-from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
-from proxy.guardrails.rescue.values.reader import read_values
-from proxy.guardrails.respond import ANSWER_TOOLS, MessageDecoder, extract_message
-from proxy.guardrails.schemas.arguments import ValidArguments, check
+from proxy.guardrails.rescue import findings, swallowed
+from proxy.guardrails.rescue.findings import Finding, FoundCalls, Prose
+from proxy.guardrails.rescue.marks import holds_block, holds_call
+from proxy.guardrails.rescue.provenance import CallFacts, Decision, Origin, decide
+from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Reason
+from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.transcript import parse_arguments
-from proxy.guardrails.unparsed_calls.recognition import begins_call, is_asked_about
-from proxy.guardrails.unparsed_calls.words import is_placeholder
+from proxy.guardrails.unparsed_calls.recognition import begins_call
 
-_LINE = "\n"
-_PARAGRAPH = "\n\n"
-_MOST_BEHIND = 2_000  # this much of the text after a call is examined
-_ACCOUNT_WORDS = 4  # fewer are no report of anything
+_MOST_TEXT_AFTER = 2_000  # characters after a call that are examined
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
-_PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
-_PYTHON = re.compile(r"\bpython", re.IGNORECASE)
-_FENCE_AT_END = re.compile(r"```\w*\Z")
-_INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
 _INVENTED_RESULT = Dropped("invented_result")
-_NOT_A_CALL = findings.RefusedText(Reason.NOT_A_CALL)
+_CUT_OFF = Refused(Reason.CUT_OFF.value)
+_IN_REASONING = Refused(Reason.IN_THOUGHTS.value)
 _STOPPED = (Reason.BROKEN, Reason.NOT_CLOSED)
-_BOTCHED = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER)
-_ARGUMENTS = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
-_UNREAD = (*_BOTCHED, Reason.CUT_OFF)
-
-
-class RespondText(msgspec.Struct, frozen=True):
-    """The model answered through the synthetic tool."""
-
-    text: str
-
-
-class BrokenCall(msgspec.Struct, frozen=True):
-    """The model tried to make a call and failed; it is shown only if all else fails."""
-
-    text: str
-
-
-Heard: TypeAlias = ReasoningDelta | Prose | RespondText | BrokenCall
+_UNREADABLE = (*_STOPPED, Reason.NESTED, Reason.OUT_OF_ORDER, Reason.CUT_OFF)
 
 
 class AmbiguousCall(msgspec.Struct, frozen=True):
-    """Calls that may not have been meant, as they appear in the text.
+    """Calls that may not be meant, as they appear in the text.
 
-    If it `is_denied`, the user never named the values of the call: it is refused in any form.
+    A call that `is_denied` has values which the user never named: it is refused in any form.
     """
 
     source: str
@@ -133,11 +117,10 @@ class AmbiguousCall(msgspec.Struct, frozen=True):
 class ReadReply(msgspec.Struct, frozen=True):
     """A finished reply.
 
-    `text` is everything said and responded, in order; `calls` are unchecked calls of the client's
-    tools. `is_cut_off` says that the model was stopped within a call, `is_botched` that `text`
-    contains an unreadable call; `markup` is its end from such a call on. The text contains those
-    `ambiguous`, too, but not `result_texts`, the contents of result blocks, which hold `misplaced`
-    calls.
+    `text` has all prose and messages, with the `ambiguous` calls and the `broken_end`, the text
+    from a call that cannot be read (then the reply `is_broken`). `calls` are unchecked calls of the
+    client's tools. `is_cut_off`: the model was stopped within a call. `result_texts` are the
+    contents of invented result blocks, and `misplaced_calls` the calls in them.
     """
 
     text: str = ""
@@ -145,134 +128,179 @@ class ReadReply(msgspec.Struct, frozen=True):
     reason: str = STOP
     has_responded: bool = False
     is_cut_off: bool = False
-    is_botched: bool = False
+    is_broken: bool = False
     facts: tuple[Fact, ...] = ()
     ambiguous: tuple[AmbiguousCall, ...] = ()
-    markup: str = ""
+    broken_end: str = ""
     result_texts: tuple[str, ...] = ()
-    misplaced: tuple[WrittenCall, ...] = ()
-    thoughts: str = ""
+    misplaced_calls: tuple[WrittenCall, ...] = ()
+    reasoning: str = ""
 
     @property
-    def words(self) -> str:
-        """The text without what nobody can take for words or code."""
-        text = self.text.removesuffix(self.markup)
-        for one in reversed(self.ambiguous):
-            if not one.is_code:  # the last place: what was quoted before may have been shown
-                before, _, behind = text.rpartition(one.source)
-                text = before + behind
+    def text_without_calls(self) -> str:
+        """The text without the markup of broken and ambiguous calls; lines of code remain."""
+        text = self.text.removesuffix(self.broken_end)
+        for call in reversed(self.ambiguous):
+            if not call.is_code:  # the last occurrence: an earlier one may be a quotation
+                before, _, after = text.rpartition(call.source)
+                text = before + after
         return text
 
 
-class _StructuredCall(msgspec.Struct):
-    """A call that the backend recognised itself, while its arguments arrive."""
+class State(Enum):
+    """The state of the text; see the diagram above."""
+
+    CONTENT = "content"
+    MESSAGE = "message"
+    PENDING = "pending"
+    ENDED = "ended"
+
+
+class StructuredCall(msgspec.Struct):
+    """A call that the backend parsed, while its arguments arrive; a `message` is decoded."""
 
     started: ToolCallStarted
     message: MessageDecoder | None
-    position: int = 0  # number of text calls before it
+    position: int  # the number of text calls before it
     arguments: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def written(self) -> WrittenCall:
+        return WrittenCall(self.started.name, "".join(self.arguments), self.started.id)
+
+
+class PendingFindings:
+    """The findings from the first undecided call on."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._copies = 0  # of a call, in the prose after it
+
+    @property
+    def matches(self) -> list[FoundCalls]:
+        return [finding for finding in self.findings if isinstance(finding, FoundCalls)]
+
+    def repeats_in_prose(self, text: str) -> bool:
+        """Count the copies of a pending call in the prose after it; return whether it is enough."""
+        self._copies += max((text.count(match.source.strip()) for match in self.matches), default=0)
+        return self._copies >= MOST_SAME - 1
+
+    def take(self) -> list[tuple[Finding, str]]:
+        """Return and remove the findings, each with the prose after it up to the next call.
+
+        Prose that quotes another call, and reasoning, say nothing about the calls before them.
+        """
+        pending, self.findings = _without_beginnings(self.findings), []
+        taken: list[tuple[Finding, str]] = []
+        text, is_quotation = "", False
+        for finding in reversed(pending):
+            taken.append((finding, text))
+            if isinstance(finding, Prose):
+                text = "" if is_quotation else (finding.text + text)[:_MOST_TEXT_AFTER]
+            elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
+                text = ""
+                is_quotation = isinstance(finding, findings.RefusedText)
+            elif isinstance(finding, FoundCalls):
+                is_quotation = False
+        return taken[::-1]
+
+
+class ReplyCalls:
+    """The calls in the text that count; calls in reasoning wait for the end of the reply."""
+
+    def __init__(self) -> None:
+        self.calls: list[WrittenCall] = []
+        self.facts: list[Fact] = []
+        self._in_reasoning: list[WrittenCall] = []
+        self._facts_in_reasoning: list[Rescued] = []
+
+    def note_once(self, fact: Fact) -> None:
+        if fact not in self.facts:
+            self.facts.append(fact)
+
+    def add(self, call: WrittenCall, *, is_marked: bool) -> None:
+        """Add a call; repetitions count once.
+
+        Two equal calls with marks may be meant, for example to roll dice twice.
+        """
+        most = MOST_SAME if is_marked else 2
+        is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most
+        if is_few or call not in self.calls:
+            self.calls.append(call)
+            return
+        first = self.calls.index(call) + 1
+        self.calls[first:] = [other for other in self.calls[first:] if other != call]
+        self.note_once(_REPEATED)
+
+    def end_reasoning(self, respond: str, *, is_considered: bool) -> None:
+        """Treat all calls so far as calls in reasoning; refuse them if only `is_considered`."""
+        rescued = [fact for fact in self.facts if isinstance(fact, Rescued)]
+        if is_considered:
+            self.facts = [fact for fact in self.facts if fact not in rescued]
+            self.facts += [_IN_REASONING] * len(rescued)
+            self.calls.clear()
+            rescued.clear()
+        self._facts_in_reasoning += [fact for fact in rescued if fact.tool != respond]
+        self.facts = [fact for fact in self.facts if fact not in self._facts_in_reasoning]
+        self._in_reasoning += self.calls
+        self.calls.clear()
+
+    def finish(self, *, has_answer: bool) -> None:
+        """Count the calls in reasoning if nothing follows them."""
+        if self.calls or has_answer:
+            self.facts += [_IN_REASONING] * len(self._facts_in_reasoning)
+        else:
+            self.facts += self._facts_in_reasoning
+            self.calls += self._in_reasoning
 
 
 class ReplyReader:
-    """Takes the events of one reply; returns at once what was heard."""
-
-    _copies = 0  # of a call, in the prose after it
-    _misplaced: tuple[WrittenCall, ...] = ()
+    """Reads the events of one reply; see the theory of operation."""
 
     def __init__(self, offer: OfferedTools, *, is_retry: bool = False) -> None:
         self._offer = offer
         self._is_retry = is_retry
-        self._splitter = ReasoningSplitter(
-            offer.opens_thoughts, offer.quotable + offer.instructions
-        )
-        self._labels = LabelSplitter() if offer.has_labels else None
-        self._scanner: Scanner | None = None  # until there is text
-        self.structured: dict[int, _StructuredCall] = {}  # by index; the bound drops others
-        self.calls: list[WrittenCall] = []
-        self._facts: list[Fact] = []
-        self._stray = StrayMarks(partial(_is_given, offer.quotable))
-        self._late: list[Finding] = []  # from the first call on: the rest decides about it
-        self._doubted: list[AmbiguousCall] = []
-        self._is_recited = False
-        self._result_texts: list[str] = []
-        self._thought_calls: list[WrittenCall] = []
-        self._thought_facts: list[Rescued] = []
-        self._has_answered = False
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._scanner = ReplyScanner(offer)
+        self._text = ReplyText()
+        self._calls = ReplyCalls()
+        self._pending = PendingFindings()
+        self.structured: dict[int, StructuredCall] = {}  # by index
         self._message: MessageDecoder | None = None
-        self._ends_in_message = False
-        self._is_behind_call = False
-        self._is_behind_text = False  # a call that is no call
+        self._reasoning: list[str] = []
+        self._ambiguous: list[AmbiguousCall] = []
+        self._result_texts: list[str] = []
+        self._misplaced_calls: list[WrittenCall] = []
+        self._refusal: Reason | None = None  # of the prose that comes next
         self._has_responded = False
-        self._is_cut_off = False
-        self._refusal: Reason | None = None
-        self._is_broken = False
-        self._markup_at: int | None = None  # the pieces of text before something that is no call
-        self._goes_on = False
-        self._ends_thoughts = False
         self._has_ended = False
+        self._closes_reasoning = False
+        self._explains_calls = False
+        self._shows_gap = False  # the last call was text, and so is the space after it
 
-    @cached_property
-    def _names(self) -> tuple[str, ...]:
-        return (*self._offer.callable_names, *self._offer.aliases, *ANSWER_TOOLS)
+    @property
+    def state(self) -> State:
+        if self._has_ended:
+            return State.ENDED
+        if self._pending.findings:
+            return State.PENDING
+        return State.CONTENT if self._message is None else State.MESSAGE
 
-    @cached_property
-    def _named(self) -> tuple[Syntax, ...]:
-        is_plain = self._offer.answer_schema is not None or not self._offer.rescues
-        return () if is_plain else syntaxes_for(self._offer.everything)
+    @property
+    def calls(self) -> list[WrittenCall]:
+        return self._calls.calls
 
-    def _scan(self, text: str) -> list[Finding]:
-        if self._scanner is None:
-            self._scanner = Scanner(
-                self._offer.readable_syntaxes,
-                self._names,
-                self._named,
-                may_cut=self._may_cut,
-                may_hide=self._may_hide,
-            )
-            if self._offer.executed:
-                self._scanner.follow_results()
-        return self._complete(self._scanner.feed(text))
+    def has_call(self, index: int) -> bool:
+        """Return whether the backend parsed a call with this index that is not a message."""
+        call = self.structured.get(index)
+        return call is not None and call.message is None
 
-    def _complete(self, found: list[Finding], *, is_last: bool = False) -> list[Finding]:
-        """Give every argument its key; a call for which none fits is broken.
-
-        Marks that belong to no call are removed.
-        """
-        completed: list[Finding] = []
-        for one in self._stray.filter(found, is_last=is_last):
-            if not isinstance(one, findings.FoundCalls):
-                completed.append(one)
-                continue
-            calls = [unnamed.complete(call, self._offer.everything) for call in one.calls]
-            if None in calls:
-                completed += (findings.RefusedText(Reason.BROKEN), findings.Prose(one.source))
-            else:
-                completed.append(replace(one, calls=tuple(filter(None, calls))))
-        return completed
-
-    def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
-        """Return whether calls of offered tools are the model's own words, and no example."""
-        offer = self._offer
-        if not all(_tool_of(offer, call) for call in calls):
-            return False
-        asked_about = (is_asked_about(call.name, text) for call in calls for text in offer.spoken)
-        return self._earlier.find_origin(source, calls) is Origin.MODEL and not any(asked_about)
-
-    def _may_hide(self, mark: str) -> bool:
-        """Return whether a mark of results is the model's own, and nothing that it was given."""
-        return not _is_given(self._offer.quotable, mark)
-
-    @cached_property
-    def _earlier(self) -> EarlierTexts:
-        return EarlierTexts(self._offer.spoken, self._offer.results)
-
-    def read(self, event: ReplyEvent) -> list[Heard]:
-        """Take one event of the backend and return what the model said with it."""
+    def read(self, event: ReplyEvent) -> list[ReplyPart]:
+        """Read one event of the backend; raise `EnoughHeardError` for text in the state ENDED."""
         match event:
             case TextDelta(text):
-                return self._hear_split(self._splitter.feed(text))
+                if self._has_ended:
+                    raise EnoughHeardError
+                return self._read_parts(self._scanner.feed(text))
             case ToolCallArgumentsDelta(index, text):
                 call = self.structured.get(index)
                 if call is not None:
@@ -280,618 +308,409 @@ class ReplyReader:
                     if call.message is not None:
                         return self._respond(call.message.feed(text))
             case ReasoningDelta():
-                return [self._reason(event)]
+                return [self._add_reasoning(event)]
             case ToolCallStarted(index) if index not in self.structured:
-                return self._start_structured(event)
+                return self._start_structured_call(event)
             case _:
                 pass
         return []
 
-    def has_call(self, index: int) -> bool:
-        """Whether a call that the backend recognized has this index, and is no message."""
-        call = self.structured.get(index)
-        return call is not None and call.message is None
+    def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[ReplyPart], ReadReply]:
+        """End the reply; return the parts that were held back, and the whole reply.
 
-    def finish(self, reason: str, *, is_unseen: bool = False) -> tuple[list[Heard], ReadReply]:
-        """End the reply; return what was held back, and the whole.
-
-        If nobody has seen anything of it (`is_unseen`), whatever precedes a lone end of thinking
-        was thoughts: the prompt had opened them.
+        If the client has seen no part of it (`is_unseen`), the text before a lone end mark of
+        reasoning becomes reasoning: the prompt had opened the block.
         """
-        heard = self._hear_split(self._splitter.finish())
-        if self._labels is not None:
-            heard += self._hear_labelled(self._labels.finish())
-        cut_off = is_cut(reason)
-        if self._scanner is not None:
-            last = self._complete(self._scanner.finish(cut_off=cut_off), is_last=True)
-            if self.structured:
-                last = without_lone_marks(last, partial(_is_given, self._offer.quotable))
-            heard += self._hear_findings(self._find_beginning(last))
-        heard += self._settle()
-        heard += self._end_structured(is_whole=not cut_off)
+        is_cut_off, text = is_cut(reason), self._text
+        parts = self._read_parts(self._scanner.flush())
+        last = self._scanner.finish(
+            is_cut_off=is_cut_off, has_structured_calls=bool(self.structured)
+        )
+        before = "".join(text.pieces[-1:])
+        parts += self._read_parts(mark_unclosed_call(last, before, self._offer.everything))
+        parts += self._decide_pending()
+        parts += self._end_structured_calls(is_complete=not is_cut_off)
         self._drop_leak()
-        self._count_thought_calls()
-        if not (self.calls or self._text) and not cut_off:
-            self._search_reasoning()
-        calls = tuple(self.calls)
-        text = "".join(self._text)
-        is_ended = self._splitter.has_ended
-        if text and (is_unseen or self._ends_thoughts) and not self._has_responded:
-            thoughts, said = split_unopened(text)
-            is_ended |= bool(thoughts)
-            if is_unseen and thoughts:
-                text = said
-                heard.append(self._reason(ReasoningDelta(thoughts)))
-        self._facts += (EndedThoughts(),) if is_ended else ()
-        return heard, ReadReply(
+        self._calls.finish(has_answer=text.has_answer)
+        if not (self.calls or text.pieces or is_cut_off):
+            for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
+                self._decide(match)
+        whole = str(text)
+        has_ended_reasoning = self._scanner.has_closed_reasoning
+        if whole and (is_unseen or self._closes_reasoning) and not self._has_responded:
+            reasoning, answer = split_unopened(whole)
+            has_ended_reasoning |= bool(reasoning)
+            if is_unseen and reasoning:
+                whole = answer
+                parts.append(self._add_reasoning(ReasoningDelta(reasoning)))
+        self._calls.facts += [EndedThoughts()] * has_ended_reasoning
+        return parts, self._summarize(whole, reason)
+
+    def _summarize(self, text: str, reason: str) -> ReadReply:
+        return ReadReply(
             text,
-            calls,
+            tuple(self.calls),
             reason,
             has_responded=self._has_responded,
-            is_cut_off=self._is_cut_off,
-            is_botched=self._is_broken,
-            facts=tuple(self._facts),
-            ambiguous=tuple(self._doubted),
+            is_cut_off=_CUT_OFF in self._calls.facts,
+            is_broken=self._text.is_broken,
+            facts=tuple(self._calls.facts),
+            ambiguous=tuple(self._ambiguous),
+            broken_end=self._text.broken_end,
             result_texts=tuple(self._result_texts),
-            misplaced=self._misplaced,
-            thoughts="".join(self._reasoning),
-            markup="" if self._markup_at is None else "".join(self._text[self._markup_at :]),
+            misplaced_calls=tuple(self._misplaced_calls),
+            reasoning="".join(self._reasoning),
         )
 
-    def _count_thought_calls(self) -> None:
-        """Count the calls in thoughts if nothing follows them."""
-        if self.calls or self._has_answered:
-            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in self._thought_facts)
-        else:
-            self._facts += self._thought_facts
-            self.calls += self._thought_calls
+    # The parts that the scanner finds.
 
-    def _drop_leak(self) -> None:
-        """Drop the rest of a call next to calls that the backend read whole."""
-        if not (self.structured and self._stray.has_leak) or self._markup_at is None:
-            return
-        if all(_is_fit(self._offer, call) for call in self.calls):
-            del self._text[self._markup_at :]
-            self._is_broken, self._markup_at = False, None
-            self._facts.append(Dropped("stray_mark"))
-
-    def _find_beginning(self, last: list[Finding]) -> list[Finding]:
-        """Take the beginning of a call on the last lines of a reply for one that is not closed."""
-        at = next((n for n, one in enumerate(last) if isinstance(one, findings.RefusedText)), None)
-        if at is None:
-            return last
-        rest = last[at:]
-        if any(one != _NOT_A_CALL and not isinstance(one, findings.Prose) for one in rest):
-            return last
-        before = "".join((*self._text[-1:], *_prose_of(last[:at])))
-        text = "".join(_prose_of(rest))
-        is_apart = not before or before.endswith(_LINE) or text.startswith(_LINE)
-        if not is_apart or not begins_call(text, self._offer.everything):
-            return last
-        return [*last[:at], findings.RefusedText(Reason.NOT_CLOSED), findings.Prose(text)]
-
-    def _hear_split(self, spoken: list[Spoken]) -> list[Heard]:
-        heard: list[Heard] = []
-        for event in spoken:
-            if isinstance(event, ReasoningDelta):
-                heard.append(self._reason(event))
-            elif isinstance(event, AddressedText):
-                heard += self._say(event.text)
-            elif self._labels is not None:
-                heard += self._hear_labelled(self._labels.feed(event.text))
-            else:
-                heard += self._hear_findings(self._scan(event.text))
-        return heard
-
-    def _hear_labelled(self, pieces: list[Labelled]) -> list[Heard]:
-        heard: list[Heard] = []
-        for piece in pieces:
+    def _read_parts(self, scanned: Iterable[ScannedPart]) -> list[ReplyPart]:
+        parts: list[ReplyPart] = []
+        for part in scanned:
             if self._has_ended:
                 break
-            match piece:
+            match part:
                 case ReasoningDelta():
-                    heard.append(self._reason(piece))
-                case FinalAnswer(text) if self._offer.respond is not None:
-                    heard += self._respond(text)
-                case FinalAnswer(text) | TextDelta(text):
-                    heard += self._hear_findings(self._scan(text))
+                    parts.append(self._add_reasoning(part))
+                case AddressedText(text):
+                    parts += self._show(text)
+                case FinalAnswer(text):
+                    parts += self._respond(text)
                 case InventedResult():
-                    self._facts.append(Dropped("invented_result"))
-        return heard
+                    self._calls.facts.append(_INVENTED_RESULT)
+                case _:
+                    parts += self._read_finding(part)
+        return parts
 
-    def _hear_findings(self, found: Iterable[Finding]) -> list[Heard]:
-        heard: list[Heard] = []
-        for finding in found:
-            if self._has_ended:
-                break
-            if self._late:
-                self._late.append(finding)
-            else:
-                heard += self._hear_finding(finding)
-            if isinstance(finding, findings.FoundCalls):
-                self._stop_repeating(finding)
-            elif isinstance(finding, findings.LeftOut) and finding.ends_reply:
-                self._stop()
-            elif isinstance(finding, findings.Prose) and self._late:
-                self._count_copies(finding.text)
-        return heard
-
-    def _stop(self) -> None:
-        """Stop the model at its next piece of text."""
-        self._splitter, self._has_ended = EndedSplitter(), True
-
-    def _count_copies(self, text: str) -> None:
-        """Stop the model where words stand between the copies of one call."""
-        sources = (one.source for one in self._late if isinstance(one, findings.FoundCalls))
-        self._copies += max((text.count(source.strip()) for source in sources), default=0)
-        if self._copies >= MOST_SAME - 1:
-            self._stop()
-
-    def _hear_finding(self, finding: Finding) -> list[Heard]:
+    def _read_finding(self, finding: Finding) -> list[ReplyPart]:
+        parts: list[ReplyPart] = []
+        if self._pending.findings:
+            self._pending.findings.append(finding)
+        else:
+            parts = self._process(finding)
         match finding:
-            case findings.Prose(text):
-                return self._say(text)
+            case FoundCalls():
+                self._end_if_stuck(finding)
+            case findings.LeftOut(ends_reply=True):
+                self._end()
+            case Prose(text) if self._pending.findings and self._pending.repeats_in_prose(text):
+                self._end()
+            case _:
+                pass
+        return parts
+
+    def _process(self, finding: Finding) -> list[ReplyPart]:
+        """Process a finding in the states CONTENT and MESSAGE."""
+        match finding:
+            case Prose(text):
+                return self._show(text)
             case findings.ArgumentsStarted(name):
                 self._message = MessageDecoder() if self._offer.is_respond(name) else None
             case findings.ArgumentsText(text):
                 return self._respond(self._message.feed(text)) if self._message else []
-            case findings.FoundCalls():
-                return self._find(finding)
+            case FoundCalls():
+                return self._take_calls(finding)
             case findings.Gap(text):
-                return self._say(text) if self._is_behind_text else []
+                return self._show(text) if self._shows_gap else []
             case findings.ResultText():
-                return self._hear_result(finding)
+                return self._take_result(finding)
             case _:
-                self._note_finding(finding)
+                self._note(finding)
         return []
 
-    def _note_finding(self, finding: Finding) -> None:
+    def _note(self, finding: Finding) -> None:
         match finding:
             case findings.RefusedText(reason):
                 self._refuse(reason)
-            case findings.LeftOut(what):
-                self._facts.append(Dropped(what))
+            case findings.LeftOut(name):
+                self._calls.facts.append(Dropped(name))
             case findings.EarlierThoughts(is_over):
-                self._end_thoughts(is_over=is_over)
+                self._end_reasoning(is_over=is_over)
             case _:
                 pass
 
-    def _find(self, found: findings.FoundCalls) -> list[Heard]:
-        """Note calls; text after them counts too, unless they are messages."""
-        if all(map(self._is_message, found.calls)):
-            return self._promote(found)
-        if found.is_doubtful and not self._may_be_asked(found):
-            self._is_behind_text = True
-            return self._say(found.lead + found.source)
-        self._late.append(found)
+    def _end_if_stuck(self, last: FoundCalls) -> None:
+        """End the reply where it makes no progress.
+
+        That is after an invented result, after the third copy of a call, and in a retry after a
+        second invalid call, because the next attempt is constrained.
+        """
+        matches = self._pending.matches
+        calls = [call for match in matches for call in match.calls]
+        if not calls:  # messages are never pending
+            return
+        is_runaway = calls.count(calls[-1]) >= MOST_SAME
+        is_invalid = len(matches) > 1 and not any(is_valid(call, self._offer) for call in calls)
+        if last.ends_reply or is_runaway or (self._is_retry and is_invalid):
+            if last.ends_reply and not is_runaway:
+                self._calls.facts.append(_INVENTED_RESULT)
+            self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._scanner.close()
+
+    # Calls in the text.
+
+    def _take_calls(self, match: FoundCalls) -> list[ReplyPart]:
+        """Send messages at once, show calls that no text after them can save, store the others."""
+        if all(map(self._is_message, match.calls)):
+            return self._add_calls(match)
+        if match.is_doubtful and not self._may_ask_about(match):
+            self._shows_gap = True
+            return self._show(match.lead + match.source)
+        self._pending.findings.append(match)
         return []
-
-    def _may_be_asked(self, found: findings.FoundCalls) -> bool:
-        """Return whether the model may be asked about a call, whatever follows it."""
-        call = Standing(around=_around(found), before=found.before, format=self._format_of(found))
-        is_text = found.is_marked and decide(call) is Treatment.TEXT
-        return not is_text and self._offer.text_policy is not TextPolicy.ACCEPT
-
-    def _format_of(self, found: findings.FoundCalls) -> Format:
-        is_own = found.syntax_name in self._offer.own_syntaxes
-        return Format.OWN if is_own else Format.FOREIGN
 
     def _is_message(self, call: WrittenCall) -> bool:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
-    def _settle(self) -> list[Heard]:
-        """Decide about the calls found so far, then read what came after the first of them."""
-        if not self._late:
+    def _may_ask_about(self, match: FoundCalls) -> bool:
+        """Return whether the model may be asked about a call, depending on the text after it."""
+        known = CallFacts(
+            context=find_context(match),
+            before=match.before,
+            format=find_format(match, self._offer),
+        )
+        is_text = match.is_marked and decide(known) is Decision.TEXT
+        return not is_text and self._offer.text_policy is not TextPolicy.ACCEPT
+
+    def _decide_pending(self) -> list[ReplyPart]:
+        """Decide about the pending calls, and process the findings between them."""
+        if not self._pending.findings:
             return []
-        late, self._late = _without_beginnings(self._late), []
-        sequels: list[str] = []
-        words, is_cited = "", False
-        for finding in reversed(late):
-            sequels.append(words)
-            if isinstance(finding, findings.Prose):
-                words = "" if is_cited else (finding.text + words)[:_MOST_BEHIND]
-            elif isinstance(finding, findings.EarlierThoughts | findings.RefusedText):
-                words = ""
-                is_cited = isinstance(finding, findings.RefusedText)  # by the words before it
-            elif isinstance(finding, findings.FoundCalls):
-                is_cited = False
-        said = "".join(self._text)
-        said += "".join(one.text for one in late if isinstance(one, findings.Prose))
-        heard: list[Heard] = []
-        for finding in late:
-            words = sequels.pop()
-            if isinstance(finding, findings.FoundCalls):
-                heard += self._treat(finding, words, said)
+        pending = self._pending.take()
+        total = str(self._text) + prose_in([finding for finding, _ in pending])
+        parts: list[ReplyPart] = []
+        for finding, text_after in pending:
+            if isinstance(finding, FoundCalls):
+                parts += self._decide(finding, text_after, total)
             else:
-                heard += self._hear_finding(finding)
-        return heard
+                parts += self._process(finding)
+        return parts
 
-    def _treat(self, found: findings.FoundCalls, words: str = "", said: str = "") -> list[Heard]:
-        """Treat a call as the table says; `words` follow it, `said` is all that is said."""
-        offer, origin = self._offer, Origin.MODEL
-        calls = tuple(_resolve(offer, call) for call in found.calls)
-        if offer.choice is ToolUse.AUTO and offer.quotable:
-            origin = self._earlier.find_origin(found.source, calls)
-        before = self._classify_lead(found, calls)
-        behind = _classify_words(words, said)
-        content = Content.MARKED if found.is_marked else Content.PLAIN
-        if self._holds_places(found, said, is_asking=behind is Words.ASKING):
-            content = Content.PLACEHOLDERS
-        is_within = _is_within(found, words) or _is_in_fence(found, said)
-        around = Around.LAYOUT if is_within else _around(found)
-        treatment = decide(
-            Standing(origin, around, before, behind, content, self._format_of(found))
-        )
-        if treatment is Treatment.LEFT_OUT:
-            self._facts.append(Dropped("placeholders"))
-            self._is_behind_call, self._is_behind_text = True, False
-            return []
-        if treatment is Treatment.READ and not (found.is_doubtful or self._doubted):
-            return self._promote(found)
-        is_fit = all(_is_fit(offer, call) for call in found.calls)
-        is_doubted = is_fit and treatment is not Treatment.TEXT
-        reason = _refusal(origin, is_doubted=is_doubted)
-        if reason or (found.is_marked and not found.is_doubtful):
-            self._facts.append(Refused(reason or Reason.QUOTED.value))
-        source = found.lead + found.source
-        if is_doubted:
-            self._doubted.append(AmbiguousCall(source, calls, is_denied=origin is Origin.RESULT))
-        heard = self._say(source, is_held=any(has_run(call, offer) for call in calls))
-        self._is_behind_text = True
-        return heard
-
-    def _classify_lead(self, found: findings.FoundCalls, calls: Sequence[WrittenCall]) -> Words:
-        """Classify the words before a call; Python in a code fence may have been asked for."""
-        before = found.before
-        if before is Words.OTHER and asks_user("".join(self._text)):
-            before = Words.ASKING
-        if not _PYTHON_FENCE.match(found.source):
-            return before
+    def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
+        """Ask the table of provenance about a call, and carry out its decision."""
         offer = self._offer
-        is_asked = any(
-            _PYTHON.search(text) or any(is_asked_about(call.name, text) for call in calls)
-            for text in offer.spoken
-        )
-        is_led = before is Words.NONE or announces("".join(self._text), self._names)
-        is_meant = is_led and not is_asked and all(_is_fit(offer, call) for call in calls)
-        return before if is_meant else Words.SHOWING
+        calls = tuple(_resolve(call, offer) for call in match.calls)
+        nearby = NearbyText(str(self._text), text_after, total)
+        facts = collect_facts(match, calls, nearby, offer=offer, earlier=self._scanner.earlier)
+        decision = decide(facts)
+        if decision is Decision.DROPPED:
+            self._calls.facts.append(Dropped("placeholders"))
+            self._text.follows_call, self._shows_gap = True, False
+            return []
+        if decision is Decision.CALL and not (match.is_doubtful or self._ambiguous):
+            return self._add_calls(match)
+        are_valid = all(is_valid(call, offer) for call in match.calls)
+        is_ambiguous = decision is not Decision.TEXT and are_valid
+        reason = Reason.DOUBTFUL.value if is_ambiguous else ""
+        if facts.origin is not Origin.MODEL:
+            reason = "quoted_from_history"
+        if reason or (match.is_marked and not match.is_doubtful):
+            self._calls.facts.append(Refused(reason or Reason.QUOTED.value))
+        source = match.lead + match.source
+        if is_ambiguous:
+            is_denied = facts.origin is Origin.RESULT
+            self._ambiguous.append(AmbiguousCall(source, calls, is_denied=is_denied))
+        parts = self._show(source, explains_calls=any(has_run(call, offer) for call in calls))
+        self._shows_gap = True
+        return parts
 
-    def _holds_places(self, found: findings.FoundCalls, said: str, *, is_asking: bool) -> bool:
-        """Return whether a call beside an answer has placeholders for all required values."""
-        if len(said.split()) < _ACCOUNT_WORDS:
-            return False
-        fillers = (_is_filler(self._offer, call) for call in found.calls)
-        return all(fillers) and (is_asking or not announces(said, self._names))
-
-    def _promote(self, found: findings.FoundCalls) -> list[Heard]:
-        message, self._message = self._message, None
-        self._is_behind_call, self._is_behind_text = True, False
-        heard: list[Heard] = []
-        for call in found.calls:
-            self._facts.append(Rescued(found.syntax_name, call.name))
+    def _add_calls(self, match: FoundCalls) -> list[ReplyPart]:
+        decoder, self._message = self._message, None
+        self._text.follows_call, self._shows_gap = True, False
+        parts: list[ReplyPart] = []
+        for call in match.calls:
+            self._calls.facts.append(Rescued(match.syntax_name, call.name))
             if self._is_message(call):
-                heard += self._end_message(message or MessageDecoder(), call)
-                message = None
-            elif not self._is_repeated(call, is_marked=found.is_marked):
-                self.calls.append(call)
-        return heard
+                parts += self._end_message(decoder or MessageDecoder(), call)
+                decoder = None
+            else:
+                self._calls.add(call, is_marked=match.is_marked)
+        return parts
 
-    def _hear_result(self, block: findings.ResultText) -> list[Heard]:
-        """Hide a result block; words in it are an answer unless they contain a call or a block."""
+    def _take_result(self, block: findings.ResultText) -> list[ReplyPart]:
+        """Hide an invented result block; words in it are an answer unless they hold markup."""
         content = block.text.strip()
-        is_copy = any(content == text.strip() for text in self._offer.results)
-        calls = self._find_calls(content)
-        holds_more = bool(calls) or holds_call(content) or holds_block(content)
-        if not content or is_copy or content[0] in "{[`<" or holds_more:
-            self._result_texts.append(content)
-            self._misplaced += calls
-        else:
-            self._facts.append(_INVENTED_RESULT)
-            return self._say(content)
-        self._facts.append(_INVENTED_RESULT)
+        matches = [
+            finding
+            for finding in self._scanner.find_calls(content)
+            if isinstance(finding, FoundCalls)
+        ]
+        is_markup = content.startswith(("{", "[", "`", "<")) or bool(matches)
+        is_markup = is_markup or holds_call(content) or holds_block(content)
+        is_copy = any(content == result.strip() for result in self._offer.results)
+        self._calls.facts.append(_INVENTED_RESULT)
+        if content and not is_copy and not is_markup:
+            return self._show(content)
+        self._result_texts.append(content)
+        self._misplaced_calls += [call for match in matches for call in match.calls]
         return []
 
-    def _find_calls(self, text: str) -> tuple[WrittenCall, ...]:
-        found = find_calls(text, self._offer.readable_syntaxes, self._names, self._named)
-        groups = (one.calls for one in found if isinstance(one, findings.FoundCalls))
-        return tuple(chain.from_iterable(groups))
+    def _end_reasoning(self, *, is_over: bool) -> None:
+        """Treat everything so far as reasoning; calls that it continues after are refused."""
+        self._closes_reasoning = True
+        if is_over:
+            self._text.forget_broken()
+        respond = "" if self._offer.respond is None else self._offer.respond.name
+        self._calls.end_reasoning(respond, is_considered=self._text.continues_after_call)
+        self._text.end_reasoning()
 
-    def _stop_repeating(self, last: findings.FoundCalls) -> None:
-        """Stop the model where it makes no more progress.
+    def _add_reasoning(self, part: ReasoningDelta) -> ReasoningDelta:
+        self._reasoning.append(part.text)
+        self._scanner.note_reasoning()
+        return part
 
-        That is after an invented result, after the third copy of a call, and in a retry after a
-        second call that does not fit its tool, as the next attempt is constrained.
-        """
-        late = [one for one in self._late if isinstance(one, findings.FoundCalls)]
-        calls = [call for one in late for call in one.calls]
-        if not calls:  # it was the respond tool, which is no call
-            return
-        is_runaway = calls.count(calls[-1]) >= MOST_SAME
-        is_invalid = len(late) > 1 and not any(_is_fit(self._offer, call) for call in calls)
-        if last.ends_reply or is_runaway or (self._is_retry and is_invalid):
-            if last.ends_reply and not is_runaway:
-                self._facts.append(_INVENTED_RESULT)
-            self._stop()
+    # Calls that the backend parsed.
 
-    def _is_repeated(self, call: WrittenCall, *, is_marked: bool) -> bool:
-        """Return whether this reply has made the same call before, so that it counts once.
-
-        Two calls with marks of their own may be meant, as where dice are rolled twice.
-        """
-        most = MOST_SAME if is_marked else 2
-        if _REPEATED not in self._facts and self.calls.count(call) + 1 < most:
-            return False
-        if call not in self.calls:
-            return False
-        first = self.calls.index(call)
-        self.calls[first + 1 :] = [other for other in self.calls[first + 1 :] if other != call]
-        self._facts += () if _REPEATED in self._facts else (_REPEATED,)
-        return True
-
-    def _start_structured(self, started: ToolCallStarted) -> list[Heard]:
-        """Begin a call; white space before it is text, unless the call is a message."""
+    def _start_structured_call(self, started: ToolCallStarted) -> list[ReplyPart]:
+        """Start a call; white space before it is text, unless the call is a message."""
         if len(self.structured) == MOST_CALLS:
-            self._facts += () if _TOO_MANY in self._facts else (_TOO_MANY,)
+            self._calls.note_once(_TOO_MANY)
             return []
-        settled = self._hear_split(self._splitter.settle()) + self._settle()
+        parts = self._read_parts(self._scanner.settle()) + self._decide_pending()
         message = MessageDecoder() if self._offer.is_respond(started.name) else None
-        call = _StructuredCall(started, message, len(self.calls))
-        self.structured[started.index] = call
-        space = self._splitter.take_space()
-        if self._scanner is not None:
-            space += self._scanner.take_space()
-        return settled + (self._say(space) if space and message is None else [])
+        self.structured[started.index] = StructuredCall(started, message, len(self.calls))
+        space = self._scanner.take_space()
+        return parts + (self._show(space) if space and message is None else [])
 
-    def _end_structured(self, *, is_whole: bool) -> list[Heard]:
-        """End the calls that the backend recognised, each at its place among those in text."""
-        heard: list[Heard] = []
-        before = 0
+    def _end_structured_calls(self, *, is_complete: bool) -> list[ReplyPart]:
+        """End these calls, each at its position among the calls in the text."""
+        parts: list[ReplyPart] = []
+        inserted = 0
         for call in self.structured.values():
-            written = WrittenCall(call.started.name, "".join(call.arguments), call.started.id)
-            if call.message is not None and is_whole and _is_botched(call.message, written):
-                self._is_broken = True
-                if self._markup_at is None:
-                    self._markup_at = len(self._text)
-                heard.append(BrokenCall(self._append(str(written.arguments), is_message=True)))
+            written = call.written
+            if call.message is not None and is_complete and _is_unreadable(call.message, written):
+                self._text.is_broken = True
+                self._text.begin_broken()
+                parts.append(WithheldText(self._text.add(str(written.arguments), is_message=True)))
             elif call.message is not None:
-                heard += self._end_message(call.message, written)
-            elif is_whole and self._offer.is_answer(written):
-                self._facts.append(Dropped("answer_tool"))
-                heard += self._end_message(MessageDecoder(), written)
+                parts += self._end_message(call.message, written)
+            elif is_complete and self._offer.is_answer(written):
+                self._calls.facts.append(Dropped("answer_tool"))
+                parts += self._end_message(MessageDecoder(), written)
             else:
-                calls = self._reread(written) if is_whole else (written,)
-                self.calls[call.position + before : call.position + before] = calls
-                before += len(calls)
-        return heard
+                calls = self._split_swallowed(written) if is_complete else (written,)
+                position = call.position + inserted
+                self.calls[position:position] = calls
+                inserted += len(calls)
+        return parts
 
-    def _reread(self, written: WrittenCall) -> Sequence[WrittenCall]:
-        """Return the calls that an engine's parser took for one."""
-        may_be = swallowed.may_hold_calls(written) and self._offer.repairs and self._offer.rescues
-        if not may_be:  # nearly always
-            return (written,)
-        calls = swallowed.reread(written, self._offer.readable_syntaxes, self._names)
+    def _split_swallowed(self, written: WrittenCall) -> Sequence[WrittenCall]:
+        """Return the calls that the engine's parser took for one."""
+        offer = self._offer
+        if not (swallowed.may_hold_calls(written) and offer.repairs and offer.rescues):
+            return (written,)  # nearly always
+        calls = swallowed.reread(written, offer.readable_syntaxes, offer.written_names)
         if calls[0] is not written:
-            self._facts += (Repaired(call.name) for call in calls)
+            self._calls.facts += (Repaired(call.name) for call in calls)
         return calls
 
-    def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[Heard]:
-        self._has_responded = True
-        whole = extract_message(call.arguments)
-        streamed = decoder.text  # differs from the whole only where a surrogate is broken
-        return self._respond(whole[len(streamed) :] if whole.startswith(streamed) else "")
+    def _drop_leak(self) -> None:
+        """Remove the rest of a call next to calls that the backend parsed completely."""
+        is_leak = self.structured and self._scanner.has_leak and self._text.broken_from is not None
+        if is_leak and all(is_valid(call, self._offer) for call in self.calls):
+            self._text.remove_broken()
+            self._calls.facts.append(Dropped("stray_mark"))
 
-    def _end_thoughts(self, *, is_over: bool) -> None:
-        """Treat the calls found so far as thoughts; refuse them if thoughts went on after them."""
-        self._ends_thoughts = True
-        if is_over:
-            self._is_broken, self._markup_at = False, None
-        rescued = [fact for fact in self._facts if isinstance(fact, Rescued)]
-        if self._goes_on:
-            self._facts = [fact for fact in self._facts if fact not in rescued]
-            self._facts += (Refused(Reason.IN_THOUGHTS.value) for _ in rescued)
-            self.calls.clear()
-            rescued.clear()
-        self._thought_facts += [one for one in rescued if not self._offer.is_respond(one.tool)]
-        self._facts = [fact for fact in self._facts if fact not in self._thought_facts]
-        self._thought_calls += self.calls
-        self.calls.clear()
-        self._has_answered = self._goes_on = False
-
-    def _search_reasoning(self) -> None:
-        """Look for calls at the end of the thoughts; none counts if thoughts go on after it."""
-        thoughts = "".join(self._reasoning)
-        calls: list[findings.FoundCalls] = []
-        for finding in find_calls(
-            thoughts, self._offer.readable_syntaxes, self._names, self._named
-        ):
-            if isinstance(finding, findings.FoundCalls):
-                if not finding.is_marked or finding.is_doubtful:
-                    return
-                calls.append(finding)
-            elif isinstance(finding, findings.Prose) and calls and not finding.text.isspace():
-                return
-        for call in calls:
-            self._treat(call)
-
-    def _reason(self, thought: ReasoningDelta) -> Heard:
-        self._reasoning.append(thought.text)
-        self._splitter.is_opened = False  # the engine splits thoughts itself, or they are over
-        return thought
+    # Text.
 
     def _refuse(self, reason: Reason) -> None:
-        """Note that the prose to come was meant as a call, or looked like it."""
+        """Note why the next prose is not a call, although it was meant as one or looks like one."""
         if reason in _STOPPED and self._offer.stop_strings:
-            reason = Reason.CUT_OFF  # most likely a stop string in the middle of the call
+            reason = Reason.CUT_OFF  # most likely by a stop string within the call
         self._refusal = reason
-        self._is_cut_off |= reason is Reason.CUT_OFF
-        if reason in _UNREAD and self._markup_at is None and self._message is None:
-            self._markup_at = len(self._text)
-        self._facts.append(Refused(reason.value))
+        if reason in _UNREADABLE and self._message is None:
+            self._text.begin_broken()
+        self._calls.facts.append(Refused(reason.value))
 
-    def _say(self, text: str, *, is_held: bool = False) -> list[Heard]:
+    def _show(self, text: str, *, explains_calls: bool = False) -> list[ReplyPart]:
         refusal, self._refusal = self._refusal, None
-        if self._message is not None:  # the source of a respond call that stayed unfinished
+        if self._message is not None:  # the source of a respond call that remained unfinished
             self._message = None
             return []
-        if refusal is Reason.CUT_OFF:
-            marked = [
-                one.openings for one in (*self._offer.syntaxes, *self._named) if one.is_marked
-            ]
-            is_marked = text.lstrip().startswith(tuple(chain.from_iterable(marked)))
-            if is_marked or begins_plain_call(text, self._names):
-                self._facts.append(Dropped("cut_off_call"))
-                return self._find_whole_calls(text)
-        self._is_broken |= refusal in _BOTCHED
-        at = -1 if is_held else self._find_explained(text)
-        if at >= 0:
-            return (self._say(text[:at]) if at else []) + self._say(text[at:], is_held=True)
-        self._goes_on |= bool(self.calls) and not text.isspace()
-        written = self._append(text, is_message=False)
-        self._is_recited |= is_held
-        is_held = self._is_broken or self._is_recited or bool(self._doubted)
-        return [BrokenCall(written) if is_held else Prose(written)]
+        if refusal is Reason.CUT_OFF and self._scanner.begins_with_call(text):
+            self._calls.facts.append(Dropped("cut_off_call"))
+            complete = self._scanner.find_complete_calls(text)
+            self._pending.findings += [] if complete is None else [complete]
+            return []
+        self._text.note_refusal(refusal)
+        if not (explains_calls or self._explains_calls):
+            line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
+            start = find_explanation(text, line, self._offer)
+            if start >= 0:
+                parts = self._show(text[:start]) if start else []
+                return parts + self._show(text[start:], explains_calls=True)
+        self._explains_calls |= explains_calls
+        self._text.continues_after_call |= bool(self.calls) and not text.isspace()
+        added = self._text.add(text, is_message=False)
+        is_withheld = self._text.is_broken or self._explains_calls or bool(self._ambiguous)
+        return [WithheldText(added) if is_withheld else Prose(added)]
 
-    def _find_explained(self, text: str) -> int:
-        """Return where prose begins to explain calls after tools have run, -1 if nowhere.
-
-        That is at calls which all have run, or with which nothing is left to do, and at a code
-        fence within a line. What follows is shown once all of it is known.
-        """
-        if not self._offer.executed or self._is_recited:
-            return -1
-        calls = list_shown_calls(text, self._offer)
-        is_done = bool(calls) and judge_progress(self._offer) is Progress.DONE
-        if is_done or (calls and all(has_run(call, self._offer) for call in calls)):
-            before = text[: envelope_starts(text)[0]].rstrip()
-            return len(_FENCE_AT_END.sub("", before).rstrip())
-        if FENCE not in text:  # nearly always
-            return -1
-        line = "".join(self._text[-2:]).rpartition(_LINE)[2]
-        match = _INLINE_FENCE.search(line + text)
-        return -1 if match is None else max(match.start() - len(line), 0)
-
-    def _find_whole_calls(self, text: str) -> list[Heard]:
-        """Find the plain calls before one that was cut off."""
-        start = re.search(r"[\[{]", text)
-        values = read_values(text[start.start() :], is_whole=False) if start else []
-        calls = tuple(call for value in values for call in calls_in(value, is_marked=False))
-        if calls and self._may_cut(text, calls):
-            self._late.append(
-                findings.FoundCalls("bare_json", calls, text, is_marked=False, closed=True)
-            )
-        return []
-
-    def _respond(self, text: str) -> list[Heard]:
+    def _respond(self, text: str) -> list[ReplyPart]:
         self._has_responded = True
-        return [RespondText(self._append(text, is_message=True))] if text else []
+        return [RespondText(self._text.add(text, is_message=True))] if text else []
 
-    def _append(self, text: str, *, is_message: bool) -> str:
-        """Add to the answer; prose is separated from a message, and from prose before a call."""
-        self._has_answered = self._has_answered or not text.isspace()
-        is_other = self._ends_in_message is not is_message
-        if is_other or self._is_behind_call:
-            if self._text:
-                text = (_PARAGRAPH if is_other else _LINE) + text
-            self._ends_in_message = is_message
-            self._is_behind_call = False
-        self._text.append(text)
-        return text
+    def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
+        """Send the rest of a message; it differs from its beginning only at a broken surrogate."""
+        self._has_responded = True
+        whole, sent = extract_message(call.arguments), decoder.text
+        return self._respond(whole[len(sent) :] if whole.startswith(sent) else "")
 
 
-def _is_given(texts: Sequence[str], mark: str) -> bool:
-    return any(mark in text for text in texts)
+def mark_unclosed_call(
+    last: list[Finding], text_before: str, tools: Sequence[Tool]
+) -> list[Finding]:
+    """Mark the beginning of a call in the last lines of a reply as a call that is not closed."""
+    refused = (n for n, finding in enumerate(last) if isinstance(finding, findings.RefusedText))
+    start = next(refused, len(last))
+    rest = last[start:]
+    not_a_call = findings.RefusedText(Reason.NOT_A_CALL)
+    if any(finding != not_a_call and not isinstance(finding, Prose) for finding in rest):
+        return last
+    before, text = text_before + prose_in(last[:start]), prose_in(rest)
+    is_apart = not before or before.endswith("\n") or text.startswith("\n")
+    if not rest or not is_apart or not begins_call(text, tools):
+        return last
+    return [*last[:start], findings.RefusedText(Reason.NOT_CLOSED), Prose(text)]
 
 
-def _prose_of(heard: Iterable[Finding]) -> Iterator[str]:
-    return (one.text for one in heard if isinstance(one, findings.Prose))
+def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
+    """Return the calls that end the reasoning; none counts if words or a plain call follow."""
+    matches: list[FoundCalls] = []
+    for finding in in_reasoning:
+        if isinstance(finding, FoundCalls):
+            if not finding.is_marked or finding.is_doubtful:
+                return []
+            matches.append(finding)
+        elif isinstance(finding, Prose) and matches and not finding.text.isspace():
+            return []
+    return matches
 
 
-def _is_botched(decoder: MessageDecoder, call: WrittenCall) -> bool:
-    """Return whether arguments have no message in them, and are no words either."""
+def _without_beginnings(pending: Sequence[Finding]) -> list[Finding]:
+    """Remove a call that was left open and is repeated directly after it, with its end."""
+    in_progress = (findings.ArgumentsStarted, findings.ArgumentsText, findings.Gap)
+    complete = [finding for finding in pending if not isinstance(finding, in_progress)]
+    open_calls = [
+        call
+        for call, after in pairwise(complete)
+        if isinstance(call, FoundCalls)
+        and isinstance(after, FoundCalls)
+        and (call.closed, after.closed) == (False, True)
+        and call.calls == after.calls
+    ]
+    return [finding for finding in pending if finding not in open_calls]
+
+
+def _is_unreadable(decoder: MessageDecoder, call: WrittenCall) -> bool:
+    """Return whether arguments hold no message, and are not plain words either."""
     written = str(call.arguments).strip()
     is_object = written.startswith("{") and parse_arguments(written) is None
     return is_object and not decoder.has_begun and extract_message(written) == written
 
 
-def _without_beginnings(late: Sequence[Finding]) -> list[Finding]:
-    """Leave out a call that was left open and is written once more right behind, to its end."""
-    heard = [one for one in late if not isinstance(one, _ARGUMENTS)]
-    begun = [
-        one
-        for one, other in pairwise(heard)
-        if isinstance(one, findings.FoundCalls)
-        and isinstance(other, findings.FoundCalls)
-        and (one.closed, other.closed) == (False, True)
-        and one.calls == other.calls
-    ]
-    return [one for one in late if one not in begun]
-
-
-def _is_within(found: findings.FoundCalls, words: str) -> bool:
-    """Return whether the element around a call is closed in the words after it."""
-    if found.follows_mark and begins_with_mark(words):
-        return True
-    text = f"{found.source}\n{words}".casefold() if found.within else ""
-    return any(closer in text for closer in found.within)
-
-
-def _around(found: findings.FoundCalls) -> Around:
-    """Tell a marked call within a sentence from others; see `Scanner`."""
-    return Around.SENTENCE if found.is_doubtful and found.is_marked else Around.NOTHING
-
-
-def _is_in_fence(found: findings.FoundCalls, said: str) -> bool:
-    """Return whether a marked call is in a code fence that other words introduce."""
-    is_fenced = found.source.startswith(FENCE) and holds_mark(found.source)
-    return is_fenced and found.before is Words.OTHER and not announces(said)
-
-
-def _classify_words(words: str, said: str) -> Words:
-    """Classify the words after a call and the end of all that is said."""
-    if not words.strip():
-        return Words.NONE
-    if shows_last(words):
-        return Words.SHOWING
-    return Words.ASKING if is_question(said) or asks_user(words) else Words.OTHER
-
-
-def _refusal(origin: Origin, *, is_doubted: bool) -> str:
-    if origin is not Origin.MODEL:
-        return "quoted_from_history"
-    return Reason.DOUBTFUL.value if is_doubted else ""
-
-
-def _is_filler(offer: OfferedTools, call: WrittenCall) -> bool:
-    """Return whether every string that a tool requires is only a placeholder."""
-    tool, arguments = _tool_of(offer, call), call.arguments
-    schema = tool.parameters if tool is not None else None
-    if not isinstance(schema, dict) or not isinstance(arguments, dict):
-        return False
-    known, required = schema.get("properties"), schema.get("required")
-    if not isinstance(known, dict) or not isinstance(required, list):
-        return False
-    values = [
-        (arguments.get(name), known.get(name))
-        for name in map(str, required)
-        if isinstance(arguments.get(name), str)
-    ]
-    return bool(values) and all(_fills(str(value), of) for value, of in values)
-
-
-def _fills(value: str, schema: JsonValue) -> bool:
-    copied = schema.values() if isinstance(schema, dict) else ()
-    return not value.strip() or is_placeholder(value) or value in copied
-
-
-def _tool_of(offer: OfferedTools, call: WrittenCall) -> Tool | None:
-    return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
-
-
-def _resolve(offer: OfferedTools, call: WrittenCall) -> WrittenCall:
-    tool = _tool_of(offer, call)
+def _resolve(call: WrittenCall, offer: OfferedTools) -> WrittenCall:
+    tool = find_shown_tool(call, offer)
     return call if tool is None else WrittenCall(tool.name, call.arguments)
-
-
-def _is_fit(offer: OfferedTools, call: WrittenCall) -> bool:
-    tool = _tool_of(offer, call)
-    return tool is not None and isinstance(check(tool, call.arguments), ValidArguments)

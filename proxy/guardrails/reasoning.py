@@ -26,7 +26,7 @@ class AddressedText(TextDelta, frozen=True):
     """Text in a message to the user: what looks like a call in it is none."""
 
 
-Spoken: TypeAlias = ReasoningDelta | TextDelta
+SplitPart: TypeAlias = ReasoningDelta | TextDelta
 
 
 _SplitterPlace: TypeAlias = Literal["start", "opened", "within", "between", "header", "answering"]
@@ -41,7 +41,7 @@ class _MarkedBlock:
     """
 
     ends: tuple[str, ...]
-    kind: type[Spoken] = ReasoningDelta
+    kind: type[SplitPart] = ReasoningDelta
     is_trimmed: bool = True
     is_loose: bool = True
 
@@ -146,13 +146,13 @@ class ReasoningSplitter:
     _spaces: list[str] = field(default_factory=list)
     _is_block_blank: bool = True
     _patience: int = _MOST_BLOCKS
-    _said: set[type[Spoken]] = field(default_factory=set)
-    _spoken: list[Spoken] = field(default_factory=list)
+    _said: set[type[SplitPart]] = field(default_factory=set)
+    _spoken: list[SplitPart] = field(default_factory=list)
     _held: int = 0
     _tail: str = ""
     _answered: list[str] = field(default_factory=list)
 
-    def feed(self, text: str) -> list[Spoken]:
+    def feed(self, text: str) -> list[SplitPart]:
         is_plain = self._place == "answering" and not self._partial
         if is_plain and text and not _LATER_INITIALS.search(text):
             self._answered.append(text)
@@ -160,7 +160,7 @@ class ReasoningSplitter:
         self._read_all(text)
         return self._report()
 
-    def settle(self) -> list[Spoken]:
+    def settle(self) -> list[SplitPart]:
         """Decide about possible thoughts: nothing follows that could end them."""
         self.is_opened = False
         if self._place == "opened":  # a mark with anything after it was judged before
@@ -178,7 +178,7 @@ class ReasoningSplitter:
         is_first = self._place == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
-    def finish(self) -> list[Spoken]:
+    def finish(self) -> list[SplitPart]:
         """Return what was held back; a block that was never closed ends with the reply."""
         spoken = self.settle()
         held, self._partial = self._take_spaces() + self._partial, ""
@@ -361,26 +361,18 @@ class ReasoningSplitter:
             self._answered.append(text)
             self._emit(TextDelta, text)
 
-    def _emit(self, kind: type[Spoken], text: str) -> None:
+    def _emit(self, kind: type[SplitPart], text: str) -> None:
         if text:
             self._said.add(kind)
             self._spoken.append(kind(text))
 
-    def _report(self) -> list[Spoken]:
+    def _report(self) -> list[SplitPart]:
         spoken, self._spoken = self._spoken, []
         return spoken
 
 
 class EnoughHeardError(Exception):
     """Nothing more of a reply is wanted, for example because it repeats itself: stop the model."""
-
-
-class EndedSplitter(ReasoningSplitter):
-    """Takes the place of a splitter when no more of the reply is wanted."""
-
-    def feed(self, text: str) -> list[Spoken]:
-        """Raise `EnoughHeardError`, so that the caller stops the model."""
-        raise EnoughHeardError
 
 
 def _channel(header: str) -> str:

@@ -13,6 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.executed_calls import has_run
+from proxy.guardrails.grounding import Progress, judge_progress
 from proxy.guardrails.names import find_tool
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.rescue.marks import (
@@ -21,6 +22,7 @@ from proxy.guardrails.rescue.marks import (
     may_be_label,
     strip_label,
 )
+from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.reader import read_values
 
@@ -37,6 +39,8 @@ _WRAPPERS = frozenset(
     )
 )
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
+_FENCE_AT_END = re.compile(r"```\w*\Z")
+_INLINE_FENCE = re.compile(r"(?<=\S) *```")
 _SHORTEST_COPY = 8  # characters of a result that is not copied to its end
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
@@ -137,6 +141,23 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     values = [value for at in starts for value in read_values(text[at:], is_whole=False)[:1]]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
+
+
+def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
+    """Return where prose begins to explain calls after tools have run, -1 if nowhere.
+
+    The explanation begins at calls that have all run, or after which nothing remains to be done, or
+    at a code fence within a line; `line` is the text before it on the same line.
+    """
+    if not offer.executed:
+        return -1
+    calls = list_shown_calls(text, offer)
+    is_done = bool(calls) and judge_progress(offer) is Progress.DONE
+    if is_done or (calls and all(has_run(call, offer) for call in calls)):
+        before = text[: envelope_starts(text)[0]].rstrip()
+        return len(_FENCE_AT_END.sub("", before).rstrip())
+    match = _INLINE_FENCE.search(line + text) if FENCE in text else None
+    return -1 if match is None else max(match.start() - len(line), 0)
 
 
 def repeats_line(text: str) -> bool:

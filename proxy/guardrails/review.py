@@ -98,12 +98,12 @@ def review(
     reply = _drop_denied(reply, offer)
     whole = _drop_cut_off(reply, offer)
     facts = reply.facts
-    if not reply.is_botched and _declines(whole, offer):
+    if not reply.is_broken and _declines(whole, offer):
         answer = reply.text if reply.text.strip() else nudges.NO_TOOL_FITS
         return Accepted(answer, (), _finish_reason(reply, ()), (*facts, Dropped("no_function")))
     if len(whole) < len(reply.calls):
         facts += (Refused("cut_off"),)
-    if not whole and not reply.is_botched:
+    if not whole and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
     wanted = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
@@ -119,7 +119,7 @@ def review(
     if any(one.is_text for one in judged):
         kept, dropped = _without_repetition(judged, offer)
         facts += dropped
-        if not kept and not reply.is_botched:
+        if not kept and not reply.is_broken:
             return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
         kept, dropped, made_up = _without_inventions(kept, offer)
         facts += dropped
@@ -261,9 +261,9 @@ def _judge_all(
         # an invented result
         reply = replace(reply, text="", facts=(*reply.facts, Dropped("invented_result")))
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
-    if reply.is_botched:
-        answer = replace(answer, text=reply.words)
-        named, problem = _find_name(reply.markup, offer), "its JSON is broken"
+    if reply.is_broken:
+        answer = replace(answer, text=reply.text_without_calls)
+        named, problem = _find_name(reply.broken_end, offer), "its JSON is broken"
         bad = _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, named, named)
         judged = [bad]
     if bad is None or bad.defect is None:
@@ -368,9 +368,9 @@ def _judge_text(
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
-        nudge = nudges.correct_cut_call(reply.words, offer)
-        objection = reply.calls[-1].name if reply.calls else _find_name(reply.markup, offer)
-        fallback = replace(answer, text=reply.words)
+        nudge = nudges.correct_cut_call(reply.text_without_calls, offer)
+        objection = reply.calls[-1].name if reply.calls else _find_name(reply.broken_end, offer)
+        fallback = replace(answer, text=reply.text_without_calls)
         return Rejected(Defect.CUT_OFF, nudge, fallback, facts, objection)
     if steps := offer.missing_steps:
         nudge = nudges.correct_early_answer(reply.text, steps, insistence)
@@ -392,7 +392,7 @@ def _judge_words(
     if is_done and not offer.is_correction:
         return answer
     unmeant = _judge_doubted(reply, answer, offer) or _judge_foreign_calls(answer, offer)
-    return unmeant or _insist_on_call(_judge_prose(answer, offer, reply.thoughts), offer)
+    return unmeant or _insist_on_call(_judge_prose(answer, offer, reply.reasoning), offer)
 
 
 def _judge_repetition(
@@ -402,7 +402,7 @@ def _judge_repetition(
     if offer.answer_schema is not None:
         return None
     text, facts = answer.text, answer.facts
-    misplaced = [call for call in reply.misplaced if offer.tool_named(call.name) is not None]
+    misplaced = [call for call in reply.misplaced_calls if offer.tool_named(call.name) is not None]
     is_new = any(not has_run(call, offer) for call in misplaced)
     is_empty = bool(reply.result_texts) and not text.strip()
     if is_empty and (is_new or not offer.executed):
@@ -449,18 +449,18 @@ def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> R
     if not (calls and may_ask) or shown:
         return None
     denied = tuple(call for one in reply.ambiguous if one.is_denied for call in one.calls)
-    beside = reply.words
+    beside = reply.text_without_calls
     for one in reply.ambiguous:  # a question never repeats a call
         beside = beside.replace(one.source, "")
     if offer.executed and not denied:  # a loop is under way, and its next step was described
         new = [call for call in calls if not has_run(call, offer)]
         nudge, answer = (
             nudges.correct_described_call(beside, new),
-            replace(answer, text=reply.words),
+            replace(answer, text=reply.text_without_calls),
         )
     else:
         nudge = nudges.correct_doubtful_call(beside, offer)
-    words = reply.words if beside.strip() else ""
+    words = reply.text_without_calls if beside.strip() else ""
     left = None if words == reply.text else words
     name = calls[0].name
     return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=left)

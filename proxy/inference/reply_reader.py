@@ -30,8 +30,9 @@ from proxy.conversation.tools import ToolCall
 from proxy.facts import Dropped, EndedThoughts, Fact, RejectedReply, Unchecked
 from proxy.guardrails.nudges import ask_for_words, correct_answer
 from proxy.guardrails.offer import OfferedTools
-from proxy.guardrails.reading import Heard, ReplyReader
+from proxy.guardrails.reading import ReplyReader
 from proxy.guardrails.reasoning import EnoughHeardError, ReasoningSplitter, split_unopened
+from proxy.guardrails.reply_text import ReplyPart
 from proxy.guardrails.respond import ANSWER_TOOLS, only_text
 from proxy.guardrails.review import NewId, review
 from proxy.guardrails.schemas.arguments import InvalidAnswer, ValidAnswer, check_reply
@@ -155,7 +156,7 @@ class GuardedReader:
             case _:
                 return [event]
 
-    def _show(self, parts: Sequence[Heard]) -> list[ReplyEvent]:
+    def _show(self, parts: Sequence[ReplyPart]) -> list[ReplyEvent]:
         if len(parts) == 1:  # nearly always
             return self.gate.show(parts[0])
         return [event for part in parts for event in self.gate.show(part)]

@@ -17,13 +17,13 @@ from proxy.conversation.replies import (
 )
 from proxy.guardrails.nudges import may_be_about_nudge
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.repetition import (
     find_foreign_calls,
     is_broken_call,
     may_become_echo,
 )
+from proxy.guardrails.reply_text import ReplyPart, RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.unparsed_calls.recognition import may_become_call
 from proxy.guardrails.verdict import Accepted
@@ -45,7 +45,7 @@ class ReplyGate(ABC):
         """Whether the client has seen no text of this reply and will see none before its end."""
         return True
 
-    def show(self, heard: Heard) -> list[ReplyEvent]:
+    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
         """Return what may be shown now of what was just read."""
         if not isinstance(heard, ReasoningDelta):
             return []
@@ -86,7 +86,7 @@ class FirstReplyGate(ReplyGate):
     def is_unseen(self) -> bool:
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
-    def show(self, heard: Heard) -> list[ReplyEvent]:
+    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
         sent = self.sent
         is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
         match heard:
@@ -94,7 +94,7 @@ class FirstReplyGate(ReplyGate):
                 pass
             case Prose(text):  # white space alone commits to nothing
                 is_held = is_held or not self.shows_prose or text.isspace()
-            case BrokenCall():
+            case WithheldText():
                 self._is_holding = True
             case ReasoningDelta():
                 return super().show(heard)
@@ -162,10 +162,10 @@ class UnseenGate(ReplyGate):
     _said: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
 
-    def show(self, heard: Heard) -> list[ReplyEvent]:
+    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
         is_thought = isinstance(heard, ReasoningDelta)
         pieces = self._thoughts if is_thought else self._said
-        if not isinstance(heard, BrokenCall):
+        if not isinstance(heard, WithheldText):
             pieces.append(heard.text)
         most = _MOST_THOUGHTS if is_thought else _MOST_SAID
         if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
@@ -216,10 +216,10 @@ class LookaheadGate(ReplyGate):
     def is_unseen(self) -> bool:
         return self._gate.is_unseen
 
-    def show(self, heard: Heard) -> list[ReplyEvent]:
+    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
         if not self._is_watching or isinstance(heard, ReasoningDelta):
             return self._gate.show(heard)
-        if isinstance(heard, BrokenCall):
+        if isinstance(heard, WithheldText):
             return [*self.end(), *self._gate.show(heard)]
         self._held.append(heard)
         is_held = self._may_be_withheld(heard.text, is_message=isinstance(heard, RespondText))

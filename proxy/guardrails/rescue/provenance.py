@@ -1,9 +1,8 @@
-"""Decides what becomes of a call in a model's text: one table.
+"""Decides whether a call in a model's text is a call: one table.
 
-A call is read (it counts), asked about (the reply is retried), shown as text, or left out. The
-decision depends on the facts in a `Standing` and on nothing else: who wrote the call before, its
-position, the words next to it, and its format. `guardrails.reading` fills the `Standing` from what
-the scanner and `rescue.copies` found. The docs show this table (`docs/guides/quoted-calls.md`).
+The decision depends on the positional facts in `CallFacts` and on nothing else: the author, the
+markup around the call, the words next to it, its content and its format. `guardrails.call_facts`
+collects the facts. The documentation shows the table (`docs/guides/quoted-calls.md`).
 """
 
 from collections.abc import Collection
@@ -11,51 +10,55 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Treatment(Enum):
-    """What becomes of a call; one that is left out is not shown either."""
+class Decision(Enum):
+    """What happens to a call in the text.
 
-    READ = "read"
-    ASKED = "asked about"
+    A CALL goes to the client. An AMBIGUOUS call is shown as text and the model is asked whether it
+    is meant. A DROPPED call is neither made nor shown.
+    """
+
+    CALL = "call"
+    AMBIGUOUS = "ambiguous"
     TEXT = "text"
-    LEFT_OUT = "left out"
+    DROPPED = "dropped"
 
 
 class Origin(Enum):
-    """Who wrote the call before the model did."""
+    """The author of the first occurrence of a call in the conversation."""
 
-    MODEL = "nobody"
+    MODEL = "the model"
     USER = "the user"
     RESULT = "a tool, with values that the user never named"
-    FORBIDDEN = "somebody who forbids it"
+    FORBIDDEN = "a text that forbids it"
 
 
-class Around(Enum):
-    """The markup in which a call stands."""
+class Context(Enum):
+    """The markup around a call."""
 
-    NOTHING = "nothing"
+    NONE = "nothing"
     SENTENCE = "a sentence"
     LAYOUT = "an element or indentation"
     QUOTATION = "code or quotation marks"
 
 
 class Words(Enum):
-    """What is said next to a call."""
+    """The meaning of the text next to a call."""
 
-    NONE = "nothing"
+    NONE = "no words"
     OTHER = "other words"
-    SHOWING = "that it is only shown"
+    SHOWING = "words that present an example"
     ASKING = "a question to the user"
 
 
 class Format(Enum):
-    """Whether the model's profile names the syntax of a call."""
+    """Whether the model's profile or prompt names the format of a call."""
 
     OWN = "the model's own"
     FOREIGN = "another"
 
 
 class Content(Enum):
-    """What a call consists of; a plain one has no mark that distinguishes it from data or code."""
+    """The content of a call; a plain one has no mark that distinguishes it from data or code."""
 
     MARKED = "marked"
     PLAIN = "plain"
@@ -63,35 +66,35 @@ class Content(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallFacts:
     """The facts about one call that the decision depends on."""
 
     origin: Origin = Origin.MODEL
-    around: Around = Around.NOTHING
+    context: Context = Context.NONE
     before: Words = Words.NONE
-    behind: Words = Words.NONE
+    after: Words = Words.NONE
     content: Content = Content.MARKED
     format: Format = Format.FOREIGN
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What becomes of the calls that match; an unnamed column matches everything."""
+    """The decision about the calls that match; an unnamed column matches everything."""
 
-    treatment: Treatment
+    decision: Decision
     origin: Collection[Origin] = tuple(Origin)
-    around: Collection[Around] = tuple(Around)
+    context: Collection[Context] = tuple(Context)
     before: Collection[Words] = tuple(Words)
-    behind: Collection[Words] = tuple(Words)
+    after: Collection[Words] = tuple(Words)
     content: Collection[Content] = tuple(Content)
     format: Collection[Format] = tuple(Format)
 
-    def fits(self, call: Standing) -> bool:
+    def matches(self, call: CallFacts) -> bool:
         return (
             call.origin in self.origin
-            and call.around in self.around
+            and call.context in self.context
             and call.before in self.before
-            and call.behind in self.behind
+            and call.after in self.after
             and call.content in self.content
             and call.format in self.format
         )
@@ -99,26 +102,26 @@ class Row:
 
 # The first matching row counts.
 TABLE = (
-    Row(Treatment.TEXT, around=(Around.QUOTATION,)),
-    Row(Treatment.TEXT, before=(Words.SHOWING,)),
-    Row(Treatment.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
-    Row(Treatment.ASKED, origin=(Origin.RESULT,)),
-    Row(Treatment.LEFT_OUT, content=(Content.PLACEHOLDERS,)),
-    Row(Treatment.ASKED, before=(Words.NONE,), behind=(Words.SHOWING,)),
-    Row(Treatment.ASKED, behind=(Words.SHOWING,), format=(Format.OWN,)),
-    Row(Treatment.TEXT, behind=(Words.SHOWING,)),
-    Row(Treatment.ASKED, around=(Around.LAYOUT,)),
-    Row(Treatment.ASKED, before=(Words.ASKING,)),
-    Row(Treatment.ASKED, behind=(Words.ASKING,), content=(Content.MARKED,)),
-    Row(Treatment.ASKED, around=(Around.SENTENCE,), before=(Words.NONE,)),
-    Row(Treatment.ASKED, around=(Around.SENTENCE,), format=(Format.OWN,)),
-    Row(Treatment.TEXT, around=(Around.SENTENCE,)),
-    Row(Treatment.READ, content=(Content.MARKED,)),
-    Row(Treatment.READ, behind=(Words.NONE,)),
-    Row(Treatment.TEXT, behind=(Words.ASKING,)),
-    Row(Treatment.ASKED),
+    Row(Decision.TEXT, context=(Context.QUOTATION,)),
+    Row(Decision.TEXT, before=(Words.SHOWING,)),
+    Row(Decision.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
+    Row(Decision.AMBIGUOUS, origin=(Origin.RESULT,)),
+    Row(Decision.DROPPED, content=(Content.PLACEHOLDERS,)),
+    Row(Decision.AMBIGUOUS, before=(Words.NONE,), after=(Words.SHOWING,)),
+    Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),
+    Row(Decision.TEXT, after=(Words.SHOWING,)),
+    Row(Decision.AMBIGUOUS, context=(Context.LAYOUT,)),
+    Row(Decision.AMBIGUOUS, before=(Words.ASKING,)),
+    Row(Decision.AMBIGUOUS, after=(Words.ASKING,), content=(Content.MARKED,)),
+    Row(Decision.AMBIGUOUS, context=(Context.SENTENCE,), before=(Words.NONE,)),
+    Row(Decision.AMBIGUOUS, context=(Context.SENTENCE,), format=(Format.OWN,)),
+    Row(Decision.TEXT, context=(Context.SENTENCE,)),
+    Row(Decision.CALL, content=(Content.MARKED,)),
+    Row(Decision.CALL, after=(Words.NONE,)),
+    Row(Decision.TEXT, after=(Words.ASKING,)),
+    Row(Decision.AMBIGUOUS),
 )
 
 
-def decide(call: Standing) -> Treatment:
-    return next(row.treatment for row in TABLE if row.fits(call))
+def decide(call: CallFacts) -> Decision:
+    return next(row.decision for row in TABLE if row.matches(call))

@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
-from proxy.guardrails.labels import FinalAnswer, InventedResult, Labelled, LabelSplitter
+from proxy.guardrails.labels import FinalAnswer, InventedResult, LabeledPart, LabelSplitter
 from tests.fakes.arrivals import chunkings, is_linear
 
 ACTION = 'Action: look\nAction Input: {"at": "x"}'
 
 
-def split(pieces: list[str]) -> list[Labelled]:
+def split(pieces: list[str]) -> list[LabeledPart]:
     """Split a reply that arrives in pieces; what is of one kind is put together."""
     splitter = LabelSplitter()
     found = [one for piece in pieces for one in splitter.feed(piece)] + splitter.finish()
-    joined: list[Labelled] = []
+    joined: list[LabeledPart] = []
     for one in found:
         last = joined[-1] if joined else None
         match last, one:
@@ -30,19 +30,19 @@ def split(pieces: list[str]) -> list[Labelled]:
     return joined
 
 
-def thought(text: str) -> Labelled:
+def thought(text: str) -> LabeledPart:
     return ReasoningDelta(text)
 
 
-def said(text: str) -> Labelled:
+def said(text: str) -> LabeledPart:
     return TextDelta(text)
 
 
-def answered(text: str) -> Labelled:
+def answered(text: str) -> LabeledPart:
     return FinalAnswer(text)
 
 
-INVENTED: Labelled = InventedResult()
+INVENTED: LabeledPart = InventedResult()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ INVENTED: Labelled = InventedResult()
     ],
 )
 def test_a_reply_is_split_at_its_labels_however_it_arrives(
-    reply: str, parts: list[Labelled]
+    reply: str, parts: list[LabeledPart]
 ) -> None:
     assert split([reply]) == parts
     assert all(split(pieces) == parts for pieces in chunkings(reply))

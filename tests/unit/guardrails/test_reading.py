@@ -15,8 +15,9 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolUse, WrittenCall
 from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, Heard, ReadReply, ReplyReader, RespondText
+from proxy.guardrails.reading import ReadReply, ReplyReader
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reply_text import ReplyPart, RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.rescue.marks import REASONING, RESULTS
 from proxy.guardrails.rescue.registry import order_syntaxes
@@ -43,16 +44,16 @@ RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"
 
 def read(
     *events: ReplyEvent, offer: OfferedTools = OFFER, reason: str = "stop"
-) -> tuple[list[Heard], ReadReply]:
+) -> tuple[list[ReplyPart], ReadReply]:
     reader = ReplyReader(offer)
     heard = [one for event in events for one in reader.read(event)]
     rest, reply = reader.finish(reason)
     return merge(heard + rest), reply
 
 
-def merge(heard: list[Heard]) -> list[Heard]:
+def merge(heard: list[ReplyPart]) -> list[ReplyPart]:
     """Join neighbours of one kind, so that results can be compared whatever the chunks were."""
-    merged: list[Heard] = []
+    merged: list[ReplyPart] = []
     for one in heard:
         if merged and type(merged[-1]) is type(one):
             merged[-1] = replace(one, text=merged[-1].text + one.text)
@@ -61,7 +62,7 @@ def merge(heard: list[Heard]) -> list[Heard]:
     return merged
 
 
-def text_of(heard: list[Heard]) -> str:
+def text_of(heard: list[ReplyPart]) -> str:
     return "".join(one.text for one in heard if not isinstance(one, ReasoningDelta))
 
 
@@ -198,9 +199,9 @@ TOLD = "<|start|>assistant<|channel|>commentary to=functions.get_time<|message|>
 ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
 
 
-def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[Heard], ReadReply]:
+def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[ReplyPart], ReadReply]:
     reader = ReplyReader(offer)
-    heard: list[Heard] = []
+    heard: list[ReplyPart] = []
     with suppress(EnoughHeardError):
         for piece in pieces:
             heard += reader.read(TextDelta(piece))
@@ -244,16 +245,16 @@ def test_a_respond_call_that_nobody_can_read_is_no_message(said: str) -> None:
     heard, reply = read(
         TextDelta(said), ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED)
     )
-    assert isinstance(heard[-1], BrokenCall)
+    assert isinstance(heard[-1], WithheldText)
     assert heard[-1].text.endswith(BOTCHED)
-    assert reply.is_botched
-    assert BOTCHED not in reply.words
+    assert reply.is_broken
+    assert BOTCHED not in reply.text_without_calls
 
 
 def test_a_respond_call_that_was_cut_off_keeps_even_what_nobody_can_read() -> None:
     call = (ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED))
     _, reply = read(*call, reason="length")
-    assert (reply.is_botched, reply.text) == (False, BOTCHED)
+    assert (reply.is_broken, reply.text) == (False, BOTCHED)
 
 
 def test_a_respond_call_in_bare_json_is_a_message() -> None:
@@ -416,10 +417,10 @@ def test_reasoning_that_was_cut_off_is_not_searched() -> None:
 BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
 
 
-def test_a_call_that_nobody_can_read_is_botched() -> None:
+def test_a_call_that_nobody_can_read_is_broken() -> None:
     heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [Prose("Hm."), BrokenCall(f"\n{BROKEN}")]
-    assert reply.is_botched
+    assert heard == [Prose("Hm."), WithheldText(f"\n{BROKEN}")]
+    assert reply.is_broken
     assert reply.facts == (Refused("broken"),)
 
 
@@ -427,13 +428,13 @@ def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None
     heard, reply = read(TextDelta(BROKEN[:40]), offer=replace(OFFER, stop_strings=True))
     assert heard == []
     assert reply.is_cut_off
-    assert not reply.is_botched
+    assert not reply.is_broken
 
 
 def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
     heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
     assert heard == [Prose(f"Write `{BROKEN}`.")]
-    assert not reply.is_botched
+    assert not reply.is_broken
 
 
 def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
@@ -482,7 +483,7 @@ def test_a_marked_call_before_plain_json_in_the_reasoning_does_not_count() -> No
 def test_a_broken_call_in_the_reasoning_lets_no_other_count() -> None:
     _, reply = read(ReasoningDelta(f"{BROKEN}\n{CALL}"))
     assert reply.calls == ()
-    assert not reply.is_botched
+    assert not reply.is_broken
 
 
 def test_all_calls_at_the_end_of_the_reasoning_count() -> None:
@@ -497,14 +498,14 @@ def test_calls_that_unopened_thoughts_go_on_behind_were_only_considered() -> Non
 
 def test_a_call_that_breaks_and_ends_in_unopened_thoughts_botches_nothing() -> None:
     _, reply = read(TextDelta(f"It reads {BROKEN} then.\n</think>\n{CALL}"))
-    assert not reply.is_botched
+    assert not reply.is_broken
     assert reply.calls == (WrittenCall("get_time", {}),)
 
 
 def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -> None:
     broken = BROKEN.removesuffix("</tool_call>")
     _, reply = read(TextDelta(f"So {broken} then.\n</think>\n{CALL}"))
-    assert reply.is_botched
+    assert reply.is_broken
     assert reply.calls == ()
     assert reply.facts == (Refused("broken"), Refused("nested"), EndedThoughts())
 
@@ -512,14 +513,14 @@ def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -
 def test_no_call_behind_a_broken_one_is_part_of_the_reply() -> None:
     _, reply = read(TextDelta(f"{CALL}\n{BROKEN}\n{CALL}"))
     assert len(reply.calls) == 1
-    assert reply.is_botched
+    assert reply.is_broken
 
 
 def test_calls_out_of_order_are_botched_but_no_sign_of_a_stop_string() -> None:
     text = f"I could send {CALL} first.\n{CALL}"
     for offer in (OFFER, replace(OFFER, stop_strings=True)):
         _, reply = read(TextDelta(text), offer=offer)
-        assert reply.is_botched
+        assert reply.is_broken
         assert reply.calls == ()
         assert not reply.is_cut_off
 
@@ -598,8 +599,8 @@ BEGINNINGS = [
 def test_a_call_that_ends_behind_its_name_was_meant_as_one(before: str, text: str) -> None:
     for pieces in chunkings(before + text):
         heard, reply = read(*map(TextDelta, pieces))
-        assert (reply.is_botched, reply.calls) == (True, ())
-        assert reply.words.strip() == before.strip()
+        assert (reply.is_broken, reply.calls) == (True, ())
+        assert reply.text_without_calls.strip() == before.strip()
         assert Refused("not_closed") in reply.facts
         assert not any("get_weather" in one.text for one in heard if isinstance(one, Prose))
 
@@ -633,7 +634,7 @@ def read_in_pieces(text: str, offer: OfferedTools = AUTO) -> ReadReply:
     for pieces in chunkings(text):
         heard, other = read(*map(TextDelta, pieces), offer=offer)
         assert (other.text, other.calls) == (reply.text, reply.calls)
-        shown = (one.text for one in heard if isinstance(one, Prose | BrokenCall))
+        shown = (one.text for one in heard if isinstance(one, Prose | WithheldText))
         assert "".join(shown) == reply.text
     return reply
 
@@ -707,6 +708,6 @@ def test_stray_marks_are_reported() -> None:
     assert (reply.text, len(reply.calls)) == ("One moment.", 1)
     assert Dropped("stray_mark") in reply.facts
     assert read_in_pieces("Sure.</tool_call>").text == "Sure."
-    assert read_in_pieces('Result: fo"}}\n</tool_call>').is_botched
+    assert read_in_pieces('Result: fo"}}\n</tool_call>').is_broken
     asked = replace(AUTO, spoken=("What is </tool_call>?",))
     assert read_in_pieces("An end.</tool_call>", asked).text == "An end.</tool_call>"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.guardrails.reasoning import (
     ReasoningSplitter,
-    Spoken,
+    SplitPart,
     ThoughtHabit,
     split_thoughts,
     split_unopened,
@@ -161,20 +161,20 @@ HARMONY = [
 ]
 
 
-def split(chunks: Iterable[str]) -> list[Spoken]:
+def split(chunks: Iterable[str]) -> list[SplitPart]:
     splitter = ReasoningSplitter()
     spoken = [event for chunk in chunks for event in splitter.feed(chunk)]
     return spoken + splitter.finish()
 
 
-def joined(spoken: list[Spoken]) -> tuple[str, str]:
+def joined(spoken: list[SplitPart]) -> tuple[str, str]:
     assert all(event.text for event in spoken)
     thoughts = "".join(event.text for event in spoken if isinstance(event, ReasoningDelta))
     text = "".join(event.text for event in spoken if isinstance(event, TextDelta))
     return thoughts, text
 
 
-def by_kind(spoken: list[Spoken]) -> list[Spoken]:
+def by_kind(spoken: list[SplitPart]) -> list[SplitPart]:
     groups = groupby(spoken, type)
     return [kind("".join(event.text for event in group)) for kind, group in groups]
 

@@ -232,13 +232,13 @@ def test_missing_brackets_are_closed_only_where_the_model_stopped_itself() -> No
 
 
 def test_a_botched_call_is_rejected_and_never_shown() -> None:
-    reply = ReadReply("Hm. <tool_call>{", (TIME,), is_botched=True, markup="<tool_call>{")
+    reply = ReadReply("Hm. <tool_call>{", (TIME,), is_broken=True, broken_end="<tool_call>{")
     verdict = rejected(reply, ACCEPT)
     assert verdict.defect is Defect.BROKEN_ARGUMENTS
     assert [message.role for message in verdict.nudge] == ["assistant", "user"]
     assert verdict.fallback.text == "Hm. "
     assert [call.id for call in verdict.fallback.calls] == ["a"]
-    assert rejected(ReadReply("<tool_call>{", is_botched=True)).fallback.calls == ()
+    assert rejected(ReadReply("<tool_call>{", is_broken=True)).fallback.calls == ()
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         ),
         (replace(AUTO, tools=(NOTHING,)), ReadReply("", (DECLINED,)), None, "", "no_function", []),
         (
-            *(AUTO, ReadReply("{", (DECLINED,), is_botched=True, markup="{")),
+            *(AUTO, ReadReply("{", (DECLINED,), is_broken=True, broken_end="{")),
             *(Defect.BROKEN_ARGUMENTS, "", "", []),
         ),
         # prose in place of a correction
@@ -346,7 +346,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
             *(None, "", "get_weather", []),
         ),
         (
-            *(RAN, ReadReply("{", (IN_PARIS,), is_botched=True, markup="{")),
+            *(RAN, ReadReply("{", (IN_PARIS,), is_broken=True, broken_end="{")),
             *(Defect.BROKEN_ARGUMENTS, "", "", [RAN_BEFORE]),
         ),
         (
@@ -484,7 +484,12 @@ OPEN = replace(RAN, spoken=("How is the weather in 'Paris' and in 'Rome'?",))
             replace(AUTO, loop=Loop("get_weather", {"city": "Paris"}, 3)),
             *(ReadReply("", (BY_ENGINE,)), "get_weather", "get_weather was not called again"),
         ),
-        (AUTO, ReadReply("{", is_botched=True, markup="get_time {"), "get_time", "JSON is broken"),
+        (
+            AUTO,
+            ReadReply("{", is_broken=True, broken_end="get_time {"),
+            "get_time",
+            "JSON is broken",
+        ),
         (
             *(AUTO, ReadReply("", (WrittenCall("get_time", [1]),))),
             *("get_time: ", "Your tool call could not be read: "),

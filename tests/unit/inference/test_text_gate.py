@@ -12,8 +12,8 @@ from proxy.conversation.replies import (
 )
 from proxy.conversation.tools import ToolCall
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import BrokenCall, RespondText
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.guardrails.reply_text import RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
 from proxy.guardrails.verdict import Accepted
 from proxy.inference.call_gate import CallGate
@@ -117,7 +117,7 @@ def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
 def test_from_a_botched_call_on_everything_is_held() -> None:
     release = make()
     assert release.show(Prose("One.")) == [TextDelta("One.")]
-    assert release.show(BrokenCall("<tool_call>{")) == []
+    assert release.show(WithheldText("<tool_call>{")) == []
     assert release.show(Prose("Two.")) == []
     assert release.show(RespondText("Three.")) == []
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
@@ -262,7 +262,7 @@ def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
     assert release.show(RespondText("Hi")) == [held, TextDelta("Hi")]
     release = make_watched()
     release.show(Prose(BEGINNING))
-    assert release.show(BrokenCall("{")) == [held]
+    assert release.show(WithheldText("{")) == [held]
     release = make_watched()
     release.show(Prose(BEGINNING))
     started = ToolCallStarted(0, "a", "get_weather")
@@ -308,7 +308,7 @@ def test_nothing_is_shown_of_a_reply_that_only_counts_as_a_call() -> None:
     gate = UnseenGate(SentAnswer())
     assert gate.show(ReasoningDelta("hm")) == []
     assert gate.show(Prose("DO")) == []
-    assert gate.show(BrokenCall("<tool_call>" * 100)) == []
+    assert gate.show(WithheldText("<tool_call>" * 100)) == []
     assert gate.complete(Accepted("DONE", (PARIS,)), is_own=False) == []
     with pytest.raises(EnoughHeardError):
         gate.show(Prose("NE, as everything that was asked for is there"))

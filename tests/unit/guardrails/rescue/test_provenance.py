@@ -6,19 +6,19 @@ import pytest
 
 from proxy.guardrails.rescue.provenance import (
     TABLE,
-    Around,
+    CallFacts,
     Content,
+    Context,
+    Decision,
     Format,
     Origin,
-    Standing,
-    Treatment,
     Words,
     decide,
 )
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "quoted-calls.md"
-FACTS = (Origin, Around, Words, Words, Content, Format)
-EVERYTHING = [Standing(*one) for one in product(*FACTS)]
+FACTS = (Origin, Context, Words, Words, Content, Format)
+EVERYTHING = [CallFacts(*one) for one in product(*FACTS)]
 
 
 def named(values: object, of: type[Enum]) -> str:
@@ -31,11 +31,9 @@ def lines() -> list[str]:
     """Write the table as the guide has it."""
     rows = []
     for row in TABLE:
-        found = (row.origin, row.around, row.before, row.behind, row.content, row.format)
+        found = (row.origin, row.context, row.before, row.after, row.content, row.format)
         cells = [named(values, of) for values, of in zip(found, FACTS, strict=True)]
-        rows.append(
-            f"| {' | '.join((*cells, f'**{row.treatment.value}**'))} |".replace("|  ", "| ")
-        )
+        rows.append(f"| {' | '.join((*cells, f'**{row.decision.value}**'))} |".replace("|  ", "| "))
     return rows
 
 
@@ -44,64 +42,67 @@ def test_the_guide_shows_the_table_as_it_is() -> None:
 
 
 def test_every_call_has_a_verdict_and_every_row_decides_about_some() -> None:
-    first = {next(row for row in TABLE if row.fits(one)) for one in EVERYTHING}
+    first = {next(row for row in TABLE if row.matches(one)) for one in EVERYTHING}
     assert first == {*TABLE}
 
 
 @pytest.mark.parametrize(
-    ("call", "treatment"),
+    ("call", "decision"),
     [
-        (Standing(), Treatment.READ),
-        (Standing(before=Words.OTHER, format=Format.OWN), Treatment.READ),
-        (Standing(before=Words.OTHER, behind=Words.SHOWING, format=Format.OWN), Treatment.ASKED),
-        (Standing(around=Around.SENTENCE), Treatment.ASKED),
-        (Standing(around=Around.SENTENCE, before=Words.OTHER), Treatment.TEXT),
+        (CallFacts(), Decision.CALL),
+        (CallFacts(before=Words.OTHER, format=Format.OWN), Decision.CALL),
+        (CallFacts(before=Words.OTHER, after=Words.SHOWING, format=Format.OWN), Decision.AMBIGUOUS),
+        (CallFacts(context=Context.SENTENCE), Decision.AMBIGUOUS),
+        (CallFacts(context=Context.SENTENCE, before=Words.OTHER), Decision.TEXT),
         (
-            Standing(around=Around.SENTENCE, before=Words.OTHER, format=Format.OWN),
-            Treatment.ASKED,
+            CallFacts(context=Context.SENTENCE, before=Words.OTHER, format=Format.OWN),
+            Decision.AMBIGUOUS,
         ),
-        (Standing(around=Around.QUOTATION), Treatment.TEXT),
-        (Standing(around=Around.QUOTATION, origin=Origin.RESULT), Treatment.TEXT),
-        (Standing(around=Around.QUOTATION, content=Content.PLACEHOLDERS), Treatment.TEXT),
-        (Standing(around=Around.LAYOUT), Treatment.ASKED),
-        (Standing(around=Around.LAYOUT, content=Content.PLAIN), Treatment.ASKED),
-        (Standing(around=Around.LAYOUT, before=Words.OTHER, behind=Words.SHOWING), Treatment.TEXT),
-        (Standing(origin=Origin.FORBIDDEN), Treatment.TEXT),
-        (Standing(origin=Origin.USER), Treatment.TEXT),
-        (Standing(origin=Origin.USER, content=Content.PLACEHOLDERS), Treatment.TEXT),
-        (Standing(origin=Origin.RESULT), Treatment.ASKED),
-        (Standing(origin=Origin.RESULT, content=Content.PLACEHOLDERS), Treatment.ASKED),
-        (Standing(origin=Origin.RESULT, before=Words.OTHER, behind=Words.SHOWING), Treatment.ASKED),
-        (Standing(content=Content.PLACEHOLDERS), Treatment.LEFT_OUT),
-        (Standing(content=Content.PLACEHOLDERS, behind=Words.SHOWING), Treatment.LEFT_OUT),
-        (Standing(before=Words.SHOWING), Treatment.TEXT),
-        (Standing(before=Words.SHOWING, content=Content.PLACEHOLDERS), Treatment.TEXT),
-        (Standing(before=Words.SHOWING, origin=Origin.RESULT), Treatment.TEXT),
-        (Standing(before=Words.OTHER), Treatment.READ),
-        (Standing(before=Words.ASKING), Treatment.ASKED),
-        (Standing(before=Words.ASKING, behind=Words.ASKING), Treatment.ASKED),
+        (CallFacts(context=Context.QUOTATION), Decision.TEXT),
+        (CallFacts(context=Context.QUOTATION, origin=Origin.RESULT), Decision.TEXT),
+        (CallFacts(context=Context.QUOTATION, content=Content.PLACEHOLDERS), Decision.TEXT),
+        (CallFacts(context=Context.LAYOUT), Decision.AMBIGUOUS),
+        (CallFacts(context=Context.LAYOUT, content=Content.PLAIN), Decision.AMBIGUOUS),
+        (CallFacts(context=Context.LAYOUT, before=Words.OTHER, after=Words.SHOWING), Decision.TEXT),
+        (CallFacts(origin=Origin.FORBIDDEN), Decision.TEXT),
+        (CallFacts(origin=Origin.USER), Decision.TEXT),
+        (CallFacts(origin=Origin.USER, content=Content.PLACEHOLDERS), Decision.TEXT),
+        (CallFacts(origin=Origin.RESULT), Decision.AMBIGUOUS),
+        (CallFacts(origin=Origin.RESULT, content=Content.PLACEHOLDERS), Decision.AMBIGUOUS),
         (
-            Standing(before=Words.ASKING, behind=Words.ASKING, content=Content.PLAIN),
-            Treatment.ASKED,
+            CallFacts(origin=Origin.RESULT, before=Words.OTHER, after=Words.SHOWING),
+            Decision.AMBIGUOUS,
         ),
-        (Standing(behind=Words.OTHER), Treatment.READ),
-        (Standing(behind=Words.SHOWING), Treatment.ASKED),
-        (Standing(before=Words.OTHER, behind=Words.SHOWING), Treatment.TEXT),
-        (Standing(before=Words.ASKING, behind=Words.SHOWING), Treatment.TEXT),
-        (Standing(behind=Words.ASKING), Treatment.ASKED),
-        (Standing(content=Content.PLAIN), Treatment.READ),
-        (Standing(content=Content.PLAIN, behind=Words.OTHER), Treatment.ASKED),
-        (Standing(content=Content.PLAIN, behind=Words.ASKING), Treatment.TEXT),
+        (CallFacts(content=Content.PLACEHOLDERS), Decision.DROPPED),
+        (CallFacts(content=Content.PLACEHOLDERS, after=Words.SHOWING), Decision.DROPPED),
+        (CallFacts(before=Words.SHOWING), Decision.TEXT),
+        (CallFacts(before=Words.SHOWING, content=Content.PLACEHOLDERS), Decision.TEXT),
+        (CallFacts(before=Words.SHOWING, origin=Origin.RESULT), Decision.TEXT),
+        (CallFacts(before=Words.OTHER), Decision.CALL),
+        (CallFacts(before=Words.ASKING), Decision.AMBIGUOUS),
+        (CallFacts(before=Words.ASKING, after=Words.ASKING), Decision.AMBIGUOUS),
+        (
+            CallFacts(before=Words.ASKING, after=Words.ASKING, content=Content.PLAIN),
+            Decision.AMBIGUOUS,
+        ),
+        (CallFacts(after=Words.OTHER), Decision.CALL),
+        (CallFacts(after=Words.SHOWING), Decision.AMBIGUOUS),
+        (CallFacts(before=Words.OTHER, after=Words.SHOWING), Decision.TEXT),
+        (CallFacts(before=Words.ASKING, after=Words.SHOWING), Decision.TEXT),
+        (CallFacts(after=Words.ASKING), Decision.AMBIGUOUS),
+        (CallFacts(content=Content.PLAIN), Decision.CALL),
+        (CallFacts(content=Content.PLAIN, after=Words.OTHER), Decision.AMBIGUOUS),
+        (CallFacts(content=Content.PLAIN, after=Words.ASKING), Decision.TEXT),
     ],
     ids=str,
 )
-def test_facts_about_a_call_decide_what_becomes_of_it(call: Standing, treatment: Treatment) -> None:
-    assert decide(call) is treatment
+def test_facts_about_a_call_decide_what_becomes_of_it(call: CallFacts, decision: Decision) -> None:
+    assert decide(call) is decision
 
 
 def test_what_is_read_is_the_models_own_and_nobody_shows_it() -> None:
     for call in EVERYTHING:
-        if decide(call) is Treatment.READ:
-            assert (call.origin, call.around) == (Origin.MODEL, Around.NOTHING)
-            assert Words.SHOWING not in (call.before, call.behind)
-            assert call.content is Content.MARKED or call.behind is Words.NONE
+        if decide(call) is Decision.CALL:
+            assert (call.origin, call.context) == (Origin.MODEL, Context.NONE)
+            assert Words.SHOWING not in (call.before, call.after)
+            assert call.content is Content.MARKED or call.after is Words.NONE

@@ -214,7 +214,7 @@ def test_a_call_that_is_cut_off_is_not_shown() -> None:
 def test_json_that_is_an_answer_is_shown_as_it_is() -> None:
     text = '{"answer": 1}'
     assert read_reply(text).text == text
-    assert not read_reply(text).is_botched
+    assert not read_reply(text).is_broken
 
 
 def test_plain_json_is_left_to_the_next_reader() -> None:

@@ -1,0 +1,183 @@
+"""Divides the text of a reply into reasoning, labeled parts, prose and calls, while it arrives.
+
+The stages, each fed by the one before: `reasoning` (marked blocks), `labels` (only for a model that
+was asked for labeled lines), the scanner of `rescue` (calls), unnamed arguments and stray marks.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from proxy.conversation.replies import ReasoningDelta, TextDelta
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.call_facts import find_shown_tool
+from proxy.guardrails.labels import FinalAnswer, InventedResult, LabeledPart, LabelSplitter
+from proxy.guardrails.offer import OfferedTools
+from proxy.guardrails.reasoning import AddressedText, ReasoningSplitter, SplitPart
+from proxy.guardrails.rescue import unnamed
+from proxy.guardrails.rescue.copies import EarlierTexts
+from proxy.guardrails.rescue.findings import Finding, FoundCalls, Prose, RefusedText
+from proxy.guardrails.rescue.marks import begins_plain_call
+from proxy.guardrails.rescue.provenance import Origin
+from proxy.guardrails.rescue.scanner import Scanner, find_calls
+from proxy.guardrails.rescue.stray import StrayMarks, without_lone_marks
+from proxy.guardrails.rescue.syntax import Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.envelope import calls_in
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
+from proxy.guardrails.rescue.values.reader import read_values
+from proxy.guardrails.unparsed_calls.recognition import is_asked_about
+
+_BRACKET = re.compile(r"[\[{]")
+ScannedPart: TypeAlias = ReasoningDelta | AddressedText | FinalAnswer | InventedResult | Finding
+
+
+class ReplyScanner:
+    """Scans the text of one reply."""
+
+    def __init__(self, offer: OfferedTools) -> None:
+        self._offer = offer
+        self._splitter = ReasoningSplitter(
+            offer.opens_thoughts, offer.quotable + offer.instructions
+        )
+        self._labels = LabelSplitter() if offer.has_labels else None
+        self._scanner: Scanner | None = None  # created with the first text
+        self._stray_marks = StrayMarks(self._is_in_prompt)
+
+    def feed(self, text: str) -> list[ScannedPart]:
+        return self._scan(self._splitter.feed(text))
+
+    def settle(self) -> list[ScannedPart]:
+        """Decide about text that may still be reasoning: no text follows that could close it."""
+        return self._scan(self._splitter.settle())
+
+    def flush(self) -> list[ScannedPart]:
+        """End the first stages; the scanner itself ends with `finish`."""
+        parts = self._scan(self._splitter.finish())
+        return parts + (self._scan_labeled(self._labels.finish()) if self._labels else [])
+
+    def finish(self, *, is_cut_off: bool, has_structured_calls: bool) -> list[Finding]:
+        if self._scanner is None:
+            return []
+        last = self._complete(self._scanner.finish(cut_off=is_cut_off), is_last=True)
+        return without_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
+
+    def close(self) -> None:
+        """Discard the text that the first stage holds back."""
+        self._splitter = ReasoningSplitter()
+
+    def note_reasoning(self) -> None:
+        """Expect no further reasoning in the text: the backend separates it itself."""
+        self._splitter.is_opened = False
+
+    @property
+    def has_closed_reasoning(self) -> bool:
+        """Whether the reply closed a reasoning block that its prompt had opened."""
+        return self._splitter.has_ended
+
+    @property
+    def has_leak(self) -> bool:
+        """Whether the end of a call was found without its beginning."""
+        return self._stray_marks.has_leak
+
+    def take_space(self) -> str:
+        """Return the white space held back before a structured call."""
+        space = self._splitter.take_space()
+        return space if self._scanner is None else space + self._scanner.take_space()
+
+    def find_calls(self, text: str) -> list[Finding]:
+        """Scan a separate text, such as the reasoning, from its beginning to its end."""
+        offer = self._offer
+        return find_calls(text, offer.readable_syntaxes, offer.written_names, self._tool_syntaxes)
+
+    def begins_with_call(self, text: str) -> bool:
+        """Return whether a text that was cut off begins with a mark or with a plain call."""
+        syntaxes = (*self._offer.syntaxes, *self._tool_syntaxes)
+        openings = (syntax.openings for syntax in syntaxes if syntax.is_marked)
+        is_marked = text.lstrip().startswith(tuple(chain.from_iterable(openings)))
+        return is_marked or begins_plain_call(text, self._offer.written_names)
+
+    def find_complete_calls(self, text: str) -> FoundCalls | None:
+        """Find the plain calls before a call that was cut off."""
+        start = _BRACKET.search(text)
+        values = read_values(text[start.start() :], is_whole=False) if start else []
+        calls = tuple(call for value in values for call in calls_in(value, is_marked=False))
+        if not calls or not self._may_cut(text, calls):
+            return None
+        return FoundCalls("bare_json", calls, text, is_marked=False, closed=True)
+
+    def _scan(self, pieces: Iterable[SplitPart]) -> list[ScannedPart]:
+        parts: list[ScannedPart] = []
+        for piece in pieces:
+            if isinstance(piece, ReasoningDelta | AddressedText):
+                parts.append(piece)
+            elif self._labels is None:
+                parts += self._find(piece.text)
+            else:
+                parts += self._scan_labeled(self._labels.feed(piece.text))
+        return parts
+
+    def _scan_labeled(self, pieces: Iterable[LabeledPart]) -> list[ScannedPart]:
+        parts: list[ScannedPart] = []
+        for piece in pieces:
+            match piece:
+                case FinalAnswer() if self._offer.respond is not None:
+                    parts.append(piece)
+                case FinalAnswer(text) | TextDelta(text):
+                    parts += self._find(text)
+                case _:
+                    parts.append(piece)
+        return parts
+
+    def _find(self, text: str) -> list[Finding]:
+        if self._scanner is None:
+            self._scanner = Scanner(
+                self._offer.readable_syntaxes,
+                self._offer.written_names,
+                self._tool_syntaxes,
+                may_cut=self._may_cut,
+                may_hide=lambda mark: not self._is_in_prompt(mark),
+            )
+            if self._offer.executed:
+                self._scanner.follow_results()
+        return self._complete(self._scanner.feed(text))
+
+    def _complete(self, findings: list[Finding], *, is_last: bool = False) -> list[Finding]:
+        """Name the arguments that have no name; a call with one that fits nowhere is broken."""
+        completed: list[Finding] = []
+        for finding in self._stray_marks.filter(findings, is_last=is_last):
+            if not isinstance(finding, FoundCalls):
+                completed.append(finding)
+                continue
+            calls = [unnamed.complete(call, self._offer.everything) for call in finding.calls]
+            if None in calls:
+                completed += (RefusedText(Reason.BROKEN), Prose(finding.source))
+            else:
+                completed.append(replace(finding, calls=tuple(filter(None, calls))))
+        return completed
+
+    def _may_cut(self, source: str, calls: Sequence[WrittenCall]) -> bool:
+        """Return whether calls are the model's, so that a result after them is invented."""
+        offer = self._offer
+        if not all(find_shown_tool(call, offer) for call in calls):
+            return False
+        if self.earlier.find_origin(source, calls) is not Origin.MODEL:
+            return False
+        return not any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
+
+    def _is_in_prompt(self, mark: str) -> bool:
+        return any(mark in text for text in self._offer.quotable)
+
+    @cached_property
+    def earlier(self) -> EarlierTexts:
+        """The texts of users and tools, from which the model may copy a call."""
+        return EarlierTexts(self._offer.spoken, self._offer.results)
+
+    @cached_property
+    def _tool_syntaxes(self) -> tuple[Syntax, ...]:
+        """The syntaxes whose openings contain the names of the tools."""
+        is_plain = self._offer.answer_schema is not None or not self._offer.rescues
+        return () if is_plain else syntaxes_for(self._offer.everything)
