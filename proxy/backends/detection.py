@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
+from proxy.backends.client import (
+    Backend,
+    BackendModel,
+    DeferredBackend,
+    Description,
+    Health,
+    Part,
+    Send,
+)
 from proxy.backends.engines import ANY_ENGINE, engine_of
 from proxy.backends.http_backend import MODELS, models_in
 from proxy.backends.transport import BackendClient
@@ -139,7 +147,7 @@ _STRANGE = "lists no models and names no engine: is that the address of a server
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
-class DetectedBackend(LateBackend):
+class DetectedBackend(DeferredBackend):
     """Whatever answers at an address; `adapter_for` makes the adapter for a kind of server.
 
     All adapters share one connection, which is closed here.
@@ -158,11 +166,11 @@ class DetectedBackend(LateBackend):
     async def close(self) -> None:
         await self._connection.close()
 
-    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
-        return self._find_and(put) if self._adapter is None else put(self._adapter)
+    def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+        return self._find_and(send) if self._adapter is None else send(self._adapter)
 
-    async def _find_and(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
-        async with aclosing(put(await self._find_adapter())) as parts:
+    async def _find_and(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+        async with aclosing(send(await self._find_adapter())) as parts:
             async for part in parts:
                 yield part
 

@@ -1,24 +1,54 @@
 """A backend without a wire: it plays one list of events for each question."""
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from proxy.backends.client import (
     BackendModel,
+    ChatBackend,
     Description,
     Health,
     PassthroughRequest,
     Pieces,
     ReplyEvents,
 )
-from proxy.conversation.replies import EventSink, ReplyEvent
+from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import TemperError
+from proxy.inference.driver import BackendPolicy, PolicyChain
 
 
 async def every(batches: ReplyEvents) -> list[ReplyEvent]:
     """Collect all events of a reply."""
     return [event async for batch in batches for event in batch]
+
+
+class FollowedBackend:
+    """A backend whose replies pass through policies, as a turn sees it."""
+
+    def __init__(self, backend: ChatBackend, *policies: BackendPolicy) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._chain = PolicyChain(policies)
+
+    async def stream(
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
+    ) -> ReplyEvents:
+        with self._chain:
+            sink = self._chain.begin(upstream_request, sink)
+            async with aclosing(self._backend.stream(upstream_request, headers, sink)) as batches:
+                async for batch in batches:
+                    passed, failure = self._chain.receive(batch)
+                    if passed:
+                        yield passed
+                    if failure is not None:
+                        raise failure
+                    if passed and isinstance(passed[-1], ReplyFinished):
+                        return
 
 
 @dataclass
