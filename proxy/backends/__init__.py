@@ -4,7 +4,8 @@
     HTTP/1.1           headers,     one engine's language,    fail-   learning,
                        timeouts     its capabilities          over    recording
 
-`client` is the contract of a backend. `http_backend` is common to all engines; an adapter adds the
+`client` is the contract of a backend. `connection_pool` speaks HTTP/1.1 to one server, `transport`
+adds headers, timeouts and size limits. `http_backend` is common to all engines; an adapter adds the
 language of one:
 
 - `openai_compatible`: any engine that speaks chat completions (`engines` lists the known ones);
