@@ -44,10 +44,10 @@ from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.dialect import Client
-from proxy.errors import BackendTimedOut, GuardrailsExhausted, TemperError
+from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
-from proxy.inference.driver import BackendPolicy, Batch, run_turn
+from proxy.inference.driver import BackendPolicy, Batch, Failure, run_turn
 from proxy.inference.turn import Turn
 from proxy.runner import carry_out
 from proxy.serving.admission import Priority
@@ -152,7 +152,7 @@ class LastReply(BackendPolicy):
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
 
-    def receive(self, batch: Batch) -> tuple[Batch, TemperError | None]:
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
         for event in batch:
             self._reply.add(event)
             if self._is_reading and not isinstance(event, ReplyStarted):

@@ -10,8 +10,9 @@ from proxy.conversation.endings import LENGTH
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.lenient_json import as_count, read_usage, write_usage
-from proxy.errors import BackendFailed, ContextOverflow, InvalidRequest, TemperError
-from proxy.inference.driver import BackendPolicy, Batch
+from proxy.errors import BackendFailed, ContextOverflow, InvalidRequest
+from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import BackendPolicy, Batch, Failure
 from proxy.inference.length import ReplyLength
 
 _ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
@@ -48,7 +49,7 @@ class PromptLearning(BackendPolicy):
         self._incomplete = _NO_USAGE
         return self._length.bound(sink)
 
-    def receive(self, batch: Batch) -> tuple[Batch, TemperError | None]:
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
         if isinstance(batch[-1], _ENDS) and (reported := _usage_in(batch)) is not None:
             index, usage = reported
             overflow = self._learn(usage.usage.get("prompt_tokens"))
@@ -59,9 +60,12 @@ class PromptLearning(BackendPolicy):
                 batch = (*batch[:index], *batch[index + 1 :])
             if not batch:
                 return batch, None
-        if self._length.exceeds(batch) or batch[-1] == _CUT_SHORT:
+        is_over = self._length.exceeds(batch) or batch[-1] == _CUT_SHORT
+        if is_over:
             batch = self._length.end(batch)
-        return self._complete_usage(batch), None
+        if self._incomplete is not None and isinstance(batch[-1], replies.ReplyFinished):
+            batch = self._complete_usage(batch, self._incomplete)
+        return batch, EnoughHeardError() if is_over else None
 
     def fail(self, error: BackendFailed | InvalidRequest) -> None:
         if isinstance(error, ContextOverflow):
@@ -83,15 +87,13 @@ class PromptLearning(BackendPolicy):
         message = _TRUNCATED.format(total=total, missing=missing)
         return ContextOverflow(message, missing, self._window, read=total)
 
-    def _complete_usage(self, batch: Batch) -> Batch:
+    def _complete_usage(self, batch: Batch, incomplete: replies.UsageReported) -> Batch:
         """Add an estimate to the end of a reply whose usage was not reported."""
-        if self._incomplete is None or not isinstance(batch[-1], replies.ReplyFinished):
-            return batch
         request = self._upstream_request
         prompt = self._book.estimate(request.messages, request.tools)
         usage: JsonObject = write_usage(prompt, self._length.tokens, None)
         usage = {**usage, "temper": {"estimated": True}}
-        return (*batch[:-1], structs.replace(self._incomplete, usage=usage), batch[-1])
+        return (*batch[:-1], structs.replace(incomplete, usage=usage), batch[-1])
 
 
 def _reports_tokens(reported: replies.UsageReported) -> bool:

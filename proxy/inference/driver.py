@@ -29,6 +29,10 @@ ReplyEvents: TypeAlias = AsyncGenerator[Batch, None]
 Headers: TypeAlias = dict[str, str]  # with lower-case names
 Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
+# The reason to end an attempt; an `EnoughHeardError` ends it without an error.
+Failure: TypeAlias = TemperError | EnoughHeardError
+_ENDS = (EnoughHeardError, GeneratorExit, GuardrailsExhausted)
+
 
 class ChatBackend(Protocol):
     """The part of a backend that a turn needs.
@@ -62,8 +66,8 @@ class BackendPolicy:
         del upstream_request
         return sink
 
-    def receive(self, batch: Batch) -> tuple[Batch, TemperError | None]:
-        """Return the events to pass on, possibly none, and the error that ends the attempt."""
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
+        """Return the events to pass on, possibly none, and the reason to end the attempt."""
         return batch, None
 
     def fail(self, error: BackendFailed | InvalidRequest) -> None:
@@ -90,21 +94,20 @@ async def run_turn(
     turn: it is not in the stream.
     Raises `BackendFailed`, `InvalidRequest` and `GuardrailsExhausted` kinds of errors.
     """
-    chain = PolicyChain(policies)
     while (upstream_request := turn.next_request()) is not None:
         try:
-            with attempt(headers) as attempt_headers, chain:
-                attempt_sink = chain.begin(upstream_request, sink)
+            with attempt(headers) as attempt_headers, _Attempt(policies):
+                attempt_sink = sink
+                for policy in policies:
+                    attempt_sink = policy.begin(upstream_request, attempt_sink)
                 batches = backend.stream(upstream_request, attempt_headers, attempt_sink)
                 try:
                     async for batch in batches:
-                        shown, failure = _receive(turn, *chain.receive(batch))
+                        shown, failure = _receive(turn, policies, batch)
                         if shown:
                             yield shown
                         if failure is not None:
                             raise failure
-                        if not turn.is_listening:
-                            break
                 finally:
                     await batches.aclose()
         except (BackendFailed, InvalidRequest) as error:
@@ -115,37 +118,24 @@ async def run_turn(
             yield rest
 
 
-class PolicyChain(BackendPolicy):
-    """The policies of one request in their order; the context of an attempt ends or fails it."""
+class _Attempt:
+    """The context of an attempt: it reports the end or the failure to the policies."""
 
     __slots__ = ("_policies",)
 
     def __init__(self, policies: Sequence[BackendPolicy]) -> None:
         self._policies = policies
 
-    def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> EventSink | None:
-        for policy in self._policies:
-            sink = policy.begin(upstream_request, sink)
-        return sink
-
-    def receive(self, batch: Batch) -> tuple[Batch, TemperError | None]:
-        failure: TemperError | None = None
-        for policy in self._policies:
-            batch, error = policy.receive(batch)
-            failure = failure or error
-            if not batch:
-                break
-        return batch, failure
-
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         for policy in self._policies:
             if isinstance(error, BackendFailed | InvalidRequest):
                 policy.fail(error)
-            elif error is None or isinstance(error, GeneratorExit | GuardrailsExhausted):
+            elif error is None or isinstance(error, _ENDS):
                 policy.end()
+        return isinstance(error, EnoughHeardError)
 
 
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
@@ -157,17 +147,22 @@ def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
 
 
 def _receive(
-    turn: Turn, batch: Batch, failure: TemperError | None
-) -> tuple[list[ReplyEvent], TemperError | None]:
+    turn: Turn, policies: Sequence[BackendPolicy], batch: Batch
+) -> tuple[list[ReplyEvent], Failure | None]:
     """Return the client's events of a batch, also if the attempt fails at the end of it."""
     shown: list[ReplyEvent] = []
-    if not batch:
-        return shown, failure
+    failure: Failure | None = None
+    for policy in policies:
+        batch, error = policy.receive(batch)
+        failure = failure or error
+        if not batch:
+            return shown, failure
     try:
         try:
             turn.receive_all(batch, shown)
-        except EnoughHeardError:
+        except EnoughHeardError as enough:
             end_early(turn, shown)
+            return shown, enough
     except GuardrailsExhausted as exhausted:
         return shown, exhausted
     return shown, failure

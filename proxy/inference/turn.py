@@ -213,11 +213,6 @@ class Turn:
         self._listening = self._listen()
 
     @property
-    def is_listening(self) -> bool:
-        """Whether the current reply is still read."""
-        return self.state in (TurnState.LISTENING, TurnState.COMMITTED)
-
-    @property
     def is_shortened(self) -> bool:
         """Whether a shortened conversation is sent."""
         return any(

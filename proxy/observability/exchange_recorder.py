@@ -17,10 +17,10 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolUse
 from proxy.conversation.workflows import NO_RULES
-from proxy.errors import BackendFailed, InvalidRequest, TemperError
+from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
 from proxy.guardrails.model_quirks import Quirks
-from proxy.inference.driver import BackendPolicy, Batch, ReplyEvents
+from proxy.inference.driver import BackendPolicy, Batch, Failure, ReplyEvents
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
@@ -72,7 +72,7 @@ class ExchangeRecorder(BackendPolicy):
         del upstream_request, sink
         self._generations.append([])
 
-    def receive(self, batch: Batch) -> tuple[Batch, TemperError | None]:
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
         for piece in filter(None, map(piece_of, batch)):
             self.note(piece)
         return batch, None

@@ -13,10 +13,11 @@ from proxy.backends.client import (
     Pieces,
     ReplyEvents,
 )
-from proxy.conversation.replies import EventSink, ReplyEvent, ReplyFinished
+from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import UpstreamRequest
-from proxy.errors import TemperError
-from proxy.inference.driver import BackendPolicy, PolicyChain
+from proxy.errors import BackendFailed, InvalidRequest, TemperError
+from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import BackendPolicy
 
 
 async def every(batches: ReplyEvents) -> list[ReplyEvent]:
@@ -25,12 +26,12 @@ async def every(batches: ReplyEvents) -> list[ReplyEvent]:
 
 
 class FollowedBackend:
-    """A backend whose replies pass through policies, as a turn sees it."""
+    """A backend whose replies pass through a policy, as a turn sees them."""
 
-    def __init__(self, backend: ChatBackend, *policies: BackendPolicy) -> None:
+    def __init__(self, backend: ChatBackend, policy: BackendPolicy) -> None:
         self.name = backend.name
         self._backend = backend
-        self._chain = PolicyChain(policies)
+        self._policy = policy
 
     async def stream(
         self,
@@ -38,17 +39,23 @@ class FollowedBackend:
         headers: dict[str, str],
         sink: EventSink | None = None,
     ) -> ReplyEvents:
-        with self._chain:
-            sink = self._chain.begin(upstream_request, sink)
+        policy = self._policy
+        sink = policy.begin(upstream_request, sink)
+        try:
             async with aclosing(self._backend.stream(upstream_request, headers, sink)) as batches:
                 async for batch in batches:
-                    passed, failure = self._chain.receive(batch)
+                    passed, failure = policy.receive(batch)
                     if passed:
                         yield passed
                     if failure is not None:
                         raise failure
-                    if passed and isinstance(passed[-1], ReplyFinished):
-                        return
+        except EnoughHeardError:
+            policy.end()
+        except (BackendFailed, InvalidRequest) as error:
+            policy.fail(error)
+            raise
+        else:
+            policy.end()
 
 
 @dataclass
