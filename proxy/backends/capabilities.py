@@ -182,15 +182,22 @@ def suspects(
             yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:
-        yield from ((one, "") for one in _fields_blamed(message.lower(), refusal.param.lower()))
+        yield from (
+            (capability, "")
+            for capability in _fields_blamed(message.lower(), refusal.param.lower())
+        )
 
 
-def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
-    if "--tool-call-parser" in said or "--enable-auto-tool-choice" in said:
+def _fields_blamed(message: str, param: str) -> Iterator[Capability]:
+    if "--tool-call-parser" in message or "--enable-auto-tool-choice" in message:
         yield Capability.TOOL_PARSER
-    elif any(word in said for word in _UNKNOWN):
-        blamed = f"{param} {said}"
-        yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
+    elif any(word in message for word in _UNKNOWN):
+        text = f"{param} {message}"
+        yield from (
+            capability
+            for capability, words in _BLAMED.items()
+            if all(word in text for word in words)
+        )
 
 
 def without(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
@@ -231,8 +238,8 @@ def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...
     fitted = fit_roles(messages, _template(lacks), [])
     if Capability.USER_AFTER_TOOL in lacks:  # a late system message may have become the user's
         fitted = refused_forms.acknowledge_results(fitted)
-    is_unasked = Capability.USERLESS in lacks and all(one.role != "user" for one in fitted)
-    return (*fitted, CONTINUE) if is_unasked else fitted
+    lacks_user = Capability.USERLESS in lacks and all(message.role != "user" for message in fitted)
+    return (*fitted, CONTINUE) if lacks_user else fitted
 
 
 _BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
@@ -275,8 +282,8 @@ def _with_simple_form(request: Request) -> Request:
     if not (schema := as_object(described.get("schema"))):
         return request
     simple: JsonObject = {**described, "schema": simplify_for_grammar(schema)}
-    written = json.dump({**form, "json_schema": simple})
-    return replace(request, fields={**request.fields, ANSWER_FORM: written})
+    changed_form = json.dump({**form, "json_schema": simple})
+    return replace(request, fields={**request.fields, ANSWER_FORM: changed_form})
 
 
 def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
@@ -284,14 +291,17 @@ def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamR
     has_tools = bool(upstream_request.tools) and upstream_request.tool_choice is not ToolUse.NONE
     if not (
         has_tools
-        or (not upstream_request.tools and any(one.calls for one in upstream_request.messages))
+        or (
+            not upstream_request.tools
+            and any(message.calls for message in upstream_request.messages)
+        )
     ):
         return upstream_request
     form = PromptFormat(upstream_request.tools, None, find_convention("hermes"), _template(lacks))
-    told = form.upstream_request(
+    described = form.upstream_request(
         upstream_request.request, upstream_request.messages, omits=upstream_request.omits
     )
-    return replace(upstream_request, messages=told.messages, tools=(), omits=told.omits)
+    return replace(upstream_request, messages=described.messages, tools=(), omits=described.omits)
 
 
 _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
@@ -315,10 +325,12 @@ def _with_functions(
     """Change the functions that the tools declare; tools that stay the same keep their bytes."""
     tools: list[Tool] = []
     for tool in upstream_request.tools:
-        written = as_object(json.parse(tool.source))
-        function = as_object(written.get("function"))
+        document = as_object(json.parse(tool.source))
+        function = as_object(document.get("function"))
         changed = change(function)
-        source = tool.source if changed == function else json.dump({**written, "function": changed})
+        source = (
+            tool.source if changed == function else json.dump({**document, "function": changed})
+        )
         tools.append(replace(tool, source=source))
     return replace(upstream_request, tools=tuple(tools))
 
@@ -383,8 +395,10 @@ def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
-    written = json.dump(schema)
-    due = [tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written]
+    written_schema = json.dump(schema)
+    due = [
+        tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
+    ]
     is_whole = schema == call_schema(due) and len(due) in (1, len(upstream_request.tools))
     has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
     if not (has_strict and is_whole):
@@ -397,8 +411,8 @@ def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
 
 
 def _as_strict(tool: Tool) -> JsonObject:
-    written = as_object(json.parse(tool.source))
-    return {**written, "function": {**as_object(written.get("function")), "strict": True}}
+    document = as_object(json.parse(tool.source))
+    return {**document, "function": {**as_object(document.get("function")), "strict": True}}
 
 
 def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
@@ -413,8 +427,8 @@ def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
 def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
-    told = thinking_fields(upstream_request.request)
-    return {name: value for name, value in told.items() if name not in unknown}
+    fields = thinking_fields(upstream_request.request)
+    return {name: value for name, value in fields.items() if name not in unknown}
 
 
 # An engine may be restarted with the missing feature; to try again costs one refusal.
@@ -450,7 +464,11 @@ class Learnt:
         if conversation in self._in_words:
             return {**lacks, Capability.TOOLS: ""}
         if any(message.role == "assistant" for message in request.messages):
-            return {one: known for one, known in lacks.items() if one is not Capability.TOOLS}
+            return {
+                capability: known
+                for capability, known in lacks.items()
+                if capability is not Capability.TOOLS
+            }
         self.note_words(request, headers)
         return lacks
 
@@ -475,7 +493,7 @@ class Learnt:
         if model not in self._models:  # nearly always
             return {}
         now, learnt = self._clock(), self._models[model]
-        return {one: known for one, (until, known) in learnt.items() if now < until}
+        return {capability: known for capability, (until, known) in learnt.items() if now < until}
 
     def models(self) -> tuple[str, ...]:
         return tuple(self._models)

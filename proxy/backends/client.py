@@ -12,7 +12,9 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import UpstreamRequest
-from proxy.inference.driver import ChatBackend, Headers, ReplyEvents
+from proxy.inference.driver import ChatBackend as ChatBackend
+from proxy.inference.driver import Headers as Headers
+from proxy.inference.driver import ReplyEvents as ReplyEvents
 
 Pieces: TypeAlias = AsyncGenerator[bytes, None]
 

@@ -57,12 +57,12 @@ async def detect_kind(
     # all that a llama-server tells strangers where it wants a key (build 11669)
     if listed.server == "llama.cpp":
         return "llama-server"
-    said = parse_object(listed.body) or {}
-    served = models_in(said) if listed.status == 200 else None
-    entries = [one.details for one in served or ()]
-    kind = as_object(said.get("error")).get("type")
+    answer = parse_object(listed.body) or {}
+    served = models_in(answer) if listed.status == 200 else None
+    entries = [entry.details for entry in served or ()]
+    kind = as_object(answer.get("error")).get("type")
     is_loading = listed.status == 503 and kind == "unavailable_error"
-    if is_loading or any(one.get("owned_by") == "llamacpp" for one in entries):
+    if is_loading or any(entry.get("owned_by") == "llamacpp" for entry in entries):
         return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
@@ -71,7 +71,7 @@ async def detect_kind(
         return "llama-server"
     if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return "ollama"
-    wants_key = listed.status in (401, 403) and bool(said)
+    wants_key = listed.status in (401, 403) and bool(answer)
     return "openai" if served is not None or wants_key else None
 
 
@@ -79,8 +79,8 @@ async def find_running(
     urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
 ) -> FoundServer | None:
     """Look at addresses all at once; the first in their order that has a server is the one."""
-    looked = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
-    return next((found for found in looked if found is not None), None)
+    servers = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
+    return next((server for server in servers if server is not None), None)
 
 
 async def _look_at(
@@ -207,10 +207,10 @@ class DetectedBackend(DeferredBackend):
             return self._adapter_for("openai")
 
     async def _look(self) -> Backend:
-        found = await detect_kind(self._connection, _PATIENCE)
-        kind = found or self._kind or "openai"
+        detected = await detect_kind(self._connection, _PATIENCE)
+        kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
-            if found is None:
+            if detected is None:
                 logger.warning("%s %s", self.name, _STRANGE)
             logger.info("%s is served as %s", self.name, kind)
             self._kind, self._adapter = kind, self._adapter_for(kind)

@@ -14,7 +14,7 @@ from proxy import errors
 from proxy.backends import client
 from proxy.backends.capabilities import Capability, Lacks, answer_form, without
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import OutgoingQuestion
+from proxy.backends.http_backend import OutgoingRequest
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -93,14 +93,14 @@ class LlamaServer(OpenAICompatible):
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         return directives(upstream_request)
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         now = asyncio.get_running_loop().time() if self._load_wait else 0.0
         body = self.body_of(simplify_tools(upstream_request), lacks)
-        return OutgoingQuestion(CHAT, body, upstream_request, began_at=now)
+        return OutgoingRequest(CHAT, body, upstream_request, began_at=now)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion:
+        self, attempt: OutgoingRequest, error: errors.BackendFailed
+    ) -> OutgoingRequest:
         if isinstance(error, errors.BackendRefused):
             raise _meaning(error) from error
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
@@ -168,7 +168,7 @@ class LlamaServer(OpenAICompatible):
 
     async def describe(self, model: str) -> client.Description:
         try:
-            found = await self.fetch(PROPERTIES)
+            properties = await self.fetch(PROPERTIES)
         except errors.BackendRefused:
             return await super().describe(model)
         except errors.BackendFailed as error:
@@ -176,21 +176,21 @@ class LlamaServer(OpenAICompatible):
             if isinstance(error, errors.BackendUnavailable) and error.loading:
                 known = await super().describe(model)  # it tells its names meanwhile
             return replace(known, is_provisional=True)
-        named = [found.get("model_alias"), found.get("model_path")]
-        self.learnt.note_build(f"{found.get('build_info')} {found.get('model_path')}")
-        senses = as_object(found.get("modalities"))
-        of_one_slot = as_object(found.get("default_generation_settings"))
+        names = [properties.get("model_alias"), properties.get("model_path")]
+        self.learnt.note_build(f"{properties.get('build_info')} {properties.get('model_path')}")
+        senses = as_object(properties.get("modalities"))
+        slot_settings = as_object(properties.get("default_generation_settings"))
         return client.Description(
-            tuple(name for name in named if isinstance(name, str) and name) or (model,),
+            tuple(name for name in names if isinstance(name, str) and name) or (model,),
             self._architecture,
-            as_text(found.get("chat_template")),
-            slots=as_positive(found.get("total_slots")),
-            window=as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
+            as_text(properties.get("chat_template")),
+            slots=as_positive(properties.get("total_slots")),
+            window=as_positive(slot_settings.get("n_ctx")),  # a server that routes to others says 0
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",
             lacks=self.name_lacks(model, is_only=True),
-            build=as_text(found.get("build_info")),
+            build=as_text(properties.get("build_info")),
         )
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from proxy import errors
 from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -67,7 +67,7 @@ class Ollama(HttpBackend):
         """Unload the models that Ollama loaded for Temper; never raises."""
         await self._models.unload()
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         name = self._resolve_model(upstream_request.request.model)
         shown = await self._models.show(name)
         upstream_request = _without_pictures(upstream_request, name, shown)
@@ -80,14 +80,14 @@ class Ollama(HttpBackend):
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
-        asked = (
+        put = (
             describe_tools(upstream_request, lacks)
             if _needs_words(upstream_request, shown)
             else upstream_request
         )
         # while a model writes a call, Ollama sends nothing at all
-        return OutgoingQuestion(
-            CHAT, encode_question(asked, settings), upstream_request, may_pause=True
+        return OutgoingRequest(
+            CHAT, encode_question(put, settings), upstream_request, may_pause=True
         )
 
     def new_reading(self) -> ReplyDecoder:
@@ -97,8 +97,8 @@ class Ollama(HttpBackend):
         return decode_error(body)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion:
+        self, attempt: OutgoingRequest, error: errors.BackendFailed
+    ) -> OutgoingRequest:
         if not isinstance(error, errors.BackendRefused):
             raise error
         name = self._resolve_model(attempt.upstream_request.request.model)
@@ -122,7 +122,7 @@ class Ollama(HttpBackend):
         chosen = self._overrides.model
         if chosen is None:
             return listed
-        return tuple(one for one in listed if one.id == chosen) or (BackendModel(chosen, {}),)
+        return tuple(model for model in listed if model.id == chosen) or (BackendModel(chosen, {}),)
 
     async def describe(self, model: str) -> Description:
         """Tell what Ollama knows of a model, without loading it; never raises.
@@ -140,7 +140,9 @@ class Ollama(HttpBackend):
             )
         self._warn(name, window)
         self.learnt.note_build(await self.read_text(VERSION, "version"))
-        others = [one for one in self.learnt.models() if complete_name(one) == complete_name(name)]
+        others = [
+            other for other in self.learnt.models() if complete_name(other) == complete_name(name)
+        ]
         return Description(
             shown.names,
             shown.architecture,
@@ -170,7 +172,9 @@ class Ollama(HttpBackend):
         self, refusal: errors.BackendRefused, upstream_request: UpstreamRequest, name: str
     ) -> Exception:
         if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
-            param = next((one for one in _THINKING if one in upstream_request.request.fields), None)
+            param = next(
+                (field for field in _THINKING if field in upstream_request.request.fields), None
+            )
             return errors.InvalidRequest(
                 f"{refusal.message}. Leave it out, or take another model.", param
             )
@@ -181,7 +185,7 @@ class Ollama(HttpBackend):
         if refusal.status != 404:
             return refusal
         try:
-            known = tuple(one.id for one in await self._models.list_models())
+            known = tuple(field.id for field in await self._models.list_models())
         except errors.BackendFailed:
             return refusal
         return errors.UnknownModel(name, known, f"Pull it first: ollama pull {name}")

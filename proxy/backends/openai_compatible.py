@@ -20,7 +20,7 @@ from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, engine_of, window_in
 from proxy.backends.http_backend import (
     HttpBackend,
-    OutgoingQuestion,
+    OutgoingRequest,
     ReplyDecoder,
     meant_by,
     models_in,
@@ -61,8 +61,8 @@ class OpenAICompatible(HttpBackend):
         """Return the fields that are added to a question."""
         return directives_without(upstream_request, lacks)
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion(CHAT, self.body_of(upstream_request, lacks), upstream_request)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
+        return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
     def new_reading(self) -> ReplyDecoder:
         return ReplyReading(report=self._report_no_reason)
@@ -150,8 +150,8 @@ class ReplyReading(msgspec.Struct):
             return False
         before = len(parts)
         try:
-            if (found := self._runs.among(payloads)) is not None:
-                first, run = found
+            if (repeated := self._runs.among(payloads)) is not None:
+                first, run = repeated
                 self._chunks.feed_all(payloads[:first], parts)
                 more = self._chunks.go_on(run.sample, run.texts)
                 parts += more or ()
@@ -191,9 +191,9 @@ class ReplyReading(msgspec.Struct):
             self._read(event.data, parts)
 
     def _read(self, document: str, parts: list[ReplyPart]) -> None:
-        found = self._chunks.feed(document)
-        parts += found
-        self.has_begun = self.has_begun or bool(found)
+        new_parts = self._chunks.feed(document)
+        parts += new_parts
+        self.has_begun = self.has_begun or bool(new_parts)
         self._report()
 
     def _report(self) -> None:
@@ -229,7 +229,7 @@ class AdaptiveEngine(OpenAICompatible):
     def lacks(self, model: str) -> Lacks:
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         if upstream_request.schema is not None:
             model = upstream_request.request.model
             async with self._probing:
@@ -290,8 +290,8 @@ class AdaptiveEngine(OpenAICompatible):
         return encode_question(upstream_request, fields)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable:
+        self, attempt: OutgoingRequest, error: BackendFailed
+    ) -> OutgoingRequest | ReplyUnreadable:
         if not isinstance(error, BackendRefused) or not self._learn(attempt, error.message):
             raise await self._explain(error, attempt.upstream_request.request.model)
         return await self.prepare(attempt.upstream_request, attempt.lacks)
@@ -302,21 +302,21 @@ class AdaptiveEngine(OpenAICompatible):
         if not is_missing or "model" not in str(error).lower():
             return error
         try:
-            known = tuple(one.id for one in await self.models())
+            known = tuple(served.id for served in await self.models())
         except BackendFailed:
             return error
         return UnknownModel(model, known) if known and model not in known else error
 
-    def _learn(self, attempt: OutgoingQuestion, refusal: str) -> bool:
+    def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
         """Learn the pinned model, or that not every schema fits into a tag; or nothing."""
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
             self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)
             return True
-        found = _PINNED.search(refusal)
-        if found is None or found[1] == self._pinned:
+        pinned = _PINNED.search(refusal)
+        if pinned is None or pinned[1] == self._pinned:
             return False
-        self._pinned = found[1]
+        self._pinned = pinned[1]
         return True
 
     async def health(self) -> Health:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
-from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Orders, QueueTicket, SwapPlanner
 from proxy.shares import find_displaced
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 class Lease:
     """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
 
-    _place: QueuePosition
+    _ticket: QueueTicket
     _swapping: SwapPlanner
     _fate: "asyncio.Future[ProcessFailed | QueueFull | None]"
     key: str = ""
@@ -47,27 +47,27 @@ class Lease:
     @property
     def ahead(self) -> int:
         """How many requests have waited for longer, for whichever model."""
-        return self._swapping.ahead(self._place)
+        return self._swapping.ahead(self._ticket)
 
     @property
     def news(self) -> str:
-        name = self._place.model
+        name = self._ticket.model
         if self._swapping.presence(name) == "loading":
-            said = f"loading {name}"
+            status = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
-            said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
+            status = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
         else:
-            said = f"waiting for {name}"
+            status = f"waiting for {name}"
         if not (ahead := self.ahead):
-            return said
-        return f"{said}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
+            return status
+        return f"{status}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
 
     def late(self) -> BackendUnavailable:
-        return BackendUnavailable(self._place.model, "is being loaded", loading=True)
+        return BackendUnavailable(self._ticket.model, "is being loaded", loading=True)
 
     @property
     def is_granted(self) -> bool:
-        return self._place.is_served
+        return self._ticket.is_served
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
@@ -97,7 +97,7 @@ class Fleet:
     swapping: SwapPlanner
     _: KW_ONLY
     most_waiting: int = MOST_WAITING
-    _leases: dict[QueuePosition, Lease] = field(default_factory=dict)
+    _leases: dict[QueueTicket, Lease] = field(default_factory=dict)
     _failures: dict[str, ProcessFailed] = field(default_factory=dict)
     _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -110,16 +110,16 @@ class Fleet:
         if self.swapping.waiting >= self.most_waiting:
             self._displace(key)
         self._notice_a_fall(name)
-        place, orders = self.swapping.ask(name, now())
-        lease = self._leases[place] = Lease(
-            place, self.swapping, asyncio.get_running_loop().create_future(), key
+        ticket, orders = self.swapping.ask(name, now())
+        lease = self._leases[ticket] = Lease(
+            ticket, self.swapping, asyncio.get_running_loop().create_future(), key
         )
         self._obey(orders)
         try:
             yield lease
         finally:
-            del self._leases[place]
-            self._obey(self.swapping.leave(place, now()))
+            del self._leases[ticket]
+            self._obey(self.swapping.leave(ticket, now()))
 
     def preload(self, name: str) -> None:
         """Begin to load a model that nobody has asked for yet; a failure is logged."""
@@ -164,9 +164,9 @@ class Fleet:
         full = QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
         if displaced is None:
             raise full
-        place, lease = waiting[displaced]
+        ticket, lease = waiting[displaced]
         lease.settle(full)
-        self._obey(self.swapping.leave(place, now()))
+        self._obey(self.swapping.leave(ticket, now()))
 
     def _notice_a_fall(self, name: str) -> None:
         """Stop a server that has given up since it was loaded, so that it can start again."""
@@ -179,9 +179,11 @@ class Fleet:
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
             return
-        for place in (*orders.served, *orders.refused):
-            if place in self._leases:
-                self._leases[place].settle(None if place.is_served else self._failures[place.model])
+        for ticket in (*orders.served, *orders.refused):
+            if ticket in self._leases:
+                self._leases[ticket].settle(
+                    None if ticket.is_served else self._failures[ticket.model]
+                )
         for name in orders.stop:
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()

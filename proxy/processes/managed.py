@@ -149,10 +149,10 @@ class ManagedBackend(DeferredBackend):
     async def _is_gone(self, address: ServerAddress) -> bool:
         """Wait for the owner to notice the end of a server, which takes milliseconds."""
         clock = asyncio.get_running_loop().time
-        late = clock() + self.notice_wait
+        deadline = clock() + self.notice_wait
         # each start has a key of its own
-        while (found := self.server.status.address) and found.api_key == address.api_key:
-            if clock() >= late:
+        while (current := self.server.status.address) and current.api_key == address.api_key:
+            if clock() >= deadline:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
         return True

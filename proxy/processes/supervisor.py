@@ -82,11 +82,11 @@ class Supervisor:
             self._readiness = asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.name}")
             self._owner.add_done_callback(self._note_end)
-        found = await asyncio.shield(self._readiness)
-        if isinstance(found, ProcessFailed):
+        server = await asyncio.shield(self._readiness)
+        if isinstance(server, ProcessFailed):
             # many raise it, and each would leave its trace in it
-            raise found.with_traceback(None)
-        return found
+            raise server.with_traceback(None)
+        return server
 
     async def stop(self) -> None:
         """Stop the server; whoever waits for it is told, and whoever asks again starts it again."""
@@ -157,9 +157,9 @@ class Supervisor:
         self.status = replace(status, state=self._restarts.state, since=now())
         self._on_change(self.status)
 
-    def _settle(self, found: RunningServer | ProcessFailed) -> None:
+    def _settle(self, outcome: RunningServer | ProcessFailed) -> None:
         if not self._readiness.done():
-            self._readiness.set_result(found)
+            self._readiness.set_result(outcome)
 
     def _note_end(self, owner: "asyncio.Task[None]") -> None:
         """Wake everyone who waits for a server whose owner task crashed."""
