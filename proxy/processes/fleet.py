@@ -1,4 +1,4 @@
-"""Servers of which not all can run at once: loads and stops them as `swapping` decides."""
+"""Loads and stops servers that do not all fit at once, as `swapping` decides."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _ADVICE_SECONDS = 5
 
 
 class StartableServer(Protocol):
-    """A server that is started when it is wanted; see `Supervisor`."""
+    """A server that is started on demand; see `Supervisor`."""
 
     @property
     def status(self) -> ServerStatus: ...
@@ -31,13 +31,13 @@ class StartableServer(Protocol):
     async def stop(self) -> None: ...
 
 
-# How far a model is from answering, as clients see it.
+# The state of a model, as clients see it.
 Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
+    """A request's claim to a model: it waits in the queue, and then the model stays loaded."""
 
     _ticket: QueueTicket
     _swapping: SwapPlanner
@@ -46,7 +46,7 @@ class Lease:
 
     @property
     def ahead(self) -> int:
-        """How many requests have waited for longer, for whichever model."""
+        """The number of older requests in the queue, for any model."""
         return self._swapping.ahead(self._ticket)
 
     @property
@@ -73,11 +73,11 @@ class Lease:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
         failure = await asyncio.shield(self._fate)
         if failure is not None:
-            raise failure.with_traceback(None)  # which many raise
+            raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model can be used, or never will."""
+        """Whether the model can be used, or loading it has failed."""
         return self._fate.done()
 
     def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
@@ -89,7 +89,7 @@ class Lease:
 class Fleet:
     """Loads the models that requests have leased, within the budget of its policy.
 
-    The servers are called as in the policy. At most `most_waiting` requests wait; in a full queue
+    The servers have the names of the policy. At most `most_waiting` requests wait; in a full queue
     a request of a key with few of them displaces the newest of the key with the most.
     """
 
@@ -122,7 +122,7 @@ class Fleet:
             self._obey(self.swapping.leave(ticket, now()))
 
     def preload(self, name: str) -> None:
-        """Begin to load a model that nobody has asked for yet; a failure is logged."""
+        """Load a model before the first request for it; a failure is logged."""
         self._run(self._preload(name))
 
     def keep(self, name: str, seconds: float | None) -> None:
@@ -143,7 +143,7 @@ class Fleet:
                 return "failed" if self.swapping.has_failed(name, now()) else "unloaded"
 
     def problem(self, name: str) -> str:
-        """Return why a model could not be loaded, "" if it could or nobody has tried."""
+        """Return the reason why loading a model failed, "" if it has not failed."""
         failure = self._failures.get(name)
         has_failed = failure is not None and self.condition(name) == "failed"
         return str(failure) if has_failed else ""
@@ -158,7 +158,7 @@ class Fleet:
         await asyncio.gather(*(server.stop() for server in self.servers.values()))
 
     def _displace(self, key: str) -> None:
-        """Make room for a request of a key; raises `QueueFull` where no key has more."""
+        """Make room for a request of a key; raises `QueueFull` if no key has more requests."""
         waiting = [item for item in self._leases.items() if not item[1].is_settled]
         displaced = find_displaced([lease.key for _, lease in waiting], key)
         full = QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
@@ -169,7 +169,7 @@ class Fleet:
         self._obey(self.swapping.leave(ticket, now()))
 
     def _notice_a_fall(self, name: str) -> None:
-        """Stop a server that has given up since it was loaded, so that it can start again."""
+        """Stop a loaded server that has crashed for good, so that it can start again."""
         status = self.servers[name].status
         if status.state is RestartState.DOWN and self.swapping.presence(name) == "loaded":
             problem = f"stays down for a while: {status.reason}"
@@ -194,14 +194,14 @@ class Fleet:
 
     async def _load(self, name: str) -> None:
         begun = now()
-        logger.info("loading %s", name)
+        logger.info("%s: loading", name)
         try:
             await self.servers[name].ready()
         except ProcessFailed as failure:
             self._failures[name] = failure
             note = self.swapping.note_failed
         else:
-            logger.info("%s was loaded in %.1f s", name, now() - begun)
+            logger.info("%s: loaded in %.1f s", name, now() - begun)
             note = self.swapping.note_loaded
         del self._loading[name]
         self._obey(note(name, now()))
@@ -211,10 +211,10 @@ class Fleet:
             with self.lease(name) as lease:
                 await lease.wait_until_granted()
         except (ProcessFailed, QueueFull) as failure:
-            logger.warning("%s was not loaded: %s", name, failure)
+            logger.warning("%s: not loaded: %s", name, failure)
 
     async def _stop(self, name: str) -> None:
-        logger.info("unloading %s", name)
+        logger.info("%s: unloading", name)
         await self.servers[name].stop()
         self._obey(self.swapping.note_stopped(name, now()))
 
@@ -225,7 +225,7 @@ class Fleet:
         return task
 
     def _set_alarm(self) -> None:
-        """Look again when a model will have been idle for too long."""
+        """Schedule the next check for idle models."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
