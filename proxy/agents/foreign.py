@@ -33,11 +33,11 @@ from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.dialects.openai_chat.encode import delta_of, encode_question
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
-from proxy.engine import end_early
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.retry import MOST_ATTEMPTS
+from proxy.inference.driver import end_early
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState

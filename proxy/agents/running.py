@@ -26,7 +26,8 @@ from proxy.agents.results import (
     Usage,
     usage_of,
 )
-from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
+from proxy.backends.client import Headers, ReplyEvents
+from proxy.backends.pool import pin
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -43,10 +44,10 @@ from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.dialect import Client
-from proxy.engine import run_turn
 from proxy.errors import BackendTimedOut, GuardrailsExhausted
 from proxy.facts import Asked, Compacted, Fact, RejectedReply, judged_attempts
 from proxy.guardrails.transcript import list_completed_calls
+from proxy.inference.driver import BackendPolicy, Batch, Failure, run_turn
 from proxy.inference.turn import Turn
 from proxy.serving.admission import Priority
 from proxy.serving.request_preparation import PreparedRequest, RunTurns
@@ -73,7 +74,7 @@ class ModelTurns(RunTurns):
     aliases: Mapping[str, str] = field(default_factory=dict)
     client: Client = field(default_factory=Client)
     upstream: dict[str, str] = field(default_factory=dict)
-    last_reply: "Overheard | None" = None
+    last_reply: "LastReply | None" = None
     epoch: int = 0  # the cuts that were told
     priority: Priority = Priority.NORMAL
 
@@ -97,15 +98,17 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         prepared = self.prepared
         service, known = prepared.service, prepared.known
-        backend = service.fitting.learning_backend(known.model, known.window)
-        self.last_reply = backend = Overheard(backend, self.report)
+        backend = pin(service.backend)
+        self.last_reply = LastReply(self.report)
+        policies = (service.fitting.learning(known.model, known.window), self.last_reply)
         for fact in turn.facts:
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
                 self.tell(fact)
         async with service.admission.slot(self.key, self.priority):
-            asking = run_turn(turn, backend, prepared.headers, partial(self._attempt, turn))
-            async with aclosing(_within(asking, self.deadline, backend.name)) as batches:
+            attempt = partial(self._attempt, turn)
+            replying = run_turn(turn, backend, prepared.headers, attempt, policies=policies)
+            async with aclosing(_within(replying, self.deadline, backend.name)) as batches:
                 async for batch in batches:
                     self.note(batch)
                     yield batch
@@ -121,18 +124,15 @@ class ModelTurns(RunTurns):
         return self.spans.attempt(headers, len(self.turns), defect)
 
 
-class Overheard(BackendWrapper):
-    """A backend that keeps its last reply unchanged.
+class LastReply(BackendPolicy):
+    """Stores the last reply as the backend sent it, and reports the progress of each attempt.
 
-    It reports the progress of each attempt; `defect` is the reason of the current one, if it is a
-    retry.
+    `defect` is the reason of the current attempt, "" for the first one.
     """
 
-    def __init__(
-        self, backend: ChatBackend, report: Callable[[Progress], object] = lambda _: None
-    ) -> None:
-        super().__init__(backend)
+    def __init__(self, report: Callable[[Progress], object] = lambda _: None) -> None:
         self.defect = ""
+        self._is_reading = True
         self._report = report
         self._reply = ReplyInProgress()
 
@@ -144,19 +144,18 @@ class Overheard(BackendWrapper):
             (reply.text, *(f"{call.name}({call.arguments})" for call in reply.calls))
         ).strip()
 
-    async def stream(
-        self, upstream_request: UpstreamRequest, headers: Headers, sink: EventSink | None = None
-    ) -> ReplyEvents:
-        del sink  # events for a sink would bypass this wrapper
-        self._reply, is_reading = ReplyInProgress(), True
+    def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
+        """Begin an attempt without the sink: content that it takes would be missing here."""
+        del upstream_request, sink
+        self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
-        async with aclosing(self._backend.stream(upstream_request, headers)) as batches:
-            async for batch in batches:
-                for event in batch:
-                    self._reply.add(event)
-                    if is_reading and not isinstance(event, ReplyStarted):
-                        is_reading = self._report_reading(event)
-                yield batch
+
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
+        for event in batch:
+            self._reply.add(event)
+            if self._is_reading and not isinstance(event, ReplyStarted):
+                self._is_reading = self._report_reading(event)
+        return batch, None
 
     def _report_reading(self, event: ReplyEvent) -> bool:
         """Report the progress of an event; return whether the prompt is still being read."""

@@ -29,10 +29,10 @@ from proxy.conversation.replies import (
     UsageReported,
 )
 from proxy.dialects.dialect import AnswerBuilder, Answering, StreamEncoder
-from proxy.engine import run_turn
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import BackendPolicy, run_turn
 from proxy.inference.turn import Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
@@ -58,6 +58,7 @@ class SlotTerms(msgspec.Struct, frozen=True):
     load: Load | None = None
     shorter: Shorter | None = None
     estimate: Callable[[], int] = lambda: 0
+    policies: Sequence[BackendPolicy] = ()
 
     def share(self, turn: Turn) -> float:
         """Return the prompt's share of the backend's room, 0 if the room is unknown."""
@@ -248,7 +249,12 @@ class SingleTurn(AnswerSource):
             while not is_over:
                 try:
                     batches = run_turn(
-                        self.turn, terms.backend, self.upstream, live.attempt, sink=sink
+                        self.turn,
+                        terms.backend,
+                        self.upstream,
+                        live.attempt,
+                        sink=sink,
+                        policies=terms.policies,
                     )
                     try:
                         async for batch in batches:

@@ -15,9 +15,9 @@ from proxy.conversation.requests import RoundReports
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
-from proxy.engine import run_turn
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
+from proxy.inference.driver import run_turn
 from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
@@ -108,7 +108,10 @@ class ToolRun(AnswerSource):
         live.wait(self.terms.load)
         async with self.terms.slot():
             live.admit(self.terms.share(turn))
-            replying = run_turn(turn, self.terms.backend, self.upstream, live.attempt)
+            terms = self.terms
+            replying = run_turn(
+                turn, terms.backend, self.upstream, live.attempt, policies=terms.policies
+            )
             try:
                 async with aclosing(replying) as batches:
                     async for batch in batches:

@@ -1,16 +1,21 @@
-"""HTTP clients of engines: how to send a question, and what replies and errors mean.
+"""HTTP clients of engines: send upstream requests, and interpret replies and errors.
 
-`client` is the contract of a backend and of a wrapper. `http_backend` has what all engines share;
-an adapter adds its own requests and replies:
+    connection_pool ─► transport ─► http_backend + adapter ─► pool ─► policies ─► turn
+    HTTP/1.1           headers,     one engine's language,    fail-   learning,
+                       timeouts     its capabilities          over    recording
 
-- `openai_compatible`: any engine that speaks chat completions, and is recognised (`engines` lists
-  what each lacks); `llama_server` uses its extras
-- `ollama` (`ollama_models`) and `anthropic`: engines with a language of their own
+`client` is the contract of a backend. `connection_pool` speaks HTTP/1.1 to one server, `transport`
+adds headers, timeouts and size limits. `http_backend` is common to all engines; an adapter adds the
+language of one:
 
-`detection` finds out what answers at an address. Each asks through `transport`, with a
-`connection_pool`. `refusals` reads errors, `counting` counts tokens. `capabilities` has what
-engines lack or refuse, and what is asked instead; `probing` sees by their answers what they honour.
+- `openai_compatible`: any engine that speaks chat completions (`engines` lists the known ones);
+  `llama_server` uses the extensions of llama.cpp
+- `ollama` (`ollama_models`) and `anthropic`: engines with a separate API
 
-Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, `breaker` says
-when to try a failed one again.
+`detection` recognizes the engine at an address. `refusals` reads errors, `counting` counts tokens.
+`capabilities` lists the features that engines lack or refuse, with the substitute for each, and
+`probing` tests which fields an engine honors.
+
+Several servers form a `pool`: `affinity` chooses the one that has the prompt cached, and `breaker`
+decides when to try a failed one again. `learning` is the policy that learns the length of prompts.
 """

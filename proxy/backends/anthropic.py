@@ -45,9 +45,9 @@ class Anthropic(http_backend.HttpBackend):
 
     async def prepare(
         self, upstream_request: UpstreamRequest, lacks: Lacks
-    ) -> http_backend.OutgoingQuestion:
+    ) -> http_backend.OutgoingRequest:
         limits = await self._limits(upstream_request.request.model)
-        return http_backend.OutgoingQuestion(
+        return http_backend.OutgoingRequest(
             MESSAGES, encode_question(upstream_request, limits), upstream_request
         )
 
@@ -65,8 +65,8 @@ class Anthropic(http_backend.HttpBackend):
         return as_error(self.name, refusal)
 
     async def recover(
-        self, attempt: http_backend.OutgoingQuestion, error: errors.BackendFailed
-    ) -> http_backend.OutgoingQuestion:
+        self, attempt: http_backend.OutgoingRequest, error: errors.BackendFailed
+    ) -> http_backend.OutgoingRequest:
         if not isinstance(error, errors.BackendRefused):
             raise error
         if (error.status, error.kind) != (404, "not_found_error"):
@@ -89,11 +89,11 @@ class Anthropic(http_backend.HttpBackend):
         return self._listed
 
     async def describe_among(self, served: Sequence[BackendModel], model: str) -> Description:
-        found = _find(model, served)
-        sees = member(found.details, "capabilities", "image_input", "supported") is True
+        entry = _find(model, served)
+        sees = member(entry.details, "capabilities", "image_input", "supported") is True
         return Description(
-            (found.id,),
-            window=as_positive(found.details.get("max_input_tokens")),
+            (entry.id,),
+            window=as_positive(entry.details.get("max_input_tokens")),
             takes_tools=self.takes_tools,
             senses=("vision",) if sees else (),
             engine="Anthropic",
@@ -107,10 +107,10 @@ class Anthropic(http_backend.HttpBackend):
                 await self.models()
             except errors.BackendFailed:
                 self._listed = ()  # until somebody lists them
-        found = _find(model, self._listed or ())
-        if not (name := model or found.id):
+        entry = _find(model, self._listed or ())
+        if not (name := model or entry.id):
             raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")
-        details = found.details
+        details = entry.details
         longest, window = details.get("max_tokens"), details.get("max_input_tokens")
         return ModelLimits(name, as_positive(longest), as_positive(window))
 

@@ -1,6 +1,6 @@
-"""What engines lack or refuse, how their refusals name it, and questions without it.
+"""The features that engines lack or refuse, and upstream requests without them.
 
-Everything here is pure but `Learnt`, which remembers what was refused.
+Everything here is pure except `Learnt`, which stores the refused features.
 """
 
 import logging
@@ -61,7 +61,7 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
 
 
 def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
-    """Return the field that binds the whole output to the question's schema, if it has one."""
+    """Return the field that binds the whole output to the request's schema, if it has one."""
     if upstream_request.schema is None:
         return {}
     schema: JsonObject = {"name": "tool_call", "schema": upstream_request.schema, "strict": True}
@@ -69,7 +69,7 @@ def answer_form(upstream_request: UpstreamRequest) -> JsonObject:
 
 
 class Capability(Enum):
-    """Something that most engines have; the value says what happens without it."""
+    """A feature of most engines; the value describes the substitute."""
 
     TOOL_PARSER = (
         "its answers are parsed here: start it with a tool-call parser (vLLM: "
@@ -110,11 +110,12 @@ class Capability(Enum):
 
 
 Lacks: TypeAlias = Mapping[Capability, str]
-"""What an engine lacks, each with what has to be known of it, "" for nothing."""
+"""The features that an engine lacks, each with a detail: the offered efforts, "" for the others."""
 
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})
-# what a refusal mentions, in the order of suspicion; a missing parser is known by its advice
+# the fields that a refusal mentions, the most likely first; a missing parser is recognized by its
+# advice
 _BLAMED = {
     Capability.NAMED_CHOICE: ("tool_choice",),
     Capability.REQUIRED_CHOICE: ("tool_choice",),
@@ -126,7 +127,7 @@ _BLAMED = {
     # vLLM with the tokenizers of Mistral: "chat_template is not supported"
     Capability.TEMPLATE_VARIABLES: ("chat_template",),
 }
-# the field that is left out, and the one that takes its place, if there is one
+# the omitted field, and its substitute or ""
 _OMITTED = {
     Capability.COMPLETION_LIMIT: ("max_completion_tokens", "max_tokens"),
     Capability.PLAIN_LIMIT: ("max_tokens", "max_completion_tokens"),
@@ -134,7 +135,7 @@ _OMITTED = {
     Capability.PARALLEL_CHOICE: ("parallel_tool_calls", ""),
     Capability.TEMPLATE_VARIABLES: (VARIABLES, ""),
 }
-# how engines say that they do not know a field: OpenAI, pydantic (vLLM, Mistral), Go (LocalAI)
+# the wording for unknown fields: OpenAI, pydantic (vLLM, Mistral), Go (LocalAI)
 _UNKNOWN = (
     "unsupported", "not supported", "not support", "not permitted", "unrecognized", "unknown",
     "unexpected", "not allowed", "invalid",
@@ -143,12 +144,12 @@ _EFFORTS = re.compile(r"reasoning[ _]effort|think value|input should be ['\"]", 
 
 
 def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
-    """Return whether the engine's own parser could not read what the model wrote: it is lost.
+    """Return whether the engine's parser failed on the reply, so that its text is lost.
 
     Engines use the same words for arguments in the history ("Failed to parse tool call arguments
     as JSON", llama-server 11669), so those have to be valid.
     """
-    # there is no code for it
+    # llama-server and Ollama have no code for it
     if refusal.status != 500 or not says_any(wordings().unreadable, refusal.message):
         return False
     return not any(map(_has_bad_call, messages))
@@ -165,11 +166,11 @@ def refuses_pictures(refusal: BackendRefused) -> bool:
 def suspects(
     refusal: BackendRefused, upstream_request: UpstreamRequest
 ) -> Iterator[tuple[Capability, str]]:
-    """Yield what may have caused a refusal, the most likely first, with what to know of it.
+    """Yield the features that may have caused a refusal, the most likely first, with their details.
 
     vLLM without a parser refuses "auto" and since 0.13 the others too (vllm#30613); LM Studio
-    refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models know max_tokens no more, and
-    tell `param` and "use 'max_completion_tokens' instead".
+    refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models refuse max_tokens with `param`
+    and "use 'max_completion_tokens' instead".
     """
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
@@ -182,19 +183,26 @@ def suspects(
             yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:
-        yield from ((one, "") for one in _fields_blamed(message.lower(), refusal.param.lower()))
+        yield from (
+            (capability, "")
+            for capability in _fields_blamed(message.lower(), refusal.param.lower())
+        )
 
 
-def _fields_blamed(said: str, param: str) -> Iterator[Capability]:
-    if "--tool-call-parser" in said or "--enable-auto-tool-choice" in said:
+def _fields_blamed(message: str, param: str) -> Iterator[Capability]:
+    if "--tool-call-parser" in message or "--enable-auto-tool-choice" in message:
         yield Capability.TOOL_PARSER
-    elif any(word in said for word in _UNKNOWN):
-        blamed = f"{param} {said}"
-        yield from (one for one, words in _BLAMED.items() if all(word in blamed for word in words))
+    elif any(word in message for word in _UNKNOWN):
+        text = f"{param} {message}"
+        yield from (
+            capability
+            for capability, words in _BLAMED.items()
+            if all(word in text for word in words)
+        )
 
 
 def without(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
-    """Put a question without what an engine refuses."""
+    """Return the request without the features that an engine lacks."""
     if not lacks:
         return upstream_request
     omits = upstream_request.omits | {
@@ -224,15 +232,15 @@ def _template(lacks: Lacks) -> Template:
 
 
 def _messages(messages: tuple[Message, ...], lacks: Lacks) -> tuple[Message, ...]:
-    """Fold and merge messages; the user goes on where the model may not."""
+    """Fold and merge messages; add a user message if the model may not continue without one."""
     for capability, rewrite in _BEFORE_ROLES.items():
         if capability in lacks:
             messages = rewrite(messages)
     fitted = fit_roles(messages, _template(lacks), [])
     if Capability.USER_AFTER_TOOL in lacks:  # a late system message may have become the user's
         fitted = refused_forms.acknowledge_results(fitted)
-    is_unasked = Capability.USERLESS in lacks and all(one.role != "user" for one in fitted)
-    return (*fitted, CONTINUE) if is_unasked else fitted
+    lacks_user = Capability.USERLESS in lacks and all(message.role != "user" for message in fitted)
+    return (*fitted, CONTINUE) if lacks_user else fitted
 
 
 _BEFORE_ROLES: Mapping[Capability, Callable[[Messages], Messages]] = {
@@ -275,8 +283,8 @@ def _with_simple_form(request: Request) -> Request:
     if not (schema := as_object(described.get("schema"))):
         return request
     simple: JsonObject = {**described, "schema": simplify_for_grammar(schema)}
-    written = json.dump({**form, "json_schema": simple})
-    return replace(request, fields={**request.fields, ANSWER_FORM: written})
+    changed_form = json.dump({**form, "json_schema": simple})
+    return replace(request, fields={**request.fields, ANSWER_FORM: changed_form})
 
 
 def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamRequest:
@@ -284,21 +292,24 @@ def describe_tools(upstream_request: UpstreamRequest, lacks: Lacks) -> UpstreamR
     has_tools = bool(upstream_request.tools) and upstream_request.tool_choice is not ToolUse.NONE
     if not (
         has_tools
-        or (not upstream_request.tools and any(one.calls for one in upstream_request.messages))
+        or (
+            not upstream_request.tools
+            and any(message.calls for message in upstream_request.messages)
+        )
     ):
         return upstream_request
     form = PromptFormat(upstream_request.tools, None, find_convention("hermes"), _template(lacks))
-    told = form.upstream_request(
+    described = form.upstream_request(
         upstream_request.request, upstream_request.messages, omits=upstream_request.omits
     )
-    return replace(upstream_request, messages=told.messages, tools=(), omits=told.omits)
+    return replace(upstream_request, messages=described.messages, tools=(), omits=described.omits)
 
 
 _EFFORT_WORD = re.compile(rf"\b(?:{'|'.join(RANKS)})\b")
 
 
 def _efforts_offered(message: str, request: Request) -> str:
-    """List the efforts that a refusal offers: those in it but for the one it refuses."""
+    """List the efforts in the text of a refusal, except the refused one."""
     sent = thinking_fields(request).get(EFFORT) or effort_in(request)
     named = dict.fromkeys(_EFFORT_WORD.findall(message.lower()))
     return " ".join(word for word in named if word != sent)
@@ -312,13 +323,15 @@ def _with_offered_effort(upstream_request: UpstreamRequest, lacks: Lacks) -> Ups
 def _with_functions(
     upstream_request: UpstreamRequest, change: Callable[[JsonObject], JsonObject]
 ) -> UpstreamRequest:
-    """Change the functions that the tools declare; tools that stay the same keep their bytes."""
+    """Change the functions of the tools; unchanged tools keep their bytes."""
     tools: list[Tool] = []
     for tool in upstream_request.tools:
-        written = as_object(json.parse(tool.source))
-        function = as_object(written.get("function"))
+        document = as_object(json.parse(tool.source))
+        function = as_object(document.get("function"))
         changed = change(function)
-        source = tool.source if changed == function else json.dump({**written, "function": changed})
+        source = (
+            tool.source if changed == function else json.dump({**document, "function": changed})
+        )
         tools.append(replace(tool, source=source))
     return replace(upstream_request, tools=tuple(tools))
 
@@ -350,7 +363,7 @@ _CHANGES: Mapping[Capability, Callable[[UpstreamRequest, Lacks], UpstreamRequest
 
 
 def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Return the fields that constrain the output of an engine that lacks something.
+    """Return the fields that constrain the output of an engine with missing features.
 
     Without a parser a schema takes the place of `required`: vLLM keeps the tools in the prompt
     with "none" (unless --exclude-tools-when-tool-choice-none), and the raw text comes back.
@@ -383,8 +396,10 @@ def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
-    written = json.dump(schema)
-    due = [tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written]
+    written_schema = json.dump(schema)
+    due = [
+        tool for tool in upstream_request.tools if json.dump({"const": tool.name}) in written_schema
+    ]
     is_whole = schema == call_schema(due) and len(due) in (1, len(upstream_request.tools))
     has_strict = Capability.STRICT_TOOLS not in lacks and Capability.STRICT_FIELD not in lacks
     if not (has_strict and is_whole):
@@ -397,12 +412,12 @@ def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks
 
 
 def _as_strict(tool: Tool) -> JsonObject:
-    written = as_object(json.parse(tool.source))
-    return {**written, "function": {**as_object(written.get("function")), "strict": True}}
+    document = as_object(json.parse(tool.source))
+    return {**document, "function": {**as_object(document.get("function")), "strict": True}}
 
 
 def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-    """Send the limit of the answer under the name that the engine knows."""
+    """Return the answer's limit under the name that the engine knows."""
     return {
         known: upstream_request.request.max_tokens
         for limit, (sent, known) in _OMITTED.items()
@@ -413,36 +428,36 @@ def _limits(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
 def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
     """Return the fields about thinking that the engine knows."""
     unknown = {name for capability, name in _THOUGHTS.items() if capability in lacks}
-    told = thinking_fields(upstream_request.request)
-    return {name: value for name, value in told.items() if name not in unknown}
+    fields = thinking_fields(upstream_request.request)
+    return {name: value for name, value in fields.items() if name not in unknown}
 
 
-# An engine may be restarted with the missing feature; to try again costs one refusal.
+# An engine may be restarted with the missing feature; a further attempt costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
 _MOST_CONVERSATIONS = 4096
 
 
 class Learnt:
-    """What an engine has refused for each of its models: for a while, and for one build of it.
+    """The refused features of each model of an engine: they expire, and end with its build.
 
-    What its answers have shown (`honours`, by the names of probes) holds as long as the build.
+    The results of probes (`honours`, by their names) hold as long as the build.
     """
 
     def __init__(self, engine: str, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
         self.build = ""
-        # behind one address there may be many models, each with other limits
+        # one address may serve many models, each with different limits
         self._models: dict[str, dict[Capability, tuple[float, str]]] = {}
         self._honours: dict[str, dict[str, bool]] = {}
         self._in_words: dict[str, None] = {}  # conversations whose prompts describe the tools
 
     def of_conversation(self, lacks: Lacks, request: Request, headers: Mapping[str, str]) -> Lacks:
-        """Return what a conversation is sent without, so that it keeps the form it began in.
+        """Return the missing features for a conversation, which keeps the form that it began in.
 
-        Tools that move from the engine's form into the prompt, or back, cost the prompt cache of
-        the whole conversation. So only a new conversation follows what others have learned.
+        Moving the tools from the engine's form into the prompt, or back, invalidates the prompt
+        cache of the whole conversation. So only new conversations follow a learned refusal.
         """
         if not self._in_words and Capability.TOOLS not in lacks:  # nearly always
             return lacks
@@ -450,7 +465,11 @@ class Learnt:
         if conversation in self._in_words:
             return {**lacks, Capability.TOOLS: ""}
         if any(message.role == "assistant" for message in request.messages):
-            return {one: known for one, known in lacks.items() if one is not Capability.TOOLS}
+            return {
+                capability: known
+                for capability, known in lacks.items()
+                if capability is not Capability.TOOLS
+            }
         self.note_words(request, headers)
         return lacks
 
@@ -466,7 +485,7 @@ class Learnt:
         return self._honours.get(model, {})
 
     def note(self, model: str, probe: str, *, is_honoured: bool) -> None:
-        """Remember what an answer has shown."""
+        """Store the result of a probe."""
         if len(self._honours) >= _MOST_MODELS:
             self._honours.clear()
         self._honours.setdefault(model, {})[probe] = is_honoured
@@ -475,7 +494,7 @@ class Learnt:
         if model not in self._models:  # nearly always
             return {}
         now, learnt = self._clock(), self._models[model]
-        return {one: known for one, (until, known) in learnt.items() if now < until}
+        return {capability: known for capability, (until, known) in learnt.items() if now < until}
 
     def models(self) -> tuple[str, ...]:
         return tuple(self._models)
@@ -483,16 +502,18 @@ class Learnt:
     def add(
         self, model: str, missing: Capability, known: str = "", lasting: float = _BELIEVED_SECONDS
     ) -> None:
-        """Remember what is missing for so many seconds; says so once."""
+        """Store a missing feature for `lasting` seconds; the first time it is logged."""
         if missing not in self._models.get(model, {}):
-            what = missing.name.lower().replace("_", " ")
-            logger.warning("%s has no %s for %r: %s", self._engine, what, model, missing.value)
+            feature = missing.name.lower()
+            logger.warning(
+                "%s, model %r: %s is missing: %s", self._engine, model, feature, missing.value
+            )
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)
 
     def note_build(self, build: str) -> None:
-        """Forget what another build has refused; "" where nobody knows the build."""
+        """Forget the refusals of another build; "" is an unknown build."""
         if build and self.build and build != self.build:
             self._models.clear()
             self._honours.clear()

@@ -80,9 +80,9 @@ class ConnectionPool:
     """
 
     def __init__(
-        self, place: Endpoint, connect_seconds: float, lost_seconds: float = LOST_SECONDS
+        self, endpoint: Endpoint, connect_seconds: float, lost_seconds: float = LOST_SECONDS
     ) -> None:
-        self._place = place
+        self._endpoint = endpoint
         self._connect_seconds = connect_seconds
         self._lost_seconds = lost_seconds
         self._idle: deque[Connection] = deque()
@@ -132,10 +132,10 @@ class ConnectionPool:
 
     async def _open(self, deadline: float) -> "Connection":
         loop = asyncio.get_running_loop()
-        place = self._place
+        endpoint = self._endpoint
         try:
             async with asyncio.timeout_at(min(deadline, loop.time() + self._connect_seconds)):
-                addresses = await addresses_of(place.host, place.port)
+                addresses = await addresses_of(endpoint.host, endpoint.port)
                 return await first_connected(addresses, self._connect, Connection.close)
         except TimeoutError as error:
             if loop.time() >= deadline:
@@ -145,13 +145,13 @@ class ConnectionPool:
             raise NotReached(str(error)) from error
 
     async def _connect(self, address: str) -> "Connection":
-        loop, place = asyncio.get_running_loop(), self._place
-        name = place.host if place.security is not None else None
+        loop, endpoint = asyncio.get_running_loop(), self._endpoint
+        name = endpoint.host if endpoint.security is not None else None
         _, connection = await loop.create_connection(
             lambda: Connection(loop, self._lost_seconds),
             address,
-            place.port,
-            ssl=place.security,
+            endpoint.port,
+            ssl=endpoint.security,
             server_hostname=name,
         )
         return connection
@@ -293,9 +293,9 @@ class Connection(asyncio.Protocol):
         if sys.platform != "linux" or self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
-        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        quiet = int.from_bytes(told[_LAST_ACK:_TCP_INFO_BYTES], sys.byteorder) / 1000
-        return told[_RETRANSMITS] > 0 and quiet >= self._lost_seconds
+        tcp_info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        quiet = int.from_bytes(tcp_info[_LAST_ACK:_TCP_INFO_BYTES], sys.byteorder) / 1000
+        return tcp_info[_RETRANSMITS] > 0 and quiet >= self._lost_seconds
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -429,8 +429,8 @@ async def addresses_of(host: str, port: int) -> list[str]:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(one[4][0]) for one in found))
+        entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     return [host]
 
 

@@ -80,8 +80,8 @@ class TokenCounter:
         """Return how many tokens each text has on its own, special tokens included."""
         if self._is_missing(TOKENIZE):
             return None
-        asked = [self._count_batch(batch, headers) for batch in _batches(texts)]
-        counted = await asyncio.gather(*asked)
+        counting = [self._count_batch(batch, headers) for batch in _batches(texts)]
+        counted = await asyncio.gather(*counting)
         known = [lengths for lengths in counted if lengths is not None]
         return tuple(chain.from_iterable(known)) if len(known) == len(counted) else None
 
@@ -95,10 +95,10 @@ class TokenCounter:
                 self._post(TOKENIZE, json.dump({"prompt": text, **_BARE}), headers)
                 for text in texts[start : start + _MOST_AT_ONCE]
             ]
-            told = [as_whole(one.get("count")) for one in await asyncio.gather(*few)]
-            if None in told:  # and the others would tell as little
+            counts = [as_whole(answer.get("count")) for answer in await asyncio.gather(*few)]
+            if None in counts:  # and the others would tell as little
                 return None
-            counted += [count for count in told if count is not None]
+            counted += [count for count in counts if count is not None]
         return tuple(counted)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:

@@ -1,6 +1,6 @@
-"""Finds out which kind of server answers at an address, and which of several addresses has one.
+"""Recognizes the engine at an address, and finds the addresses with an engine.
 
-A server is recognised by an answer that only its kind gives; a web page is no known server.
+An engine is recognized by a response that no other engine gives; a web page matches none.
 """
 
 import asyncio
@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
+from proxy.backends.client import (
+    Backend,
+    BackendModel,
+    DeferredBackend,
+    Description,
+    Health,
+    Part,
+    Send,
+)
 from proxy.backends.engines import ANY_ENGINE, engine_of
 from proxy.backends.http_backend import MODELS, models_in
 from proxy.backends.transport import BackendClient
@@ -28,14 +36,14 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
 
 
-# The kinds of servers that have an adapter of their own; "openai" is any other engine, and
-# "anthropic" is never found: who means it names it.
+# The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
+# because its address is never probed: the operator names it.
 EngineKind: TypeAlias = Literal["llama-server", "ollama", "openai", "anthropic"]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server that was found running."""
+    """A running server."""
 
     url: str
     kind: EngineKind
@@ -44,35 +52,35 @@ class FoundServer:
 async def detect_kind(
     connection: BackendClient, patience: float | None = None
 ) -> EngineKind | None:
-    """Return what answers within `patience` seconds, None if unknown; raises BackendFailed."""
+    """Return the engine that answers within `patience` s, None if unknown; raises BackendFailed."""
     listed = await connection.fetch(MODELS, within=patience)
-    # all that a llama-server tells strangers where it wants a key (build 11669)
+    # llama-server with an API key sends nothing else without the key (build 11669)
     if listed.server == "llama.cpp":
         return "llama-server"
-    said = parse_object(listed.body) or {}
-    served = models_in(said) if listed.status == 200 else None
-    entries = [one.details for one in served or ()]
-    kind = as_object(said.get("error")).get("type")
+    answer = parse_object(listed.body) or {}
+    served = models_in(answer) if listed.status == 200 else None
+    entries = [entry.details for entry in served or ()]
+    kind = as_object(answer.get("error")).get("type")
     is_loading = listed.status == 503 and kind == "unavailable_error"
-    if is_loading or any(one.get("owned_by") == "llamacpp" for one in entries):
+    if is_loading or any(entry.get("owned_by") == "llamacpp" for entry in entries):
         return "llama-server"
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
-    # a llamafile, or a llama-server behind something that lists its models
+    # a llamafile, or a llama-server behind a proxy that rewrites the list of models
     if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
         return "llama-server"
     if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return "ollama"
-    wants_key = listed.status in (401, 403) and bool(said)
+    wants_key = listed.status in (401, 403) and bool(answer)
     return "openai" if served is not None or wants_key else None
 
 
 async def find_running(
     urls: Sequence[str], connect: Callable[[str], BackendClient], patience: float
 ) -> FoundServer | None:
-    """Look at addresses all at once; the first in their order that has a server is the one."""
-    looked = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
-    return next((found for found in looked if found is not None), None)
+    """Probe all addresses at once; return the first one, in their order, that has a server."""
+    servers = await asyncio.gather(*(_look_at(url, connect, patience) for url in urls))
+    return next((server for server in servers if server is not None), None)
 
 
 async def _look_at(
@@ -89,7 +97,7 @@ async def _look_at(
 
 
 def likely_urls(ollama_host: str = "") -> Iterator[str]:
-    """List where servers usually are: llama-server's ports, new and old, then those of others."""
+    """List the default addresses: llama-server's ports, then those of other engines."""
     yield "http://127.0.0.1:9931"
     yield "http://127.0.0.1:8080"
     yield ollama_url(ollama_host)
@@ -100,8 +108,8 @@ def likely_urls(ollama_host: str = "") -> Iterator[str]:
 def ollama_url(host: str) -> str:
     """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
 
-    That is a host, a port or both, with or without a scheme and a path; a scheme changes the
-    default port. An address that servers listen on stands for this machine.
+    The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
+    default port. A wildcard address (0.0.0.0) stands for this machine.
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
@@ -119,7 +127,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
     parts = urlsplit(f"//{where}")
     try:
         return parts.hostname or "", parts.port
-    except ValueError:  # Ollama takes its own port then
+    except ValueError:  # Ollama uses its default port then
         return parts.hostname or "", None
 
 
@@ -134,13 +142,13 @@ async def _ask_object(connection: BackendClient, path: str, patience: float | No
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 5.0
-_STRANGE = "lists no models and names no engine: is that the address of a server for models?"
+_UNRECOGNIZED = "%s: unknown engine, it lists no models; check the address of the backend"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
 
 
-class DetectedBackend(LateBackend):
-    """Whatever answers at an address; `adapter_for` makes the adapter for a kind of server.
+class DetectedBackend(DeferredBackend):
+    """The backend at an address; `adapter_for` makes the adapter of an engine.
 
     All adapters share one connection, which is closed here.
     """
@@ -158,11 +166,11 @@ class DetectedBackend(LateBackend):
     async def close(self) -> None:
         await self._connection.close()
 
-    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
-        return self._find_and(put) if self._adapter is None else put(self._adapter)
+    def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+        return self._find_and(send) if self._adapter is None else send(self._adapter)
 
-    async def _find_and(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
-        async with aclosing(put(await self._find_adapter())) as parts:
+    async def _find_and(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+        async with aclosing(send(await self._find_adapter())) as parts:
             async for part in parts:
                 yield part
 
@@ -173,7 +181,7 @@ class DetectedBackend(LateBackend):
         return await (await self._find_adapter()).models()
 
     async def describe(self, model: str) -> Description:
-        """Describe a model, after looking at what answers now; never raises."""
+        """Detect the engine again, then describe a model; never raises."""
         try:
             adapter = await self._look()
         except BackendFailed:
@@ -190,20 +198,22 @@ class DetectedBackend(LateBackend):
         return await adapter.health()
 
     async def _find_adapter(self) -> Backend:
-        """Return the adapter; raises BackendUnavailable while nothing ever answered."""
+        """Return the adapter; raises BackendUnavailable until a server has answered once."""
         try:
             return self._adapter or await self._look()
         except BackendUnavailable:
             raise
-        except BackendFailed:  # it is too busy to identify itself
+        except (
+            BackendFailed
+        ):  # a server that is too busy to answer the probes may still answer chats
             return self._adapter_for("openai")
 
     async def _look(self) -> Backend:
-        found = await detect_kind(self._connection, _PATIENCE)
-        kind = found or self._kind or "openai"
+        detected = await detect_kind(self._connection, _PATIENCE)
+        kind = detected or self._kind or "openai"
         if self._adapter is None or kind != self._kind:
-            if found is None:
-                logger.warning("%s %s", self.name, _STRANGE)
-            logger.info("%s is served as %s", self.name, kind)
+            if detected is None:
+                logger.warning(_UNRECOGNIZED, self.name)
+            logger.info("%s: engine recognized as %s", self.name, kind)
             self._kind, self._adapter = kind, self._adapter_for(kind)
         return self._adapter

@@ -76,10 +76,12 @@ ANY_ENGINE = Engine(
 
 
 def engine_of(entries: Sequence[JsonObject]) -> Engine:
-    owners = {owner for one in entries if isinstance(owner := one.get("owned_by"), str)}
+    owners = {owner for entry in entries if isinstance(owner := entry.get("owned_by"), str)}
     return next((engine for engine in ENGINES if not engine.owners.isdisjoint(owners)), ANY_ENGINE)
 
 
 def window_in(engine: Engine, entry: JsonObject) -> int | None:
-    told = {**as_object(entry.get("metadata")), **entry}
-    return next(filter(None, (as_positive(told.get(name)) for name in engine.window_fields)), None)
+    fields = {**as_object(entry.get("metadata")), **entry}
+    return next(
+        filter(None, (as_positive(fields.get(name)) for name in engine.window_fields)), None
+    )

@@ -48,7 +48,7 @@ Piece_co = TypeVar("Piece_co", covariant=True)
 Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
-class OutgoingQuestion(msgspec.Struct):
+class OutgoingRequest(msgspec.Struct):
     """A question as it goes out, which may be put otherwise than the client's.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
@@ -189,8 +189,10 @@ class HttpBackend(ABC):
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
         """Name what a model's engine lacks; clients may call the only model of one anything."""
-        called = (*names, *self.learnt.models()) if is_only else names
-        return tuple(sorted({one.name.lower() for name in called for one in self.lacks(name)}))
+        models = (*names, *self.learnt.models()) if is_only else names
+        return tuple(
+            sorted({capability.name.lower() for name in models for capability in self.lacks(name)})
+        )
 
     async def close(self) -> None:
         await self._connection.close()
@@ -198,7 +200,7 @@ class HttpBackend(ABC):
     @abstractmethod
     async def prepare(
         self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
-    ) -> OutgoingQuestion:
+    ) -> OutgoingRequest:
         """Write what is sent for a question that is put without what the engine `lacks`.
 
         Raises `InvalidRequest` for what cannot be asked.
@@ -213,8 +215,8 @@ class HttpBackend(ABC):
         return request
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion | replies.ReplyUnreadable:
+        self, attempt: OutgoingRequest, error: errors.BackendFailed
+    ) -> OutgoingRequest | replies.ReplyUnreadable:
         """Return what to ask instead, or that the reply is lost; raises what the error means."""
         raise error
 
@@ -232,10 +234,10 @@ class HttpBackend(ABC):
         sink: replies.EventSink | None = None,
     ) -> client.ReplyEvents:
         lacks = self.lacks_of(upstream_request, headers)
-        attempt: OutgoingQuestion | Sequence[replies.ReplyEvent] = await self._prepare_without(
+        attempt: OutgoingRequest | Sequence[replies.ReplyEvent] = await self._prepare_without(
             upstream_request, lacks
         )
-        while isinstance(attempt, OutgoingQuestion):
+        while isinstance(attempt, OutgoingRequest):
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
@@ -264,7 +266,7 @@ class HttpBackend(ABC):
 
     async def _prepare_without(
         self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
-    ) -> OutgoingQuestion:
+    ) -> OutgoingRequest:
         if (most := upstream_request.refusals.most_tokens) is not None:
             upstream_request = replace(
                 upstream_request, request=upstream_request.request.limit_tokens(most)
@@ -276,10 +278,10 @@ class HttpBackend(ABC):
     async def _next_attempt(
         self,
         upstream_request: UpstreamRequest,
-        attempt: OutgoingQuestion,
+        attempt: OutgoingRequest,
         error: errors.ContextOverflow | errors.BackendFailed,
         headers: client.Headers,
-    ) -> OutgoingQuestion | Sequence[replies.ReplyEvent]:
+    ) -> OutgoingRequest | Sequence[replies.ReplyEvent]:
         """Return what to send after a failure, or the reply's last events; raises what it means."""
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
@@ -294,10 +296,10 @@ class HttpBackend(ABC):
     async def _adapt(
         self,
         upstream_request: UpstreamRequest,
-        attempt: OutgoingQuestion,
+        attempt: OutgoingRequest,
         error: errors.BackendFailed,
         headers: client.Headers,
-    ) -> OutgoingQuestion | replies.ReplyUnreadable | None:
+    ) -> OutgoingRequest | replies.ReplyUnreadable | None:
         """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
 
         Raises `InvalidRequest` for what cannot be left out.
@@ -331,11 +333,11 @@ class HttpBackend(ABC):
             if field is not None:
                 raise errors.InvalidRequest(error.message, field) from error
             forms = [capabilities.Capability.RESULT_PICTURES] if "tool" in error.message else []
-            return [(one, "") for one in (*forms, capabilities.Capability.PICTURES)]
+            return [(capability, "") for capability in (*forms, capabilities.Capability.PICTURES)]
         if error.failed_text is not None:
             return ()
         if capabilities.is_unreadable(error, upstream_request.messages):
-            return [(one, "") for one in self.parsers]
+            return [(capability, "") for capability in self.parsers]
         return capabilities.suspects(error, upstream_request)
 
     async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
@@ -386,25 +388,25 @@ class HttpBackend(ABC):
         return self.read_models(await self.fetch(MODELS))
 
     def read_models(
-        self, found: JsonObject, entries: str = "data", id_field: str = "id"
+        self, document: JsonObject, entries: str = "data", id_field: str = "id"
     ) -> tuple[client.BackendModel, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` if it is none.
 
         llama-server and vLLM say of every model that it was created just now; the first time stays.
         """
-        served = models_in(found, entries, id_field)
+        served = models_in(document, entries, id_field)
         if served is None:
             raise errors.BackendSpokeNonsense(self.name, "listed no models")
         self._created = {
-            one.id: self._created.get(one.id, one.details["created"])
-            for one in served
-            if "created" in one.details
+            model.id: self._created.get(model.id, model.details["created"])
+            for model in served
+            if "created" in model.details
         }
         return tuple(
-            client.BackendModel(one.id, {**one.details, "created": self._created[one.id]})
-            if one.id in self._created
-            else one
-            for one in served
+            client.BackendModel(model.id, {**model.details, "created": self._created[model.id]})
+            if model.id in self._created
+            else model
+            for model in served
         )
 
     async def describe(self, model: str) -> client.Description:
@@ -450,8 +452,8 @@ class HttpBackend(ABC):
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
         """Post a small object of its own; returns the one that answers `within` seconds."""
-        written = json.dump(body)
-        return self.object_in(await self._connection.fetch(path, written, within=within))
+        content = json.dump(body)
+        return self.object_in(await self._connection.fetch(path, content, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
         """Read a small JSON object; raises `BackendFailed` for a refusal and for anything else."""
@@ -514,7 +516,7 @@ class HttpBackend(ABC):
         )
 
 
-def _failed_text(attempt: OutgoingQuestion, error: errors.TemperError) -> str | None:
+def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
     """Return what the model wrote if the engine could not read it and quotes it in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
@@ -585,10 +587,10 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
 
 
 def models_in(
-    found: JsonObject, entries: str = "data", id_field: str = "id"
+    document: JsonObject, entries: str = "data", id_field: str = "id"
 ) -> tuple[client.BackendModel, ...] | None:
     """Read a list of models; None if it is none."""
-    listed = found.get(entries)
+    listed = document.get(entries)
     if not isinstance(listed, list):
         return None
     return tuple(
@@ -600,12 +602,14 @@ def models_in(
 
 def meant_by(model: str, served: Sequence[client.BackendModel]) -> Sequence[client.BackendModel]:
     """Find what a request's name stands for: where one model is served, whatever it says."""
-    return served if len(served) == 1 else [one for one in served if one.id == model]
+    return served if len(served) == 1 else [entry for entry in served if entry.id == model]
 
 
 def names_among(served: Sequence[client.BackendModel], model: str) -> tuple[str, ...]:
     """Return all names of a model; vLLM and SGLang tell in `root` what they really loaded."""
-    named = [name for one in meant_by(model, served) for name in (one.id, one.details.get("root"))]
+    named = [
+        name for match in meant_by(model, served) for name in (match.id, match.details.get("root"))
+    ]
     names = dict.fromkeys(name for name in named if isinstance(name, str) and name)
     return tuple(names) or (model,)
 

@@ -14,7 +14,7 @@ from proxy import errors
 from proxy.backends import client
 from proxy.backends.capabilities import Capability, Lacks, answer_form, without
 from proxy.backends.counting import TokenCounter
-from proxy.backends.http_backend import OutgoingQuestion
+from proxy.backends.http_backend import OutgoingRequest
 from proxy.backends.openai_compatible import CHAT, OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
@@ -34,20 +34,20 @@ _CLIENTS_FAULTS = {
     "input is not supported": "messages",
 }
 
-# It hands this one on under the names that the templates of DeepSeek and Granite have for it.
+# The server translates this variable for the templates of DeepSeek and Granite.
 _SWITCH = ("enable_thinking",)
 
-# of a text to embed that is longer than a batch: there is no code for it
+# the refusal of a text to embed that is longer than a batch; it has no code (build 11669)
 _TOO_LARGE = "is too large to process"
 
 
 def directives(upstream_request: UpstreamRequest) -> JsonObject:
-    """Return the fields that make a llama-server answer as a question wants.
+    """Return the fields that make a llama-server follow the constraints of a request.
 
     With `tools` and `tool_choice: "none"` the rendered prompt, and so the prompt cache, stays the
     same, and the raw text comes back unparsed. `required` is never sent: it bans the end of text,
-    so prose runs to max_tokens; a named tool is silently taken for `auto`. Temper enforces both.
-    Progress keeps a long prompt from looking like silence and makes cancelling it quick.
+    so prose runs to max_tokens; a named tool is silently treated as `auto`. Temper enforces both.
+    Progress events distinguish a long prompt from a silent server, and make canceling it quick.
     """
     fields: JsonObject = {"return_progress": True}
     if upstream_request.tools:
@@ -56,24 +56,27 @@ def directives(upstream_request: UpstreamRequest) -> JsonObject:
         fields["tool_choice"] = "none" if is_none else "auto"
     if upstream_request.resets_cache:
         fields["cache_prompt"] = False
-    if upstream_request.request.wants_stop:  # it tells that nowhere else
+    if upstream_request.request.wants_stop:  # only verbose replies name the stop string
         fields["verbose"] = True
     thinking = thinking_fields(upstream_request.request, _SWITCH, takes_budget=True)
     return fields | thinking | answer_form(upstream_request)
 
 
 class LlamaServer(OpenAICompatible):
-    """A llama-server, started by anyone.
+    """A llama-server, managed by Temper or by the operator.
 
-    While it loads its model, questions wait for up to `load_wait` seconds. It never tells the
-    `architecture` of its model: whoever knows the file does.
+    While it loads its model, requests wait for up to `load_wait` seconds. It never reports the
+    `architecture` of its model; the caller reads that from the model file.
 
-    With --sleep-idle-seconds it unloads an idle model. Questions, counts and /slots load it again;
-    /health, /props and /v1/models do not. While it loads, all but /health wait: questions send
-    signs of life, and the last description stays valid.
+    With --sleep-idle-seconds it unloads an idle model. Chats, counts and /slots load it again;
+    /health, /props and /v1/models do not. While it loads, all but /health wait: chats send
+    progress, and the last description stays valid.
     """
 
-    parsers = (Capability.REPLY_PARSER, Capability.TOOLS)  # without the first the prompt stays
+    parsers = (
+        Capability.REPLY_PARSER,
+        Capability.TOOLS,
+    )  # without REPLY_PARSER alone the prompt stays the same
 
     def __init__(
         self,
@@ -93,14 +96,14 @@ class LlamaServer(OpenAICompatible):
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
         return directives(upstream_request)
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         now = asyncio.get_running_loop().time() if self._load_wait else 0.0
         body = self.body_of(simplify_tools(upstream_request), lacks)
-        return OutgoingQuestion(CHAT, body, upstream_request, began_at=now)
+        return OutgoingRequest(CHAT, body, upstream_request, began_at=now)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion:
+        self, attempt: OutgoingRequest, error: errors.BackendFailed
+    ) -> OutgoingRequest:
         if isinstance(error, errors.BackendRefused):
             raise _meaning(error) from error
         if await self._has_loaded(error, attempt.began_at + self._load_wait):
@@ -108,7 +111,7 @@ class LlamaServer(OpenAICompatible):
         raise error
 
     async def _has_loaded(self, error: errors.BackendFailed, deadline: float) -> bool:
-        """Wait while the model is being loaded; reports whether it is worth asking again."""
+        """Wait while the model is being loaded; return whether to send the request again."""
         if not isinstance(error, errors.BackendUnavailable) or not error.loading:
             return False
         while asyncio.get_running_loop().time() < deadline:
@@ -149,7 +152,7 @@ class LlamaServer(OpenAICompatible):
         return await self._counter.count_texts(texts, headers)
 
     async def models(self) -> tuple[client.BackendModel, ...]:
-        """List the models it serves, also while it loads them; while it wakes, those before."""
+        """List the models, also while they load; while the server wakes up, the previous list."""
         try:
             self._served = await super().models()
         except errors.BackendTimedOut:
@@ -168,34 +171,34 @@ class LlamaServer(OpenAICompatible):
 
     async def describe(self, model: str) -> client.Description:
         try:
-            found = await self.fetch(PROPERTIES)
+            properties = await self.fetch(PROPERTIES)
         except errors.BackendRefused:
             return await super().describe(model)
         except errors.BackendFailed as error:
             known = client.Description((model,))
             if isinstance(error, errors.BackendUnavailable) and error.loading:
-                known = await super().describe(model)  # it tells its names meanwhile
+                known = await super().describe(model)  # the list of models is served meanwhile
             return replace(known, is_provisional=True)
-        named = [found.get("model_alias"), found.get("model_path")]
-        self.learnt.note_build(f"{found.get('build_info')} {found.get('model_path')}")
-        senses = as_object(found.get("modalities"))
-        of_one_slot = as_object(found.get("default_generation_settings"))
+        names = [properties.get("model_alias"), properties.get("model_path")]
+        self.learnt.note_build(f"{properties.get('build_info')} {properties.get('model_path')}")
+        senses = as_object(properties.get("modalities"))
+        slot_settings = as_object(properties.get("default_generation_settings"))
         return client.Description(
-            tuple(name for name in named if isinstance(name, str) and name) or (model,),
+            tuple(name for name in names if isinstance(name, str) and name) or (model,),
             self._architecture,
-            as_text(found.get("chat_template")),
-            slots=as_positive(found.get("total_slots")),
-            window=as_positive(of_one_slot.get("n_ctx")),  # a server that routes to others says 0
+            as_text(properties.get("chat_template")),
+            slots=as_positive(properties.get("total_slots")),
+            window=as_positive(slot_settings.get("n_ctx")),  # 0 in router mode
             senses=tuple(sense for sense, has in senses.items() if has is True),
             is_blind=senses.get("vision") is False,
             engine="llama.cpp",
             lacks=self.name_lacks(model, is_only=True),
-            build=as_text(found.get("build_info")),
+            build=as_text(properties.get("build_info")),
         )
 
 
 def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
-    """Simplify what the server refuses."""
+    """Simplify the schemas that the server refuses."""
     tools = tuple(map(simplify, upstream_request.tools))
     return (
         upstream_request
@@ -205,9 +208,9 @@ def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
 
 
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
-    """Say what a refusal means.
+    """Return the meaning of a refusal.
 
-    A field of the request can be to blame for a 500 as well; measured on build 11669: {"error":
+    A 500 may be caused by a field of the request; measured on build 11669: {"error":
     {"code":500,"message":"Failed to parse tools: ...","type":"server_error"}}, and "image input is
     not supported - hint: ..." for a text model.
     """

@@ -1,4 +1,4 @@
-"""Ollama, by its own interface, `/api/chat`: never run here, read from its source (v0.30 to v0.34).
+"""Ollama's native API, `/api/chat`, written from its source (v0.30 to v0.34) without a test run.
 
 It has no `tool_choice` and never returns raw text while tools are offered, because its parsers
 remove the calls. If the text is needed, Temper describes the tools in the prompt.
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from proxy import errors
 from proxy.backends.capabilities import Lacks, describe_tools
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading, ReplyDecoder
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading, ReplyDecoder
 from proxy.backends.ollama_models import USUAL, Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
@@ -31,21 +31,25 @@ logger = logging.getLogger(__name__)
 CHAT = "/api/chat"
 VERSION = "/api/version"
 
-# of a model that cannot think, or not as much as was asked for
+# the refusal of a model without thinking, or without the requested effort
 _LACKS_THINKING = re.compile(r"does not support thinking|think value")
-_CUT_PROMPT = "no user query found"  # of a prompt that was cut although it must not be
-_CHARACTERS = 3  # bytes of a body for a token of its prompt, or more
+_CUT_PROMPT = "no user query found"  # the runner has truncated the prompt
+_CHARACTERS = 3  # least bytes of a body per token of its prompt
 _SMALL = 8192  # tokens; the first request of most agents is longer
+_SMALL_WINDOW = (
+    "Ollama model %s: the window of %d tokens is too small for most agents; "
+    "set ollama.context_tokens"
+)
 _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
 class OllamaOverrides:
-    """What the operator decided.
+    """The operator's settings.
 
-    `model` answers whatever name a client asks for, None for the name itself. `num_ctx` is the
-    window in tokens, None where `fitting` finds one or Ollama decides; `keep_alive` how long a
-    model stays loaded.
+    `model` serves all requests whatever model they name; None serves the named model. `num_ctx` is
+    the window in tokens; None leaves it to `fitting` or to Ollama. `keep_alive` is the time until
+    an idle model is unloaded.
     """
 
     model: str | None = None
@@ -55,7 +59,7 @@ class OllamaOverrides:
 
 
 class Ollama(HttpBackend):
-    """An Ollama, started by anyone. It counts no tokens."""
+    """A running Ollama. It counts no tokens."""
 
     def __init__(self, connection: BackendClient, overrides: OllamaOverrides | None = None) -> None:
         super().__init__(connection)
@@ -67,7 +71,7 @@ class Ollama(HttpBackend):
         """Unload the models that Ollama loaded for Temper; never raises."""
         await self._models.unload()
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         name = self._resolve_model(upstream_request.request.model)
         shown = await self._models.show(name)
         upstream_request = _without_pictures(upstream_request, name, shown)
@@ -80,14 +84,14 @@ class Ollama(HttpBackend):
             thinks=shown is None or shown.can("thinking") is not False,
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
-        asked = (
+        put = (
             describe_tools(upstream_request, lacks)
             if _needs_words(upstream_request, shown)
             else upstream_request
         )
-        # while a model writes a call, Ollama sends nothing at all
-        return OutgoingQuestion(
-            CHAT, encode_question(asked, settings), upstream_request, may_pause=True
+        # while a model writes a call, Ollama sends nothing
+        return OutgoingRequest(
+            CHAT, encode_question(put, settings), upstream_request, may_pause=True
         )
 
     def new_reading(self) -> ReplyDecoder:
@@ -97,8 +101,8 @@ class Ollama(HttpBackend):
         return decode_error(body)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: errors.BackendFailed
-    ) -> OutgoingQuestion:
+        self, attempt: OutgoingRequest, error: errors.BackendFailed
+    ) -> OutgoingRequest:
         if not isinstance(error, errors.BackendRefused):
             raise error
         name = self._resolve_model(attempt.upstream_request.request.model)
@@ -112,23 +116,23 @@ class Ollama(HttpBackend):
     def readdress(self, request: PassthroughRequest) -> PassthroughRequest:
         if not request.text_field:
             return request
-        # or it goes to Ollama's own OpenAI endpoint, which has what this needs
+        # Ollama's OpenAI-compatible endpoints serve embeddings and completions
         model = json.dump(self._resolve_model(request.model))
         return replace(request, fields={**request.fields, "model": model})
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the models that were pulled, or the only one that is used."""
+        """List the pulled models, or the one model that serves all requests."""
         listed = await self._models.list_models()
         chosen = self._overrides.model
         if chosen is None:
             return listed
-        return tuple(one for one in listed if one.id == chosen) or (BackendModel(chosen, {}),)
+        return tuple(model for model in listed if model.id == chosen) or (BackendModel(chosen, {}),)
 
     async def describe(self, model: str) -> Description:
-        """Tell what Ollama knows of a model, without loading it; never raises.
+        """Describe a model without loading it; never raises.
 
-        Its template is left out: in Go's language it tells nobody here whether it has tools, and
-        its capabilities do. The window of a model that is not loaded may be unknown for a moment.
+        The template is omitted: it is a Go template, and the capabilities say whether it has tools.
+        The window of a model that is not loaded may be unknown for a moment.
         """
         name = self._name(model)
         shown = await self._models.show(name, afresh=True)
@@ -140,7 +144,9 @@ class Ollama(HttpBackend):
             )
         self._warn(name, window)
         self.learnt.note_build(await self.read_text(VERSION, "version"))
-        others = [one for one in self.learnt.models() if complete_name(one) == complete_name(name)]
+        others = [
+            other for other in self.learnt.models() if complete_name(other) == complete_name(name)
+        ]
         return Description(
             shown.names,
             shown.architecture,
@@ -170,7 +176,9 @@ class Ollama(HttpBackend):
         self, refusal: errors.BackendRefused, upstream_request: UpstreamRequest, name: str
     ) -> Exception:
         if refusal.status == 400 and _LACKS_THINKING.search(refusal.message):
-            param = next((one for one in _THINKING if one in upstream_request.request.fields), None)
+            param = next(
+                (field for field in _THINKING if field in upstream_request.request.fields), None
+            )
             return errors.InvalidRequest(
                 f"{refusal.message}. Leave it out, or take another model.", param
             )
@@ -181,7 +189,7 @@ class Ollama(HttpBackend):
         if refusal.status != 404:
             return refusal
         try:
-            known = tuple(one.id for one in await self._models.list_models())
+            known = tuple(field.id for field in await self._models.list_models())
         except errors.BackendFailed:
             return refusal
         return errors.UnknownModel(name, known, f"Pull it first: ollama pull {name}")
@@ -190,14 +198,13 @@ class Ollama(HttpBackend):
         """Warn once that a window is too small for most agents."""
         if window is not None and window < _SMALL and name not in self._warned:
             self._warned.add(name)
-            advice = "agents need more, set ollama.context_tokens"
-            logger.warning("%s has a window of %d tokens at Ollama: %s", name, window, advice)
+            logger.warning(_SMALL_WINDOW, name, window)
 
 
 def _needs_words(upstream_request: UpstreamRequest, shown: ModelDetails | None) -> bool:
     if shown is not None and shown.can("tools") is False:
         return True
-    # where the whole reply is bound to a form no parser finds a call in it
+    # with a schema for the whole reply, Ollama's parser finds no call in it
     sent = upstream_request.request.fields.keys() - upstream_request.omits
     has_form = upstream_request.schema is not None or "response_format" in sent
     return upstream_request.parsing is Parsing.OURS and not has_form

@@ -76,9 +76,9 @@ class OllamaModels:
         """Return what Ollama says of a model, None if nothing; never raises."""
         if afresh or name not in self._shown:
             try:
-                told = await self.server.submit(SHOW, {"model": name}, self.patience)
-                fits = await self._largest(name, as_object(told.get("model_info")))
-                self._shown[name] = replace(_read_shown(name, told), fitting=fits)
+                answer = await self.server.submit(SHOW, {"model": name}, self.patience)
+                fits = await self._largest(name, as_object(answer.get("model_info")))
+                self._shown[name] = replace(_read_shown(name, answer), fitting=fits)
             except BackendFailed:
                 return None
         return self._shown[name]
@@ -105,14 +105,14 @@ class OllamaModels:
         """
         if name not in self._decided:
             running = await self._running()
-            own = running.get(_add_tag(name))
+            loaded = running.get(_add_tag(name))
             if name in self._shown:  # other names there are too many of
                 if _add_tag(name) not in running:
                     self._ours.add(name)
                 shown = self._shown[name]
-                wanted = self._choose_window(name) or own or shown.fitting
+                wanted = self._choose_window(name) or loaded or shown.fitting
                 return self._decided.setdefault(name, wanted or _at_most(wish, shown.trained))
-            return self.num_ctx or own or wish
+            return self.num_ctx or loaded or wish
         return self._decided[name]
 
     async def widen(self, name: str, tokens: int) -> bool:
@@ -142,7 +142,7 @@ class OllamaModels:
                 await self.server.submit(GENERATE, body, min(_FAREWELL, self.patience))
         self._ours.clear()
 
-    async def _largest(self, name: str, told: JsonObject) -> int | None:
+    async def _largest(self, name: str, model_info: JsonObject) -> int | None:
         """Find the largest window that fits, if wanted; only the list of models has sizes."""
         if self.fitting is None or self.num_ctx is not None:
             return None
@@ -153,31 +153,32 @@ class OllamaModels:
         for model in models:
             size = model.details.get("size")
             if model.id == _add_tag(name) and isinstance(size, int):
-                return await asyncio.to_thread(self.fitting, told, size)
+                return await asyncio.to_thread(self.fitting, model_info, size)
         return None
 
     async def _running(self) -> dict[str, int | None]:
         """Return the windows of the loaded models, None where Ollama does not say."""
         try:
-            found = models_in(await self.server.fetch(RUNNING), "models", "name")
+            models = models_in(await self.server.fetch(RUNNING), "models", "name")
         except BackendFailed:
             return {}
         return {
-            _add_tag(one.id): as_positive(one.details.get("context_length")) for one in found or ()
+            _add_tag(loaded.id): as_positive(loaded.details.get("context_length"))
+            for loaded in models or ()
         }
 
 
-def _read_shown(name: str, told: JsonObject) -> ModelDetails:
-    model, details = as_object(told.get("model_info")), as_object(told.get("details"))
+def _read_shown(name: str, answer: JsonObject) -> ModelDetails:
+    model, details = as_object(answer.get("model_info")), as_object(answer.get("details"))
     architecture = as_text(model.get("general.architecture")) or as_text(details.get("family"))
-    capabilities = told.get("capabilities")
+    capabilities = answer.get("capabilities")
     names = (name, as_text(model.get("general.basename")), as_text(details.get("parent_model")))
     return ModelDetails(
         tuple(dict.fromkeys(filter(None, names))),
         architecture,
         frozenset(map(str, capabilities)) if isinstance(capabilities, list) else None,
         as_positive(model.get(f"{architecture}.context_length")),
-        _preset(as_text(told.get("parameters"))),
+        _preset(as_text(answer.get("parameters"))),
     )
 
 

@@ -1,6 +1,6 @@
 """Any engine that speaks OpenAI's chat completions, with its known and learned limits.
 
-If an engine refuses a field, the question is changed and sent again at once, unseen by the client.
+If an engine refuses a field, the request is sent again at once without it, unnoticed by the client.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proxy.backends.counting import TokenCounter
 from proxy.backends.engines import ANY_ENGINE, engine_of, window_in
 from proxy.backends.http_backend import (
     HttpBackend,
-    OutgoingQuestion,
+    OutgoingRequest,
     ReplyDecoder,
     meant_by,
     models_in,
@@ -49,7 +49,7 @@ CHAT = "/v1/chat/completions"
 logger = logging.getLogger(__name__)
 
 _LONGEST_REST = 64 * 1024
-_SHORT = 8 * 1024  # of a piece in which no row of events is long enough to be worth a search
+_SHORT = 8 * 1024  # bytes; in shorter chunks a search for runs of events costs more than it saves
 
 
 class OpenAICompatible(HttpBackend):
@@ -58,11 +58,11 @@ class OpenAICompatible(HttpBackend):
     _lacks_reasons = False
 
     def directives(self, upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
-        """Return the fields that are added to a question."""
+        """Return the fields that are added to a request."""
         return directives_without(upstream_request, lacks)
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion(CHAT, self.body_of(upstream_request, lacks), upstream_request)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
+        return OutgoingRequest(CHAT, self.body_of(upstream_request, lacks), upstream_request)
 
     def new_reading(self) -> ReplyDecoder:
         return ReplyReading(report=self._report_no_reason)
@@ -70,17 +70,17 @@ class OpenAICompatible(HttpBackend):
     def _report_no_reason(self) -> None:
         if not self._lacks_reasons:
             self._lacks_reasons = True
-            logger.warning("%s ends replies without a finish reason; Temper adds one", self.name)
+            logger.warning("%s: replies end without a finish reason; Temper adds one", self.name)
 
     def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
         return encode_question(upstream_request, self.directives(upstream_request, lacks))
 
 
 class ReplyReading(msgspec.Struct):
-    """Turns the bytes of one reply into events, for both forms in which engines answer.
+    """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The form is told by the first character and not by the content type, which some engines get
-    wrong. The rest is as in `ReplyDecoder`.
+    The first character decides, because some engines send a wrong content type. Otherwise it is a
+    `ReplyDecoder`.
     """
 
     has_begun: bool = False
@@ -132,7 +132,7 @@ class ReplyReading(msgspec.Struct):
         self._report()
 
     def _read_run(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read the events that are like those before, if there are any; return where they end."""
+        """Read a run of events that differ from the previous one only in text; return its end."""
         run = self._runs.find(piece, start) if self._events.is_between else None
         if run is None or (more := self._chunks.go_on(run.sample, run.texts)) is None:
             return 0
@@ -140,9 +140,9 @@ class ReplyReading(msgspec.Struct):
         return run.end
 
     def _read_whole(self, piece: bytes, start: int, parts: list[ReplyPart]) -> bool:
-        """Read events at once, where looking for rows of them costs more; reports whether it did.
+        """Read a short chunk of whole events at once; return whether that was possible.
 
-        The last one is what the next ones may be like.
+        The last event is the pattern for later runs.
         """
         events = piece[start:] if start else piece
         payloads = self._events.split_whole(events)
@@ -150,8 +150,8 @@ class ReplyReading(msgspec.Struct):
             return False
         before = len(parts)
         try:
-            if (found := self._runs.among(payloads)) is not None:
-                first, run = found
+            if (repeated := self._runs.among(payloads)) is not None:
+                first, run = repeated
                 self._chunks.feed_all(payloads[:first], parts)
                 more = self._chunks.go_on(run.sample, run.texts)
                 parts += more or ()
@@ -165,7 +165,7 @@ class ReplyReading(msgspec.Struct):
         return True
 
     def _read_event(self, piece: bytes, start: int, parts: list[ReplyPart]) -> int:
-        """Read one event, or as much as there is of it; return where it ends."""
+        """Read one event, or the part of it that has arrived; return its end."""
         end = piece.find(END_OF_EVENT, start)
         if end < 0 and self._can_wait(piece, start):
             self._rest = piece[start:]
@@ -182,7 +182,7 @@ class ReplyReading(msgspec.Struct):
         return end + len(END_OF_EVENT)
 
     def _can_wait(self, piece: bytes, start: int) -> bool:
-        """Return whether the beginning of an event may be kept until there is more of it."""
+        """Return whether to buffer the beginning of an event until the rest arrives."""
         is_short = len(piece) - start < _LONGEST_REST
         return is_short and self._events.is_between and b"\r" not in piece[start:]
 
@@ -191,9 +191,9 @@ class ReplyReading(msgspec.Struct):
             self._read(event.data, parts)
 
     def _read(self, document: str, parts: list[ReplyPart]) -> None:
-        found = self._chunks.feed(document)
-        parts += found
-        self.has_begun = self.has_begun or bool(found)
+        new_parts = self._chunks.feed(document)
+        parts += new_parts
+        self.has_begun = self.has_begun or bool(new_parts)
         self._report()
 
     def _report(self) -> None:
@@ -201,7 +201,7 @@ class ReplyReading(msgspec.Struct):
             self.report()
 
 
-# What binds a call to its schema, in the order in which it is tried.
+# The ways to bind a call to its schema, in the order of the attempts.
 _BINDINGS = {
     Capability.BOUND_ARGUMENTS: "required_arguments",
     Capability.STRICT_TOOLS: "strict",
@@ -229,7 +229,7 @@ class AdaptiveEngine(OpenAICompatible):
     def lacks(self, model: str) -> Lacks:
         return {**dict.fromkeys(self.kind.lacks, ""), **super().lacks(model)}
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         if upstream_request.schema is not None:
             model = upstream_request.request.model
             async with self._probing:
@@ -250,19 +250,21 @@ class AdaptiveEngine(OpenAICompatible):
         return fields
 
     async def _find_binding(self, model: str) -> None:
-        """Try the ways to bind a call one after the other, once for a model, until one does."""
+        """Probe the ways to bind a call, once per model, until one works."""
         for missing, name in _BINDINGS.items():
             if missing in self.lacks(model):
                 continue
             honoured = self.learnt.honours(model).get(name)
             if honoured is None:
                 honoured = await self._probe(model, name)
-            if honoured is not False:  # nobody knows: it is believed
+            if (
+                honoured is not False
+            ):  # an unanswered probe proves nothing, so the engine is trusted
                 return
             self.learnt.add(model, missing, lasting=math.inf)
 
     async def _probe(self, model: str, name: str) -> bool | None:
-        """Return what an answer shows; None where there is none that does."""
+        """Return the result of a probe; None if the answer shows none."""
         probe = PROBES[name]
         body = write_probe(probe, self._pinned or model)
         try:
@@ -273,7 +275,8 @@ class AdaptiveEngine(OpenAICompatible):
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learnt.note(model, name, is_honoured=honoured)
-        logger.info("%s, %r: %s: %s", self.name, model, probe.says, "yes" if honoured else "no")
+        result = "yes" if honoured else "no"
+        logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.says, result)
         return honoured
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
@@ -290,37 +293,37 @@ class AdaptiveEngine(OpenAICompatible):
         return encode_question(upstream_request, fields)
 
     async def recover(
-        self, attempt: OutgoingQuestion, error: BackendFailed
-    ) -> OutgoingQuestion | ReplyUnreadable:
+        self, attempt: OutgoingRequest, error: BackendFailed
+    ) -> OutgoingRequest | ReplyUnreadable:
         if not isinstance(error, BackendRefused) or not self._learn(attempt, error.message):
             raise await self._explain(error, attempt.upstream_request.request.model)
         return await self.prepare(attempt.upstream_request, attempt.lacks)
 
     async def _explain(self, error: BackendFailed, model: str) -> BackendFailed | InvalidRequest:
-        """Return an error that lists the models, for a refusal of one that is not listed."""
+        """Return an error that lists the models if the refusal is about an unknown model."""
         is_missing = isinstance(error, BackendRefused) and error.status == HTTPStatus.NOT_FOUND
         if not is_missing or "model" not in str(error).lower():
             return error
         try:
-            known = tuple(one.id for one in await self.models())
+            known = tuple(served.id for served in await self.models())
         except BackendFailed:
             return error
         return UnknownModel(model, known) if known and model not in known else error
 
-    def _learn(self, attempt: OutgoingQuestion, refusal: str) -> bool:
-        """Learn the pinned model, or that not every schema fits into a tag; or nothing."""
+    def _learn(self, attempt: OutgoingRequest, refusal: str) -> bool:
+        """Learn the pinned model or a limit of structural tags; return whether there was one."""
         model = attempt.upstream_request.request.model
         if STRUCTURAL_TAG in refusal and self.learnt.honours(model).get(STRUCTURAL_TAG):
             self.learnt.note(model, STRUCTURAL_TAG, is_honoured=False)
             return True
-        found = _PINNED.search(refusal)
-        if found is None or found[1] == self._pinned:
+        pinned = _PINNED.search(refusal)
+        if pinned is None or pinned[1] == self._pinned:
             return False
-        self._pinned = found[1]
+        self._pinned = pinned[1]
         return True
 
     async def health(self) -> Health:
-        # transformers serve fails to list its models where its cache has no folder, and chats
+        # transformers serve 5.24 fails to list its models without a cache folder, but answers chats
         is_listed = await super().health()
         has_failed = is_listed is Health.UNREACHABLE and await self.probe(HEALTH) == 200
         return Health.READY if has_failed else is_listed
@@ -339,7 +342,7 @@ class AdaptiveEngine(OpenAICompatible):
             served = (BackendModel(self._pinned, {"id": self._pinned}),)
         kind = engine_of([one.details for one in served])
         if kind is not self.kind:
-            logger.info("%s is %s", self.name, kind.name)
+            logger.info("%s: engine recognized as %s", self.name, kind.name)
         self.kind = kind
         return served
 

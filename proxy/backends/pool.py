@@ -1,7 +1,7 @@
-"""Several servers of one model as one backend: conversations stay where their prompt is cached.
+"""Several servers of one model as one backend: a conversation stays with the server that caches it.
 
-A hash of the conversation chooses the member. If it fails before the first byte, the question goes
-to the next member, once, unseen by the client. The pool does not know a question's content.
+A hash of the conversation chooses the member. If that fails before its first content, the request
+goes to the next member, once, and the client does not notice. The pool reads no messages.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from proxy.conversation.requests import UpstreamRequest
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One server of a pool; `slots` is how many requests it runs at once, None if unknown."""
+    """One server of a pool; `slots` is the number of parallel requests, None if unknown."""
 
     backend: client.Backend
     breaker: Breaker = field(default_factory=Breaker)
@@ -31,17 +31,18 @@ class Member:
 
     @property
     def has_room(self) -> bool:
-        """Whether it would work on a request at once."""
+        """Whether a further request would start at once."""
         return self.slots is None or self.running < self.slots
 
 
 def order_members(
     members: Sequence[Member], key: str, now: float, pinned: Member | None = None
 ) -> list[Member]:
-    """List the members to ask for a conversation, the best first.
+    """List the members for a conversation, the best first.
 
-    The member that is `pinned` keeps the turn, for its cache. A full one hands over to the next.
-    Members with an open breaker come last: if all are open, one still has to be asked.
+    The `pinned` member keeps its turn, because it has the prompt cached. A full member comes after
+    those with free slots. Members with an open breaker come last: if all breakers are open, one
+    member still has to be tried.
     """
     by_name = {member.backend.name: member for member in members}
     order = [by_name[name] for name in rank(key, list(by_name))]
@@ -65,7 +66,7 @@ _BROKEN = frozenset({502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class PoolTimeouts:
-    """How often members are looked at, and how long requests wait while all load, in seconds."""
+    """The interval of health checks, and the longest wait while all members load, in seconds."""
 
     check: float = 5.0
     load_wait: float = 0.0
@@ -75,7 +76,7 @@ class PoolTimeouts:
 class Pool:
     """Members that serve the same model under different addresses.
 
-    `process_count` processes, of all replicas, share the members, so each uses its part of the
+    `process_count` processes, of all replicas, share the members; each uses its part of the
     slots.
     """
 
@@ -97,7 +98,7 @@ class Pool:
         return ", ".join(member.backend.name for member in self._members)
 
     def pin(self) -> "PinnedMember":
-        """Make a place for one turn: all its questions go to one member."""
+        """Return the pool for one turn, whose attempts all go to one member."""
         return PinnedMember(self, self._timeouts)
 
     def stream(
@@ -122,7 +123,7 @@ class Pool:
         return await member.backend.count_texts(texts, headers)
 
     async def models(self) -> tuple[client.BackendModel, ...]:
-        """List the models that all members are for, as the first that answers does."""
+        """List the models of the first member that answers; all members serve the same."""
         failure: errors.BackendFailed | None = None
         for member in self.order(""):
             try:
@@ -133,23 +134,23 @@ class Pool:
         raise failure
 
     async def describe(self, model: str) -> client.Description:
-        """Describe what the members have in common, with all their slots; never raises."""
+        """Describe the common properties, with the sum of the slots; never raises."""
         described = await asyncio.gather(
             *(member.backend.describe(model) for member in self._members)
         )
-        for member, one in zip(self._members, described, strict=True):
-            if one.slots is not None:
-                member.slots = max(1, one.slots // self._process_count)
-        known = [one for one in described if not one.is_provisional]
+        for member, description in zip(self._members, described, strict=True):
+            if description.slots is not None:
+                member.slots = max(1, description.slots // self._process_count)
+        known = [description for description in described if not description.is_provisional]
         if not known:
             return described[0]
-        slots = [one.slots for one in known if one.slots is not None]
-        windows = [one.window for one in known if one.window is not None]
+        slots = [description.slots for description in known if description.slots is not None]
+        windows = [description.window for description in known if description.window is not None]
         return replace(
             known[0],
             slots=sum(slots) if len(slots) == len(known) else None,
             window=min(windows, default=None),
-            lacks=tuple(sorted({word for one in known for word in one.lacks})),
+            lacks=tuple(sorted({name for description in known for name in description.lacks})),
         )
 
     async def health(self) -> client.Health:
@@ -158,14 +159,15 @@ class Pool:
     async def healths(self) -> dict[str, client.Health]:
         """Return each member's state by its name; never raises."""
         states = await asyncio.gather(*(member.backend.health() for member in self._members))
-        return {one.backend.name: state for one, state in zip(self._members, states, strict=True)}
+        names = [member.backend.name for member in self._members]
+        return dict(zip(names, states, strict=True))
 
     def order(self, key: str, pinned: Member | None = None) -> list[Member]:
         return order_members(self._members, key, self.clock(), pinned)
 
     @asynccontextmanager
     async def watch_members(self) -> AsyncGenerator["Pool", None]:
-        """Look after the members' health while the block runs."""
+        """Check the members' health in the background while the block runs."""
         tasks = [asyncio.create_task(self._watch(member)) for member in self._members]
         try:
             yield self
@@ -176,35 +178,35 @@ class Pool:
 
     async def _watch(self, member: Member) -> None:
         while True:
-            # replicas must not ask all at the same moment
+            # a random interval, so that replicas do not check at the same moment
             await asyncio.sleep(self._timeouts.check * random.uniform(0.5, 1.5))  # noqa: S311
             await self.check(member)
 
     async def check(self, member: Member) -> None:
-        """Ask a member for its health, unless its breaker is open."""
+        """Check a member's health, unless its breaker is open."""
         before = member.breaker.state(self.clock())
         if before == "open":
             return
         if await member.backend.health() is client.Health.READY:
             if before == "half-open":
                 member.breaker.record_success()
-                logger.info("%s is back", member.backend.name)
+                logger.info("%s: circuit breaker closed, the server is ready", member.backend.name)
         else:
             _note_failure(member, self.clock())
 
 
 class PinnedMember:
-    """One turn's place at a pool: what it asks again goes to the member that has its prompt."""
+    """The pool for one turn: all its attempts go to the member that has its prompt cached."""
 
     def __init__(self, pool: Pool, timeouts: PoolTimeouts) -> None:
         self._pool = pool
         self._timeouts = timeouts
-        self._asked: Member | None = None
+        self._current: Member | None = None
         self._answered: Member | None = None
 
     @property
     def name(self) -> str:
-        return self._pool.name if self._asked is None else self._asked.backend.name
+        return self._pool.name if self._current is None else self._current.backend.name
 
     def stream(
         self,
@@ -212,7 +214,7 @@ class PinnedMember:
         headers: client.Headers,
         sink: EventSink | None = None,
     ) -> client.ReplyEvents:
-        return self._ask_until_loaded(
+        return self._stream(
             _key(upstream_request, headers),
             lambda backend: backend.stream(upstream_request, headers, sink),
             lambda batch: not all(isinstance(event, PromptProgress) for event in batch),
@@ -220,63 +222,47 @@ class PinnedMember:
         )
 
     def relay(self, request: client.PassthroughRequest, headers: client.Headers) -> client.Pieces:
-        # prompts are told apart by how they begin; what has none is spread
+        # the beginning of a prompt identifies it; requests without a prompt are spread
         beginning = request.fields.get("prompt", b"")[:_BEGINNING].decode("utf-8", "replace")
         key = beginning or headers.get("x-request-id", "")
-        return self._ask_until_loaded(key, lambda backend: backend.relay(request, headers), bool)
+        return self._stream(key, lambda backend: backend.relay(request, headers), bool)
 
-    async def _ask_until_loaded(
+    async def _stream(
         self,
         key: str,
-        put: client.Put[client.Part],
-        says_something: Callable[[client.Part], bool],
+        send: client.Send[client.Part],
+        has_content: Callable[[client.Part], bool],
         *,
         may_fail: bool = False,
     ) -> AsyncGenerator[client.Part, None]:
-        """Ask two members, and again while all load their model; one, once, if it `may_fail`."""
+        """Send to the best member, then to the next one if that fails before its first content.
+
+        While both load their model, the request is sent again until `load_wait` is over. A request
+        that `may_fail` is sent once.
+        """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
+        most, members = (1 if may_fail else 2), list[Member]()
         while True:
-            asking = self._with_failover(key, put, says_something, may_fail=may_fail)
-            try:
-                async with aclosing(asking) as parts:
-                    async for part in parts:
-                        yield part
-            except errors.BackendUnavailable as error:
-                if may_fail or not error.loading or clock() >= deadline:
-                    raise
-                await asyncio.sleep(self._timeouts.poll)
-            else:
-                return
-
-    async def _with_failover(
-        self,
-        key: str,
-        put: client.Put[client.Part],
-        says_something: Callable[[client.Part], bool],
-        *,
-        may_fail: bool,
-    ) -> AsyncGenerator[client.Part, None]:
-        """Ask the best member, and the next one if that fails before it says anything."""
-        order = self._pool.order(key, self._answered)[: 1 if may_fail else None]
-        for is_last, member in zip((len(order) == 1, True), order, strict=False):
-            self._asked = member
+            members = members or self._pool.order(key, self._answered)[:most]
+            self._current = member = members.pop(0)
             has_begun = False
             try:
-                with _track_request(member, self._pool.clock, counts_failure=not may_fail):
-                    async with aclosing(put(member.backend)) as parts:
+                with _track_request(member, clock, counts_failure=not may_fail):
+                    async with aclosing(send(member.backend)) as parts:
                         async for part in parts:
-                            if not has_begun and says_something(part):
+                            if not has_begun and has_content(part):
                                 has_begun = True
                                 self._answered = member
                                 member.breaker.record_success()
                             yield part
-            except errors.BackendFailed as error:
-                if has_begun or is_last or not _may_be_asked_elsewhere(error):
-                    raise
-                logger.warning("%s Asking the next server.", error)
-            else:
                 return
+            except errors.BackendFailed as error:
+                may_wait = not may_fail and clock() < deadline
+                if has_begun or not _is_worth_another(error, members, may_wait=may_wait):
+                    raise
+            if not members:
+                await asyncio.sleep(self._timeouts.poll)
 
 
 def pin(backend: client.Backend) -> client.ChatBackend:
@@ -313,18 +299,27 @@ def _track_request(
 
 
 def _note_failure(member: Member, now: float) -> None:
-    """Count a failure of a member; log it if the member is not asked from now on."""
+    """Count a failure of a member; log it if the failure opens the breaker."""
     before = member.breaker.state(now)
     member.breaker.record_failure(now)
     if before == "closed" and not member.breaker.allows(now):
-        logger.warning("%s is not asked for a while", member.backend.name)
+        logger.warning("%s: circuit breaker open, sending no requests for now", member.backend.name)
 
 
-def _may_be_asked_elsewhere(error: errors.BackendFailed) -> bool:
-    """Return whether to try another server; a timeout is not tried twice."""
+def _is_worth_another(error: errors.BackendFailed, others: list[Member], *, may_wait: bool) -> bool:
+    """Return whether to send a request again: to another server, or once the model has loaded.
+
+    A timeout is never tried again, because that would double the wait.
+    """
+    is_loading = isinstance(error, errors.BackendUnavailable) and error.loading
     if isinstance(error, errors.BackendRefused):
-        return error.status in _BROKEN or error.status == _BUSY
-    return isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
+        is_elsewhere = error.status in _BROKEN or error.status == _BUSY
+    else:
+        is_elsewhere = isinstance(error, errors.BackendUnavailable | errors.BackendSpokeNonsense)
+    if others and is_elsewhere:
+        logger.warning("%s Sending the request to the next server.", error)
+        return True
+    return not others and is_loading and may_wait
 
 
 def _key(upstream_request: UpstreamRequest, headers: client.Headers) -> str:

@@ -1,9 +1,10 @@
-"""The front half of a request: prepare it, read replies, review them, retry.
+"""From a planned request to its answer: send attempts, read replies, review them, retry.
 
-`turn` is the state machine; docs/turn.md explains it. `preparation` plans a request, `plan`
-says what one attempt sends, `reply_reader` reads a reply, `length` bounds it. `retry_budget` bounds
-the retries of all requests.
+`turn` is the state machine; docs/turn.md explains it. `driver` runs it against a backend, and its
+`BackendPolicy` is the contract of everything that follows the replies of a backend. `preparation`
+plans a request, and `plan` builds the upstream request of one attempt. `reply_reader` reads a
+reply, and `length` bounds it. `retry_budget` bounds the retries of all requests.
 
-`text_gate` and `call_gate` decide what the client sees before a reply is complete. `sent_answer`
-records what it has seen.
+`text_gate` and `call_gate` decide which parts of an incomplete reply the client receives;
+`sent_answer` stores those parts.
 """

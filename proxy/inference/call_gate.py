@@ -152,16 +152,18 @@ class ArgumentsGate:
             is_whole = True
         if not is_whole or (yield from cursor.next_visible()) not in ",}":
             return False
-        written = self._take_held()
-        if _MARK.search(written):
+        value_text = self._take_held()
+        if _MARK.search(value_text):
             return False
         try:
-            settled = self._members.settle(name, json.parse(written))
+            settled = self._members.settle(name, json.parse(value_text))
         except ValueError:
             return False
         if settled is None:
             return False
-        self._let_out(before + (json.dump_text(settled.value) if settled.is_changed else written))
+        self._let_out(
+            before + (json.dump_text(settled.value) if settled.is_changed else value_text)
+        )
         self.shown.members[name] = settled.value
         return True
 
@@ -214,9 +216,9 @@ class ArgumentsGate:
         """Show a string up to where a mark may begin; return False if one does."""
         text = self._pending + text
         mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
-        place = len(text) if mark is None else mark.start()
-        self._pending = text[place:]
-        self._flow(text[:place])
+        end = len(text) if mark is None else mark.start()
+        self._pending = text[end:]
+        self._flow(text[:end])
         return mark is None or mark.re is _MARK_BEGINS
 
     def _flow(self, text: str) -> None:
@@ -281,9 +283,9 @@ class CallGate:
         """End the previous call, if any; None if it has to wait for the verdict."""
         if self._tool is None:
             return []
-        written = "".join(self._written)
-        checked = arguments.check(self._tool, written)
-        if not isinstance(checked, arguments.ValidArguments) or _MARK.search(written):
+        text = "".join(self._written)
+        checked = arguments.check(self._tool, text)
+        if not isinstance(checked, arguments.ValidArguments) or _MARK.search(text):
             return None
         begun = [self._begin(SentArguments())] if self._sent.open_call is None else []
         closed = self._sent.close_call(checked.text)

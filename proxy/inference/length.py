@@ -61,8 +61,8 @@ class ReplyLength:
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
         self._texts.append(text)
-        said = text.rstrip()
-        self._blanks = len(text) - len(said) + (0 if said else self._blanks)
+        content = text.rstrip()
+        self._blanks = len(text) - len(content) + (0 if content else self._blanks)
         return self._blanks > _MOST_BLANKS
 
     def end(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
@@ -73,11 +73,11 @@ class ReplyLength:
         events = [event for event in batch if not isinstance(event, replies.ReplyFinished)]
         if not self._is_constrained or not self._is_nearly_closed():
             return (*events, replies.ReplyFinished(LENGTH))
-        place = next(
+        index = next(
             (at for at, event in enumerate(events) if isinstance(event, replies.UsageReported)),
             len(events),
         )
-        events.insert(place, replies.TextDelta(_CLOSED))
+        events.insert(index, replies.TextDelta(_CLOSED))
         return (*events, replies.ReplyFinished(STOP))
 
     def _is_nearly_closed(self) -> bool:

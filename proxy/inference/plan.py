@@ -173,9 +173,13 @@ class RequestPlan(msgspec.Struct, frozen=True):
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice
         quirks = self.policy.quirks
-        told = neutralise(nudges, quirks.template.control_tokens, [])  # they quote the reply
+        neutral_nudges = neutralise(
+            nudges, quirks.template.control_tokens, []
+        )  # they quote the reply
         return replace(
-            self.prompt_format.upstream_request(request, self.messages + told, choice, omits),
+            self.prompt_format.upstream_request(
+                request, self.messages + neutral_nudges, choice, omits
+            ),
             parsing=attempt.parsing,
             schema=schema,
             resets_cache=quirks.resets_state and not self._goes_on(attempt),

@@ -51,9 +51,9 @@ def plan_request(request: Request, policy: Policy) -> RequestPlan:
     offer = _make_offer(request, healed, policy)
     if policy.mode is Mode.OBSERVE:  # judged for the record
         return RequestPlan(request, policy, request.messages, untouched, offer, facts)
-    told = find_convention(quirks.convention) if quirks.convention else None
+    convention = find_convention(quirks.convention) if quirks.convention else None
     respond = None if offer is None else offer.respond
-    prompt_format = PromptFormat(tools, respond, told, quirks.template)
+    prompt_format = PromptFormat(tools, respond, convention, quirks.template)
     messages = replay_thoughts(healed, quirks.replay)
     return RequestPlan(request, policy, messages, prompt_format, offer, facts)
 
@@ -124,7 +124,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         return None
     text_policy = _text_policy(request, policy.text_policy or policy.quirks.text_policy)
     respond = _respond(request, policy, text_policy)
-    spoken, results, instructions = _sort_texts(request.messages)
+    user_texts, results, instructions = _sort_texts(request.messages)
     completed = transcript.list_completed_calls(history)
     user_turns = [message.role for message in history].count("user")
     watches_loops = "loops" not in policy.without
@@ -135,7 +135,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
         respond,
         request.tool_choice,
         request.parallel_tool_calls,
-        tuple(spoken),
+        tuple(user_texts),
         tuple(results),
         request.stop_strings,
         None if text_policy is TextPolicy.REQUIRE else request.answer_schema,
@@ -157,16 +157,16 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
 
 def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
     """Return what users say, what tools return, and the texts of all other messages."""
-    spoken: list[str] = []
+    user_texts: list[str] = []
     results: list[str] = []
     instructions: list[str] = []
     for message in messages:
         if message.role == "user":
-            spoken.append(message.text)
+            user_texts.append(message.text)
         else:
             is_result = message.role in roles.RESULTS
             (results if is_result else instructions).append(message.text)
-    return spoken, results, instructions
+    return user_texts, results, instructions
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:

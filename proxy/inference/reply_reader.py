@@ -68,10 +68,10 @@ def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[Re
     if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
-    whole, heard = first.text, "".join(texts)
-    if whole != heard:
+    whole, source = first.text, "".join(texts)
+    if whole != source:
         most = min(len(whole), _MOST_HELD)
-        held = next((n for n in range(most + 1) if heard.startswith(whole[n:])), None)
+        held = next((n for n in range(most + 1) if source.startswith(whole[n:])), None)
         if held is None:
             return shown
         ends = [held + end for end in accumulate(map(len, texts))]
@@ -166,12 +166,12 @@ class GuardedReader:
         shown: list[ReplyEvent] = []
         for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
             try:
-                heard = self.hear(whole)
+                visible = self.hear(whole)
             except EnoughHeardError:
                 if shown:
                     break  # it is informed of what follows
                 raise
-            shown += split_like(heard, deltas) if self.shows_pieces else heard
+            shown += split_like(visible, deltas) if self.shows_pieces else visible
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
@@ -300,11 +300,11 @@ class WordsReader(PassthroughReader):
         shown, verdict = super().finish(reason)
         if not isinstance(verdict, Accepted) or not verdict.calls:
             return shown, verdict
-        said = [only_text(call.arguments) for call in verdict.calls if call.name in ANSWER_TOOLS]
+        answers = [only_text(call.arguments) for call in verdict.calls if call.name in ANSWER_TOOLS]
         facts = (*verdict.facts, *(Dropped("forbidden_call") for _ in verdict.calls))
         ending = STOP if reason == CALLS else reason
         answer = replace(verdict, calls=(), reason=ending, facts=facts)
-        if not answer.text and (text := "\n\n".join(filter(None, said))):
+        if not answer.text and (text := "\n\n".join(filter(None, answers))):
             return [*shown, TextDelta(text)], replace(answer, text=text)
         if answer.text.strip():
             return shown, answer
@@ -335,7 +335,7 @@ class AnswerReader(PassthroughReader):
         self._is_shown = False
 
     def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        return [one for event in super().hear_all(events) for one in self._show(event)]
+        return [part for event in super().hear_all(events) for part in self._show(event)]
 
     def _show(self, event: ReplyEvent) -> list[ReplyEvent]:
         if isinstance(event, ReasoningDelta):
@@ -343,8 +343,10 @@ class AnswerReader(PassthroughReader):
         if self._is_shown or not isinstance(event, TextDelta):
             return [event]
         self._held.append(event)
-        written = "".join(one.text for one in self._held if isinstance(one, TextDelta)).lstrip()
-        if not self._streams or written[:1] not in ("{", "["):
+        beginning = "".join(
+            part.text for part in self._held if isinstance(part, TextDelta)
+        ).lstrip()
+        if not self._streams or beginning[:1] not in ("{", "["):
             return []
         self._is_shown = True
         held, self._held = self._held, []
@@ -352,7 +354,7 @@ class AnswerReader(PassthroughReader):
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         rest, verdict = super().finish(reason)
-        shown = [one for event in rest for one in self._show(event)]
+        shown = [part for event in rest for part in self._show(event)]
         if not isinstance(verdict, Accepted) or reason not in (STOP, CALLS):
             self._is_shown = True
             return [*shown, *self._held], verdict

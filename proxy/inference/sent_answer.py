@@ -72,8 +72,8 @@ class SentArguments:
 
     @property
     def _string_value(self) -> str:
-        written = "".join(self._text[self._string_at :])
-        value = json.parse(f'"{written}"')
+        literal = "".join(self._text[self._string_at :])
+        value = json.parse(f'"{literal}"')
         return value if isinstance(value, str) else ""
 
     def rest(self, arguments: str) -> str | None:
@@ -98,16 +98,16 @@ class SentArguments:
         return isinstance(string, str) and string.startswith(self._string_value)
 
     def _write_rest(self, value: JsonObject) -> str:
-        written = "" if self._text else "{"
+        rest = "" if self._text else "{"
         shown = self.names
         if self._string_name is not None:
             string = value[self._string_name]
             left = string[len(self._string_value) :] if isinstance(string, str) else ""
-            written = json.dump_text(left)[1:]
-        unseen: JsonObject = {name: one for name, one in value.items() if name not in shown}
+            rest = json.dump_text(left)[1:]
+        unseen: JsonObject = {name: member for name, member in value.items() if name not in shown}
         if shown and unseen:
-            written += ","
-        return written + json.dump_text(unseen)[1:]
+            rest += ","
+        return rest + json.dump_text(unseen)[1:]
 
 
 def _begin(value: str) -> JsonObject:
@@ -117,8 +117,8 @@ def _begin(value: str) -> JsonObject:
     """
     if not value or json.dump_text(value) != f'"{value}"':
         return {"type": "string"}
-    written = _SIGNS.sub(r"\\\g<0>", value)
-    return {"type": "string", "pattern": f"^{written}{_REST}$"}
+    pattern = _SIGNS.sub(r"\\\g<0>", value)
+    return {"type": "string", "pattern": f"^{pattern}{_REST}$"}
 
 
 @dataclass(slots=True)
@@ -186,11 +186,11 @@ class SentAnswer:
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
         """Show what is missing of these calls, without those that were shown already."""
         left = self._unseen(calls)
-        found = self._continuation(left)
+        continued = self._continuation(left)
         shown: list[ReplyEvent] = []
-        if found is not None:
-            left.remove(found)
-            shown += self.close_call(found.arguments) or []
+        if continued is not None:
+            left.remove(continued)
+            shown += self.close_call(continued.arguments) or []
         for call in left:
             shown.append(ToolCalled(len(self.calls), call))
             self.calls.append(call)
@@ -211,8 +211,8 @@ class SentAnswer:
         """Leave out the calls that were shown whole, each as often as it was shown."""
         left = list(calls)
         for shown in self.calls:
-            same = [one for one in left if one.id == shown.id]
-            same = same or [one for one in left if _identify(one) == _identify(shown)]
+            same = [call for call in left if call.id == shown.id]
+            same = same or [call for call in left if _identify(call) == _identify(shown)]
             if same:
                 left.remove(same[0])
         return left

@@ -45,13 +45,13 @@ class ReplyGate(ABC):
         """Whether the client has seen no text of this reply and will see none before its end."""
         return True
 
-    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
+    def show(self, part: ReplyPart) -> list[ReplyEvent]:
         """Return what may be shown now of what was just read."""
-        if not isinstance(heard, ReasoningDelta):
+        if not isinstance(part, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
         self._has_thought = self.sent.has_reasoned = True
-        return [ReasoningDelta(_PARAGRAPH + heard.text) if is_later else heard]
+        return [ReasoningDelta(_PARAGRAPH + part.text) if is_later else part]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         """Return what may be shown now of a call that the backend recognised."""
@@ -86,10 +86,10 @@ class FirstReplyGate(ReplyGate):
     def is_unseen(self) -> bool:
         return not ((self.shows_prose and self.is_answer_due) or self._shown_length)
 
-    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
+    def show(self, part: ReplyPart) -> list[ReplyEvent]:
         sent = self.sent
         is_held = not self.is_answer_due or bool(sent.calls) or sent.open_call is not None
-        match heard:
+        match part:
             case RespondText():
                 pass
             case Prose(text):  # white space alone commits to nothing
@@ -97,10 +97,10 @@ class FirstReplyGate(ReplyGate):
             case WithheldText():
                 self._is_holding = True
             case ReasoningDelta():
-                return super().show(heard)
+                return super().show(part)
         if not (is_held or self._is_holding):
-            return self._show_text(heard.text)
-        self._held.append(heard.text)
+            return self._show_text(part.text)
+        self._held.append(part.text)
         return []
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
@@ -162,11 +162,11 @@ class UnseenGate(ReplyGate):
     _said: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
 
-    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
-        is_thought = isinstance(heard, ReasoningDelta)
+    def show(self, part: ReplyPart) -> list[ReplyEvent]:
+        is_thought = isinstance(part, ReasoningDelta)
         pieces = self._thoughts if is_thought else self._said
-        if not isinstance(heard, WithheldText):
-            pieces.append(heard.text)
+        if not isinstance(part, WithheldText):
+            pieces.append(part.text)
         most = _MOST_THOUGHTS if is_thought else _MOST_SAID
         if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
             raise EnoughHeardError
@@ -216,13 +216,13 @@ class LookaheadGate(ReplyGate):
     def is_unseen(self) -> bool:
         return self._gate.is_unseen
 
-    def show(self, heard: ReplyPart) -> list[ReplyEvent]:
-        if not self._is_watching or isinstance(heard, ReasoningDelta):
-            return self._gate.show(heard)
-        if isinstance(heard, WithheldText):
-            return [*self.end(), *self._gate.show(heard)]
-        self._held.append(heard)
-        is_held = self._may_be_withheld(heard.text, is_message=isinstance(heard, RespondText))
+    def show(self, part: ReplyPart) -> list[ReplyEvent]:
+        if not self._is_watching or isinstance(part, ReasoningDelta):
+            return self._gate.show(part)
+        if isinstance(part, WithheldText):
+            return [*self.end(), *self._gate.show(part)]
+        self._held.append(part)
+        is_held = self._may_be_withheld(part.text, is_message=isinstance(part, RespondText))
         return [] if is_held else self.end()
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
@@ -231,7 +231,7 @@ class LookaheadGate(ReplyGate):
     def end(self) -> list[ReplyEvent]:
         self._is_watching = False
         held, self._held = self._held, []
-        return [event for one in held for event in self._gate.show(one)]
+        return [event for part in held for event in self._gate.show(part)]
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         return self._gate.complete(answer, is_own=is_own)
@@ -246,14 +246,14 @@ class LookaheadGate(ReplyGate):
             return True
         if self._length > _OFTEN:
             self._enough = 2 * self._length
-        written = "".join(one.text for one in self._held)
-        if may_become_echo(written, self._offer, is_retry=self._is_asked_again):
+        beginning = "".join(part.text for part in self._held)
+        if may_become_echo(beginning, self._offer, is_retry=self._is_asked_again):
             return True
         if is_message:
             return False
         return (
-            (self._is_asked_again and may_be_about_nudge(written))
-            or may_become_call(written, self._offer.tools)
-            or bool(find_foreign_calls(written, self._offer))
-            or is_broken_call(written, self._offer)
+            (self._is_asked_again and may_be_about_nudge(beginning))
+            or may_become_call(beginning, self._offer.tools)
+            or bool(find_foreign_calls(beginning, self._offer))
+            or is_broken_call(beginning, self._offer)
         )

@@ -128,7 +128,7 @@ def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageRepor
     known = usage.usage.get("temper")
     sums: JsonObject = {**(known if isinstance(known, dict) else {}), "attempts": len(spent)}
     for name in _COUNTED:
-        sums[name] = sum(_count(one.usage, name) or 0 for one in spent)
+        sums[name] = sum(_count(attempt.usage, name) or 0 for attempt in spent)
     return replace(usage, usage={**usage.usage, "temper": sums})
 
 
@@ -267,11 +267,11 @@ class Turn:
             return
         start = 0
         kinds = enumerate(map(type, batch))
-        for place in [place for place, kind in kinds if kind in _TURNING_POINTS]:
-            if start < place:
-                shown += self._show(self._listening.hear_all(batch[start:place]))
-            shown += self.receive(batch[place])
-            start = place + 1
+        for index in [index for index, kind in kinds if kind in _TURNING_POINTS]:
+            if start < index:
+                shown += self._show(self._listening.hear_all(batch[start:index]))
+            shown += self.receive(batch[index])
+            start = index + 1
         if start < len(batch):
             shown += self._show(self._listening.hear_all(batch[start:]))
 
@@ -347,7 +347,7 @@ class Turn:
 
     def _release(self, offer: OfferedTools) -> text_gate.ReplyGate:
         if self._sent.is_begun:
-            was_meant = any(one.defect in _MEANT for one in self._failures)
+            was_meant = any(failure.defect in _MEANT for failure in self._failures)
             return text_gate.ContinuationGate(self._sent, adds_text=was_meant)
         policy = offer.text_policy
         is_welcome = policy in (TextPolicy.ACCEPT, TextPolicy.AUTO) or any(
@@ -370,7 +370,7 @@ class Turn:
         offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
-        has_called = any(one.defect in _BAD_CALLS for one in self._failures)
+        has_called = any(failure.defect in _BAD_CALLS for failure in self._failures)
         if offer.text_policy is not TextPolicy.AUTO or not has_called:
             return offer
         return offer.after_bad_call(may_withdraw=not self._named)
@@ -383,11 +383,13 @@ class Turn:
             assert respond is not None  # noqa: S101 - the terms of an ending have it
             return call_schema([respond])
         if open_call := self._sent.open_call:
-            tools = [one for one in offer.tools if one.name == open_call.name]
+            tools = [tool for tool in offer.tools if tool.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
         # what was to be corrected, and no other call
-        due = [one for one in offer.due if one.name in self._named or offer.is_respond(one.name)]
-        has_named = any(one.name in self._named for one in due)
+        due = [
+            tool for tool in offer.due if tool.name in self._named or offer.is_respond(tool.name)
+        ]
+        has_named = any(tool.name in self._named for tool in due)
         return call_schema(due if has_named else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
@@ -503,11 +505,11 @@ class Turn:
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
             is_resumed = self._shown_by not in (None, self._listening)
-            found = Candidate(answer, self._listening, self._usage, rejected.words)
-            self._best = better(self._best, found, is_resumed=is_resumed)
+            candidate = Candidate(answer, self._listening, self._usage, rejected.words)
+            self._best = better(self._best, candidate, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
-        defects = [one.defect for one in self._failures]
+        defects = [failure.defect for failure in self._failures]
         # it was asked for a call, or for anything at all, and gave neither
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
@@ -533,14 +535,14 @@ class Turn:
             text = (best.words if sent else best.words.strip()) or sent
         elif holds_rest(text):
             text, is_all = sent, False
-        is_all = is_all and all(one.defect in _SAID for one in self._failures)
+        is_all = is_all and all(failure.defect in _SAID for failure in self._failures)
         is_said = bool(text.strip()) and is_all
         offer = self._plan.offer
-        told = self.explanation
-        if told and offer is not None and self._may_end_in_words:
-            told = report_results(offer)  # an apology would deny what was done
-        if told and not (is_said or best.answer.calls or self._sent.has_calls):
-            text = f"{text}\n\n{told}" if text.strip() else text + told
+        explanation = self.explanation
+        if explanation and offer is not None and self._may_end_in_words:
+            explanation = report_results(offer)  # an apology would deny what was done
+        if explanation and not (is_said or best.answer.calls or self._sent.has_calls):
+            text = f"{text}\n\n{explanation}" if text.strip() else text + explanation
         return replace(best, answer=replace(best.answer, text=text))
 
     @property
@@ -548,8 +550,11 @@ class Turn:
         """Why no reply was usable: a sentence that names the last objection; "" if unwanted."""
         if not self._plan.policy.explains:
             return ""
-        found = next((one for one in reversed(self._failures) if one.objection), self._failures[-1])
-        return facts.explain_end(len(self._failures), found.defect.value, found.objection)
+        rejection = next(
+            (failure for failure in reversed(self._failures) if failure.objection),
+            self._failures[-1],
+        )
+        return facts.explain_end(len(self._failures), rejection.defect.value, rejection.objection)
 
     def _plan_check(self, best: Candidate) -> Check | None:
         """Return what to ask after an answer, None if the turn ends with it."""
@@ -626,6 +631,6 @@ class Turn:
         return best.listening.complete(best.answer, is_own=is_own)
 
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
-        told = [annotate(usage, self.spent)] if usage is not None else []
+        reported = [annotate(usage, self.spent)] if usage is not None else []
         has_calls = bool(self._sent.calls) and not self._sent.open_call
-        return [*told, ReplyFinished(CALLS if has_calls and not is_cut(reason) else reason)]
+        return [*reported, ReplyFinished(CALLS if has_calls and not is_cut(reason) else reason)]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
 
-from proxy.backends.client import BackendWrapper, ChatBackend, Headers, ReplyEvents
 from proxy.conversation import json, replies
 from proxy.conversation.endings import STOP, ending_of
 from proxy.conversation.json import JsonObject
@@ -21,6 +20,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.errors import BackendFailed, InvalidRequest
 from proxy.facts import repairs
 from proxy.guardrails.model_quirks import Quirks
+from proxy.inference.driver import BackendPolicy, Batch, Failure, ReplyEvents
 from proxy.inference.plan import Policy, RequestPlan
 from proxy.observability.live_request import word_for
 from proxy.observability.record import RequestRecord
@@ -48,8 +48,8 @@ _GROWING = ("text", "reasoning", "arguments")
 _MOST_CHARACTERS = 4 * 2**20
 
 
-class ExchangeRecorder:
-    """Collects what is recorded of one exchange."""
+class ExchangeRecorder(BackendPolicy):
+    """Collects the generations and the answer of one exchange."""
 
     def __init__(self) -> None:
         # pieces that may still grow; joined only once, because joining at each piece is quadratic
@@ -60,9 +60,6 @@ class ExchangeRecorder:
         self._finish_reason: str | None = None
         self._characters = 0
 
-    def wrap(self, backend: ChatBackend) -> ChatBackend:
-        return _RecordedBackend(backend, self)
-
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
         async with aclosing(batches) as heard:
             async for batch in heard:
@@ -70,8 +67,24 @@ class ExchangeRecorder:
                     self._note_answer(event)
                 yield batch
 
-    def begin(self) -> None:
+    def begin(self, upstream_request: UpstreamRequest, sink: replies.EventSink | None) -> None:
+        """Begin a generation without the sink: a recording needs the whole reply."""
+        del upstream_request, sink
         self._generations.append([])
+
+    def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
+        for piece in filter(None, map(piece_of, batch)):
+            self.note(piece)
+        return batch, None
+
+    def fail(self, error: BackendFailed | InvalidRequest) -> None:
+        self.note([FAILED, word_for(error)])
+
+    def end(self) -> None:
+        """Note the end of a generation that was stopped."""
+        pieces = self._generations[-1]
+        if self.is_whole and not (pieces and pieces[-1][0][0] in ENDINGS):
+            self.note(["finished", STOP])
 
     def begin_round(self) -> None:
         """Begin a round of a run; later generations belong to it."""
@@ -182,36 +195,6 @@ def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> Rec
     answer = events.finish("")
     calls = [RecordedCall(name=one.name, arguments=str(one.arguments)) for one in answer.calls]
     return RecordedAnswer(text=answer.text, calls=tuple(calls), finish_reason=finish_reason)
-
-
-class _RecordedBackend(BackendWrapper):
-    def __init__(self, backend: ChatBackend, recorder: ExchangeRecorder) -> None:
-        super().__init__(backend)
-        self._recorder = recorder
-
-    async def stream(
-        self,
-        upstream_request: UpstreamRequest,
-        headers: Headers,
-        sink: replies.EventSink | None = None,
-    ) -> ReplyEvents:
-        self._recorder.begin()
-        has_ended = False
-        try:
-            # without the sink: a recording has to see the whole reply
-            async with aclosing(self._backend.stream(upstream_request, headers)) as batches:
-                async for batch in batches:
-                    for piece in filter(None, map(piece_of, batch)):
-                        self._recorder.note(piece)
-                        has_ended = piece[0] in ENDINGS
-                    yield batch
-        except (BackendFailed, InvalidRequest) as error:
-            self._recorder.note([FAILED, word_for(error)])
-            raise
-        except GeneratorExit:  # nobody wants more of it
-            if not has_ended:
-                self._recorder.note(["finished", STOP])
-            raise
 
 
 def _round(generations: int, ran: "Round | None") -> RecordedRound:

@@ -21,12 +21,12 @@ from proxy.conversation.replies import ReplyEvent, ReplyFinished, ReplyInProgres
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.engine import end_early
 from proxy.errors import GuardrailsExhausted, InvalidConfiguration, InvalidRequest
 from proxy.facts import Fact, ToolRan, judged_attempts, last_defect, outcome, repairs
 from proxy.guardrails.model_quirks import Quirks
 from proxy.guardrails.offer import Part
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import end_early
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn, TurnState

@@ -1,4 +1,4 @@
-"""Servers of which not all can run at once: loads and stops them as `swapping` decides."""
+"""Loads and stops servers that do not all fit at once, as `swapping` decides."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 from proxy.errors import BackendUnavailable, ExitedUnexpectedly, ProcessFailed, QueueFull
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus, now
-from proxy.processes.swapping import Orders, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Orders, QueueTicket, SwapPlanner
 from proxy.shares import find_displaced
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _ADVICE_SECONDS = 5
 
 
 class StartableServer(Protocol):
-    """A server that is started when it is wanted; see `Supervisor`."""
+    """A server that is started on demand; see `Supervisor`."""
 
     @property
     def status(self) -> ServerStatus: ...
@@ -31,53 +31,53 @@ class StartableServer(Protocol):
     async def stop(self) -> None: ...
 
 
-# How far a model is from answering, as clients see it.
+# The state of a model, as clients see it.
 Condition: TypeAlias = Literal["loaded", "loading", "unloaded", "failed"]
 
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """A request's claim to a model: it waits for its turn, and then the model stays loaded."""
+    """A request's claim to a model: it waits in the queue, and then the model stays loaded."""
 
-    _place: QueuePosition
+    _ticket: QueueTicket
     _swapping: SwapPlanner
     _fate: "asyncio.Future[ProcessFailed | QueueFull | None]"
     key: str = ""
 
     @property
     def ahead(self) -> int:
-        """How many requests have waited for longer, for whichever model."""
-        return self._swapping.ahead(self._place)
+        """The number of older requests in the queue, for any model."""
+        return self._swapping.ahead(self._ticket)
 
     @property
     def news(self) -> str:
-        name = self._place.model
+        name = self._ticket.model
         if self._swapping.presence(name) == "loading":
-            said = f"loading {name}"
+            status = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
-            said = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
+            status = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
         else:
-            said = f"waiting for {name}"
+            status = f"waiting for {name}"
         if not (ahead := self.ahead):
-            return said
-        return f"{said}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
+            return status
+        return f"{status}, {ahead} {'request' if ahead == 1 else 'requests'} ahead"
 
     def late(self) -> BackendUnavailable:
-        return BackendUnavailable(self._place.model, "is being loaded", loading=True)
+        return BackendUnavailable(self._ticket.model, "is being loaded", loading=True)
 
     @property
     def is_granted(self) -> bool:
-        return self._place.is_served
+        return self._ticket.is_served
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
         failure = await asyncio.shield(self._fate)
         if failure is not None:
-            raise failure.with_traceback(None)  # which many raise
+            raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model can be used, or never will."""
+        """Whether the model can be used, or loading it has failed."""
         return self._fate.done()
 
     def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
@@ -89,7 +89,7 @@ class Lease:
 class Fleet:
     """Loads the models that requests have leased, within the budget of its policy.
 
-    The servers are called as in the policy. At most `most_waiting` requests wait; in a full queue
+    The servers have the names of the policy. At most `most_waiting` requests wait; in a full queue
     a request of a key with few of them displaces the newest of the key with the most.
     """
 
@@ -97,7 +97,7 @@ class Fleet:
     swapping: SwapPlanner
     _: KW_ONLY
     most_waiting: int = MOST_WAITING
-    _leases: dict[QueuePosition, Lease] = field(default_factory=dict)
+    _leases: dict[QueueTicket, Lease] = field(default_factory=dict)
     _failures: dict[str, ProcessFailed] = field(default_factory=dict)
     _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -110,19 +110,19 @@ class Fleet:
         if self.swapping.waiting >= self.most_waiting:
             self._displace(key)
         self._notice_a_fall(name)
-        place, orders = self.swapping.ask(name, now())
-        lease = self._leases[place] = Lease(
-            place, self.swapping, asyncio.get_running_loop().create_future(), key
+        ticket, orders = self.swapping.ask(name, now())
+        lease = self._leases[ticket] = Lease(
+            ticket, self.swapping, asyncio.get_running_loop().create_future(), key
         )
         self._obey(orders)
         try:
             yield lease
         finally:
-            del self._leases[place]
-            self._obey(self.swapping.leave(place, now()))
+            del self._leases[ticket]
+            self._obey(self.swapping.leave(ticket, now()))
 
     def preload(self, name: str) -> None:
-        """Begin to load a model that nobody has asked for yet; a failure is logged."""
+        """Load a model before the first request for it; a failure is logged."""
         self._run(self._preload(name))
 
     def keep(self, name: str, seconds: float | None) -> None:
@@ -143,7 +143,7 @@ class Fleet:
                 return "failed" if self.swapping.has_failed(name, now()) else "unloaded"
 
     def problem(self, name: str) -> str:
-        """Return why a model could not be loaded, "" if it could or nobody has tried."""
+        """Return the reason why loading a model failed, "" if it has not failed."""
         failure = self._failures.get(name)
         has_failed = failure is not None and self.condition(name) == "failed"
         return str(failure) if has_failed else ""
@@ -158,18 +158,18 @@ class Fleet:
         await asyncio.gather(*(server.stop() for server in self.servers.values()))
 
     def _displace(self, key: str) -> None:
-        """Make room for a request of a key; raises `QueueFull` where no key has more."""
+        """Make room for a request of a key; raises `QueueFull` if no key has more requests."""
         waiting = [item for item in self._leases.items() if not item[1].is_settled]
         displaced = find_displaced([lease.key for _, lease in waiting], key)
         full = QueueFull(self.swapping.waiting, _ADVICE_SECONDS)
         if displaced is None:
             raise full
-        place, lease = waiting[displaced]
+        ticket, lease = waiting[displaced]
         lease.settle(full)
-        self._obey(self.swapping.leave(place, now()))
+        self._obey(self.swapping.leave(ticket, now()))
 
     def _notice_a_fall(self, name: str) -> None:
-        """Stop a server that has given up since it was loaded, so that it can start again."""
+        """Stop a loaded server that has crashed for good, so that it can start again."""
         status = self.servers[name].status
         if status.state is RestartState.DOWN and self.swapping.presence(name) == "loaded":
             problem = f"stays down for a while: {status.reason}"
@@ -179,9 +179,11 @@ class Fleet:
     def _obey(self, orders: Orders) -> None:
         if self._is_closed:
             return
-        for place in (*orders.served, *orders.refused):
-            if place in self._leases:
-                self._leases[place].settle(None if place.is_served else self._failures[place.model])
+        for ticket in (*orders.served, *orders.refused):
+            if ticket in self._leases:
+                self._leases[ticket].settle(
+                    None if ticket.is_served else self._failures[ticket.model]
+                )
         for name in orders.stop:
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
@@ -192,14 +194,14 @@ class Fleet:
 
     async def _load(self, name: str) -> None:
         begun = now()
-        logger.info("loading %s", name)
+        logger.info("%s: loading", name)
         try:
             await self.servers[name].ready()
         except ProcessFailed as failure:
             self._failures[name] = failure
             note = self.swapping.note_failed
         else:
-            logger.info("%s was loaded in %.1f s", name, now() - begun)
+            logger.info("%s: loaded in %.1f s", name, now() - begun)
             note = self.swapping.note_loaded
         del self._loading[name]
         self._obey(note(name, now()))
@@ -209,10 +211,10 @@ class Fleet:
             with self.lease(name) as lease:
                 await lease.wait_until_granted()
         except (ProcessFailed, QueueFull) as failure:
-            logger.warning("%s was not loaded: %s", name, failure)
+            logger.warning("%s: not loaded: %s", name, failure)
 
     async def _stop(self, name: str) -> None:
-        logger.info("unloading %s", name)
+        logger.info("%s: unloading", name)
         await self.servers[name].stop()
         self._obey(self.swapping.note_stopped(name, now()))
 
@@ -223,7 +225,7 @@ class Fleet:
         return task
 
     def _set_alarm(self) -> None:
-        """Look again when a model will have been idle for too long."""
+        """Schedule the next check for idle models."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

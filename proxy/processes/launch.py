@@ -100,12 +100,14 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
     return tuple(one for flag, at in known if at is not None for one in (flag, format(at, "g")))
 
 
-def find_program(own: Path | None = None) -> tuple[str, ...]:
+def find_program(program: Path | None = None) -> tuple[str, ...]:
     """Return the command of the llama-server to use, `own` if given; raises `LaunchFailed`."""
-    if own is not None:
-        if own.is_file() and os.access(own, os.X_OK):
-            return (str(own),)
-        problem = f"cannot be started: model.server {own} is not a program that this user may run"
+    if program is not None:
+        if program.is_file() and os.access(program, os.X_OK):
+            return (str(program),)
+        problem = (
+            f"cannot be started: model.server {program} is not a program that this user may run"
+        )
         raise LaunchFailed(NAME, problem, is_lasting=True)
     has_embedded = importlib.util.find_spec("xllamacpp") is not None
     return choose_program(shutil.which(NAME), has_embedded=has_embedded)

@@ -80,7 +80,7 @@ async def start_llama_server(
 
 
 def environment(api_key: str) -> dict[str, str]:
-    """Return what does not belong on a command line: a secret, and what old builds do not know."""
+    """Return the settings that are not arguments: a secret, and options that old builds refuse."""
     no_colours = {"LLAMA_LOG_COLORS": "off", "LLAMA_ARG_LOG_COLORS": "off", "NO_COLOR": "1"}
     return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost", **no_colours}
 
@@ -113,16 +113,16 @@ async def _wait_until_ready(
 
 
 async def _read_back(plan: launch.LaunchPlan, server: RunningServer) -> None:
-    """Warn if the server has less than was planned: it caps silently what the model cannot do."""
-    asked = LlamaServer(BackendClient(server.base_url, server.api_key))
+    """Warn if the window is smaller than planned: the server silently caps it to the model's."""
+    backend = LlamaServer(BackendClient(server.base_url, server.api_key))
     name = plan.alias or str(plan.model)
-    window = (await asked.describe(name)).window
-    await asked.close()
+    window = (await backend.describe(name)).window
+    await backend.close()
     if window is None:
-        logger.warning("%s does not tell its window", launch.NAME)
+        logger.warning("%s: window unknown, /props does not report it", launch.NAME)
     elif window < plan.context_tokens:
-        said = "%s has a window of %d tokens for each slot instead of %d: %s takes no more"
-        logger.warning(said, launch.NAME, window, plan.context_tokens, name)
+        message = "%s: window reduced to %d of %d tokens per slot, the limit of %s"
+        logger.warning(message, launch.NAME, window, plan.context_tokens, name)
 
 
 async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
@@ -132,13 +132,13 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
         # not /v1/models: it answers 200 while the model is still loading
         while await _status(stranger, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
             await asyncio.sleep(_LOOK_SECONDS)
-        # /health is open to everybody; these two answers prove that it is our child
+        # /health needs no key; these two responses prove that the server is our child process
         refused, granted = await _status(stranger, "/slots"), await _status(owner, "/slots")
     finally:
         await stranger.close()
         await owner.close()
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
-        problem = f"is not what answers at {base_url}: its key is not honoured"
+        problem = f"is not the server at {base_url}: that one does not accept its key"
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 
@@ -151,9 +151,9 @@ async def _status(client: BackendClient, path: str) -> int | None:
 
 
 async def download(program: tuple[str, ...], repository: str, on_stage: StageListener) -> Path:
-    """Download a repository's model, such as `owner/name:Q4_K_M`; returns where it lies.
+    """Download a repository's model, such as `owner/name:Q4_K_M`; returns its path.
 
-    What is there already is not downloaded again. Raises `LaunchFailed`.
+    Files in the cache are not downloaded again. Raises `LaunchFailed`.
     """
     if program == launch.embedded_program():
         raise LaunchFailed(launch.NAME, launch.cannot_download(repository), is_lasting=True)
@@ -186,43 +186,43 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
     return Path(log.path)
 
 
-# what a start has complained of has been overcome when the server became ready
+# complaints of a start no longer matter once the server is ready, so only the end is searched
 _AT_THE_END = 20
 _COMPLAINTS = ("assert", "error", "terminate called", "fatal")
 
 
 def explain_failure(program: str, log_lines: tuple[str, ...]) -> LaunchFailed:
-    """Say why the server that wrote `log_lines` ended before it was ready."""
-    meaning, problem = _find_meaning(log_lines), "ended before it was ready without a word"
+    """Return the error for a server that ended before it was ready and wrote `log_lines`."""
+    meaning, problem = _find_meaning(log_lines), "ended before it was ready, without any output"
     if log_lines:
-        problem = f"ended before it was ready; its last words: {_last_words(log_lines)}"
+        problem = f"ended before it was ready; last output: {_last_output(log_lines)}"
     return LaunchFailed(program, meaning or problem, log_lines, is_lasting=meaning is not None)
 
 
 def explain_exit(exit_code: int, log_lines: Sequence[str]) -> str:
-    """Return the predicate of how a ready server ended; `exit_code` is negative for a signal."""
+    """Return the reason why a ready server ended; `exit_code` is negative for a signal."""
     if (meaning := _find_meaning(log_lines[-_AT_THE_END:])) is not None:
         return meaning
     if exit_code == -KILL:
-        return "was killed (SIGKILL), by somebody or because the machine ran out of memory"
-    signals = {-one.value: one.name for one in signal.Signals}
+        return "was killed (SIGKILL), by a user or because the machine ran out of memory"
+    signals = {-each.value: each.name for each in signal.Signals}
     unnamed = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
-    said = f"; its last words: {_last_words(log_lines)}" if log_lines else ""
-    return f"crashed ({signals.get(exit_code, unnamed)}){said}"
+    output = f"; last output: {_last_output(log_lines)}" if log_lines else ""
+    return f"crashed ({signals.get(exit_code, unnamed)}){output}"
 
 
 def _find_meaning(log_lines: Sequence[str]) -> str | None:
     text = (files("proxy.processes") / "failures.toml").read_text(encoding="utf-8")
     for needle, meaning in tomllib.loads(text).items():
         for line in log_lines:
-            _, found, said = line.lower().partition(needle.lower())
-            if found:
-                words = line[len(line) - len(said) :].strip(" :")
+            _, match, rest = line.lower().partition(needle.lower())
+            if match:
+                words = line[len(line) - len(rest) :].strip(" :")
                 return str(meaning).replace("{said}", words)
     return None
 
 
-def _last_words(log_lines: Sequence[str]) -> str:
+def _last_output(log_lines: Sequence[str]) -> str:
     """Find the line with the error; a crashing program often prints a trace after it."""
     for line in reversed(log_lines[-_AT_THE_END:]):
         if any(word in line.lower() for word in _COMPLAINTS):

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol, TypeAlias
 
-from proxy.backends.client import BackendModel, Description, Health, LateBackend, Part, Put
+from proxy.backends.client import BackendModel, DeferredBackend, Description, Health, Part, Send
 from proxy.backends.llama_server import LlamaServer
 from proxy.errors import BackendFailed, BackendUnavailable, ProcessFailed
 from proxy.processes.process import ServerAddress
@@ -34,7 +34,7 @@ class Supervised(Protocol):
 
 
 @dataclass(eq=False)
-class ManagedBackend(LateBackend):
+class ManagedBackend(DeferredBackend):
     """A backend for a managed server, wherever that is after its latest start.
 
     Until the server is ready, be it for the first time or again after a crash, questions wait for
@@ -107,14 +107,14 @@ class ManagedBackend(LateBackend):
     def _is_restarting(self) -> bool:
         return self.server.status.state is RestartState.WAITING
 
-    async def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
+    async def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
         """Ask the server as soon as it is ready, and its successor if it could not be reached."""
         patience = asyncio.get_running_loop().time() + self.load_wait
         while True:
             address = await self.wait_until_granted(patience)
             server = await self._at(address)
             try:
-                async with aclosing(put(server)) as parts:
+                async with aclosing(send(server)) as parts:
                     async for part in parts:
                         yield part
             except BackendUnavailable as error:
@@ -149,10 +149,10 @@ class ManagedBackend(LateBackend):
     async def _is_gone(self, address: ServerAddress) -> bool:
         """Wait for the owner to notice the end of a server, which takes milliseconds."""
         clock = asyncio.get_running_loop().time
-        late = clock() + self.notice_wait
+        deadline = clock() + self.notice_wait
         # each start has a key of its own
-        while (found := self.server.status.address) and found.api_key == address.api_key:
-            if clock() >= late:
+        while (current := self.server.status.address) and current.api_key == address.api_key:
+            if clock() >= deadline:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)
         return True

@@ -151,6 +151,6 @@ def size_of(path: Path) -> int:
     return sum(part.stat().st_size for part in parts if part.is_file())
 
 
-def _text(told: Mapping[str, Value], key: str) -> str:
-    value = told.get(key)
+def _text(header: Mapping[str, Value], key: str) -> str:
+    value = header.get(key)
     return value if isinstance(value, str) else ""

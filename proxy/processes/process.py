@@ -31,12 +31,12 @@ class LogTail:
     """Cuts what a child writes into lines and keeps the last of them."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._queues: deque[str] = deque(maxlen=MOST_LINES)
         self._unfinished = b""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(self._lines)
+        return tuple(self._queues)
 
     @property
     def dots(self) -> str:
@@ -59,9 +59,9 @@ class LogTail:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
         for line in lines:
             # of a progress bar the latest state is enough: else there would be nothing but bars
-            if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
-                self._lines.pop()
-            self._lines.append(line)
+            if self._queues and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._queues[-1]):
+                self._queues.pop()
+            self._queues.append(line)
         return lines
 
 

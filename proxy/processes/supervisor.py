@@ -1,9 +1,9 @@
-"""One server, looked after: started when it is wanted, again when it fails, stopped on demand."""
+"""Supervises one server: starts it on demand, restarts it after a failure, and stops it."""
 
-# One owner task at a time, from the first wish until the stop, holds `_alone` and is the only one
-# who starts, waits and gives up. A stop cancels it, and so stops what it had started; its successor
-# begins when it has let go. Whoever wants the server waits for one future, which the owner settles
-# and replaces when the server fails. Nobody else reads the state in order to act on it.
+# One owner task at a time holds `_alone`, from the first `ready` until `stop`; only it starts the
+# server, waits for its end and gives up. `stop` cancels the owner, which stops the server; the next
+# owner begins once `_alone` is free. The callers of `ready` wait for one future, which the owner
+# settles, and replaces when the server fails. No other task acts on the state.
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """How a server does, since a moment of the event loop's clock.
+    """The state of a server; `since` is a time of the event loop.
 
-    `address` is where it answers, only while it is ready. `reason` tells in one sentence why it
-    last failed and `log` holds its last lines then, both empty if it never did. It was started
-    again `restarts` times; the next start is `retry_after` seconds away from `since`.
+    It has an `address` only while it is ready. `reason` is the last failure in one sentence and
+    `log` its last lines, both empty before the first failure. `restarts` counts the restarts; the
+    next one is due `retry_after` seconds after `since`.
     """
 
     state: RestartState = RestartState.STOPPED
@@ -47,10 +47,10 @@ StatusListener: TypeAlias = Callable[[ServerStatus], None]
 
 
 class Supervisor:
-    """Looks after one server.
+    """Starts, restarts and stops one server.
 
-    `start` makes a context that is entered when the server is ready and stops it when it is left;
-    it raises `ProcessFailed` kinds of errors. `on_change` hears of every status and must not raise.
+    `start` makes a context that is entered when the server is ready and stops it on exit; it raises
+    `ProcessFailed` kinds of errors. `on_change` receives every status and must not raise.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class Supervisor:
             raise NeverBecameReady(self.name, "was stopped")
         if self._owner is None:
             self._readiness = asyncio.get_running_loop().create_future()
-            self._owner = asyncio.create_task(self._look_after(), name=f"owner of {self.name}")
+            self._owner = asyncio.create_task(self._supervise(), name=f"owner of {self.name}")
             self._owner.add_done_callback(self._note_end)
-        found = await asyncio.shield(self._readiness)
-        if isinstance(found, ProcessFailed):
-            # many raise it, and each would leave its trace in it
-            raise found.with_traceback(None)
-        return found
+        server = await asyncio.shield(self._readiness)
+        if isinstance(server, ProcessFailed):
+            # many tasks raise it, and each would add its frames
+            raise server.with_traceback(None)
+        return server
 
     async def stop(self) -> None:
-        """Stop the server; whoever waits for it is told, and whoever asks again starts it again."""
+        """Stop the server: waiting callers of `ready` fail, and later ones start it again."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.cancel()
             self._settle(NeverBecameReady(self.name, "was stopped"))
-            if owner.done():  # it had given up
+            if owner.done():  # after it gave up
                 self._reset()
         async with self._alone:
             pass
@@ -103,7 +103,7 @@ class Supervisor:
         self._is_closed = True
         await self.stop()
 
-    async def _look_after(self) -> None:
+    async def _supervise(self) -> None:
         async with self._alone:
             try:
                 while True:
@@ -126,9 +126,9 @@ class Supervisor:
                 address = ServerAddress(server.base_url, server.api_key)
                 self._publish(replace(self.status, address=address))
                 self._settle(server)
-                logger.info("%s listens at %s", self.name, server.base_url)
+                logger.info("%s: ready at %s", self.name, server.base_url)
                 exit_code = await server.process.wait()
-                # from here on it is ready for nobody, however long the rest takes
+                # later callers wait for the next server, however long stopping this one takes
                 self._readiness = asyncio.get_running_loop().create_future()
                 problem = explain_exit(exit_code, server.process.tail)
                 return ExitedUnexpectedly(self.name, problem, server.process.tail)
@@ -139,14 +139,14 @@ class Supervisor:
         """Report a failure; returns the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         waiting = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
-        told = replace(self.status, address=None, reason=str(failure), log=failure.log)
-        self._publish(replace(told, retry_after=waiting))
+        status = replace(self.status, address=None, reason=str(failure), log=failure.log)
+        self._publish(replace(status, retry_after=waiting))
         if waiting is None:
-            tried = f" after {told.restarts} restarts" if told.restarts else ""
-            logger.error("%s stays down%s: it %s", self.name, tried, failure.problem)
+            count = status.restarts
+            logger.error("%s %s; given up after %d restarts", self.name, failure.problem, count)
             self._settle(failure)
         else:
-            logger.warning("%s %s: starts again in %.1f s", self.name, failure.problem, waiting)
+            logger.warning("%s %s; restarting in %.1f s", self.name, failure.problem, waiting)
         return waiting
 
     def _reset(self) -> None:
@@ -157,15 +157,16 @@ class Supervisor:
         self.status = replace(status, state=self._restarts.state, since=now())
         self._on_change(self.status)
 
-    def _settle(self, found: RunningServer | ProcessFailed) -> None:
+    def _settle(self, outcome: RunningServer | ProcessFailed) -> None:
         if not self._readiness.done():
-            self._readiness.set_result(found)
+            self._readiness.set_result(outcome)
 
     def _note_end(self, owner: "asyncio.Task[None]") -> None:
-        """Wake everyone who waits for a server whose owner task crashed."""
+        """Fail the waiting callers if the owner task crashed."""
         if not owner.cancelled() and (bug := owner.exception()) is not None:
-            logger.error("%s is no longer looked after", self.name, exc_info=bug)
-            self._settle(ExitedUnexpectedly(self.name, "is no longer looked after"))
+            problem = "will not be restarted: its supervisor crashed"
+            logger.error("%s %s", self.name, problem, exc_info=bug)
+            self._settle(ExitedUnexpectedly(self.name, problem))
 
 
 def now() -> float:
@@ -173,7 +174,7 @@ def now() -> float:
 
 
 class RemoteStatus:
-    """The server's latest status; whoever wants the server waits for a better one."""
+    """The latest status of a server in another process."""
 
     def __init__(self, name: str) -> None:
         self.name = name

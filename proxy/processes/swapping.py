@@ -49,7 +49,7 @@ class LoadableModel:
 
 
 @dataclass(eq=False, slots=True)
-class QueuePosition:
+class QueueTicket:
     """A request that waits for a model or uses it."""
 
     model: str
@@ -65,8 +65,8 @@ class Orders:
 
     start: list[str] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
-    served: list[QueuePosition] = field(default_factory=list)
-    refused: list[QueuePosition] = field(default_factory=list)
+    served: list[QueueTicket] = field(default_factory=list)
+    refused: list[QueueTicket] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -112,7 +112,7 @@ class SwapPlanner:
         self._members = {model.name: _ModelState(model) for model in models}
         self._budget = budget
         self._failure_seconds = failure_seconds
-        self._line: list[QueuePosition] = []
+        self._queue: list[QueueTicket] = []
 
     def presence(self, name: str) -> Presence:
         return self._members[name].presence
@@ -128,10 +128,10 @@ class SwapPlanner:
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
-    def ahead(self, place: QueuePosition) -> int:
-        return self._line.index(place) if place in self._line else 0
+    def ahead(self, ticket: QueueTicket) -> int:
+        return self._queue.index(ticket) if ticket in self._queue else 0
 
     def in_the_way_of(self, name: str) -> tuple[str, ...]:
         """Name the models in use whose requests have to end before another one can be loaded."""
@@ -139,23 +139,23 @@ class SwapPlanner:
         if newcomer.presence != "stopped" or self._fits(newcomer):
             return ()
         going = self._in_the_way_of(newcomer)
-        return tuple(one.model.name for one in going if not self._is_idle(one))
+        return tuple(member.model.name for member in going if not self._is_idle(member))
 
-    def ask(self, name: str, now: float) -> tuple[QueuePosition, Orders]:
-        place = QueuePosition(name)
+    def ask(self, name: str, now: float) -> tuple[QueueTicket, Orders]:
+        ticket = QueueTicket(name)
         if self.has_failed(name, now):
-            return place, Orders(refused=[place])
-        self._line.append(place)
-        return place, self._decide(Orders(), now)
+            return ticket, Orders(refused=[ticket])
+        self._queue.append(ticket)
+        return ticket, self._decide(Orders(), now)
 
-    def leave(self, place: QueuePosition, now: float) -> Orders:
+    def leave(self, ticket: QueueTicket, now: float) -> Orders:
         """Give a place back, served or not; one that was refused has none."""
-        if place.is_served:
-            member = self._members[place.model]
+        if ticket.is_served:
+            member = self._members[ticket.model]
             member.users -= 1
             member.used = now
-        elif place in self._line:
-            self._line.remove(place)
+        elif ticket in self._queue:
+            self._queue.remove(ticket)
         return self._decide(Orders(), now)
 
     def note_loaded(self, name: str, now: float) -> Orders:
@@ -164,8 +164,8 @@ class SwapPlanner:
         member = self._members[name]
         member.move("loaded")
         member.used, member.failed = now, None
-        for place in self._waiting_for(name):
-            self._serve(place, orders)
+        for ticket in self._waiting_for(name):
+            self._serve(ticket, orders)
         return self._decide(orders, now)
 
     def note_failed(self, name: str, now: float) -> Orders:
@@ -173,7 +173,7 @@ class SwapPlanner:
         member = self._members[name]
         member.failed = now
         orders = Orders(refused=self._waiting_for(name))
-        self._line = [place for place in self._line if place.model != name]
+        self._queue = [ticket for ticket in self._queue if ticket.model != name]
         self._stop(member, orders)
         return self._decide(orders, now)
 
@@ -199,11 +199,11 @@ class SwapPlanner:
         """Go through the line once, oldest first."""
         claimed: set[str] = set()
         is_blocked = False
-        for place in tuple(self._line):
-            member = self._members[place.model]
+        for ticket in tuple(self._queue):
+            member = self._members[ticket.model]
             if member.presence == "loaded":
-                if place.model not in claimed:
-                    self._serve(place, orders)
+                if ticket.model not in claimed:
+                    self._serve(ticket, orders)
             elif member.presence == "stopping":
                 is_blocked = True
             elif member.presence == "stopped" and not is_blocked:
@@ -225,14 +225,14 @@ class SwapPlanner:
     def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
         """Choose what has to go for a model; what is being stopped goes anyway."""
         present = ("loading", "loaded")
-        others = [one for one in self._members.values() if one.presence in present]
-        others.sort(key=lambda one: (not self._is_idle(one), one.used))
-        leaving = [one for one in self._members.values() if one.presence == "stopping"]
+        others = [member for member in self._members.values() if member.presence in present]
+        others.sort(key=lambda member: (not self._is_idle(member), member.used))
+        leaving = [member for member in self._members.values() if member.presence == "stopping"]
         going: list[_ModelState] = []
         while others and not self._fits(newcomer, (*leaving, *going)):
             going.append(others.pop(0))
-        for one in going[::-1]:  # a small one may have been chosen before a large one that does
-            rest = [other for other in going if other is not one]
+        for member in going[::-1]:  # a small one may have been chosen before a large one that does
+            rest = [other for other in going if other is not member]
             if self._fits(newcomer, (*leaving, *rest)):
                 going = rest
         return going
@@ -240,13 +240,13 @@ class SwapPlanner:
     def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
         """Return whether there is room; a model larger than all of it has it when it is alone."""
         staying = [
-            one
-            for one in self._members.values()
-            if one.presence != "stopped" and one not in without
+            member
+            for member in self._members.values()
+            if member.presence != "stopped" and member not in without
         ]
         if not staying:
             return True
-        memory = newcomer.model.memory + sum(one.model.memory for one in staying)
+        memory = newcomer.model.memory + sum(member.model.memory for member in staying)
         budget = self._budget
         return (budget.memory is None or memory <= budget.memory) and (
             budget.models is None or len(staying) < budget.models
@@ -263,14 +263,14 @@ class SwapPlanner:
             return None
         return None if self._waiting_for(member.model.name) else member.used + ttl
 
-    def _waiting_for(self, name: str) -> list[QueuePosition]:
-        return [place for place in self._line if place.model == name]
+    def _waiting_for(self, name: str) -> list[QueueTicket]:
+        return [ticket for ticket in self._queue if ticket.model == name]
 
-    def _serve(self, place: QueuePosition, orders: Orders) -> None:
-        self._line.remove(place)
-        place.is_served = True
-        self._members[place.model].users += 1
-        orders.served.append(place)
+    def _serve(self, ticket: QueueTicket, orders: Orders) -> None:
+        self._queue.remove(ticket)
+        ticket.is_served = True
+        self._members[ticket.model].users += 1
+        orders.served.append(ticket)
 
     def _start(self, member: _ModelState, orders: Orders, now: float) -> None:
         member.move("loading")

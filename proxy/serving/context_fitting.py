@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from msgspec import structs
-
-from proxy.backends.client import Backend, BackendWrapper, ChatBackend, Headers, ReplyEvents
-from proxy.backends.pool import pin
+from proxy.backends.client import Backend, Headers
+from proxy.backends.learning import PromptLearning
 from proxy.context.budget import BudgetMode, Window
 from proxy.context.compaction import (
     Compaction,
@@ -29,15 +27,10 @@ from proxy.context.prefix import PrefixBroken, PromptTrace, compare, trace
 from proxy.context.replay import Rules, Sliding, Tiered
 from proxy.context.shortening import TextCache
 from proxy.context.tokens import TokenBook
-from proxy.conversation import replies
-from proxy.conversation.endings import LENGTH
 from proxy.conversation.failures import has_failed
-from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import UpstreamRequest
-from proxy.dialects.lenient_json import as_count, read_usage, write_usage
 from proxy.errors import ContextOverflow
-from proxy.inference.length import ReplyLength
 from proxy.inference.plan import RequestPlan
 from proxy.profiles.known_model import KnownModel
 
@@ -48,15 +41,8 @@ _MOST_GUESSED = 0.1  # of a prompt; if more is estimated, it is counted
 _TINY = 250  # tokens: less teaches nobody what a token weighs
 _FEW = 16  # texts: where more are unknown, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
-_ENDS = (replies.UsageReported, replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
-_NO_USAGE = replies.UsageReported({})
-_CUT_SHORT = replies.ReplyFinished(LENGTH)
-_CUT = (
-    "the backend has read only {total} of about {missing} tokens, and dropped the others without "
-    "a word. Please shorten the conversation."
-)
 
 
 class FittingMode(Enum):
@@ -234,13 +220,9 @@ class Fitting:
         upstream_request = plan.upstream_request()
         return self._book(model).estimate(upstream_request.messages, upstream_request.tools)
 
-    def learning_backend(self, model: str, window: int | None = None) -> ChatBackend:
-        """Return the backend, wrapped to learn what its prompts really cost.
-
-        Its replies raise `ContextOverflow` if it has silently dropped part of a prompt, and end if
-        they are longer than the client or the window allows.
-        """
-        return _LearningBackend(pin(self._backend), self._book(model), window)
+    def learning(self, model: str, window: int | None = None) -> PromptLearning:
+        """Return the policy that learns the length of a model's prompts."""
+        return PromptLearning(self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
         """Return and log where a session's prompt does not continue the one before it."""
@@ -274,100 +256,3 @@ class Fitting:
 
     def _book(self, model: str) -> TokenBook:
         return self._books.find(model) or self._books.keep(model, TokenBook(sizes=self._sizes))
-
-
-class _LearningBackend(BackendWrapper):
-    """A backend whose prompts' real lengths are recorded and whose replies are bounded."""
-
-    def __init__(self, backend: ChatBackend, book: TokenBook, window: int | None) -> None:
-        super().__init__(backend)
-        self._book = book
-        self._window = window
-
-    async def stream(
-        self,
-        upstream_request: UpstreamRequest,
-        headers: Headers,
-        sink: replies.EventSink | None = None,
-    ) -> ReplyEvents:
-        most = upstream_request.request.max_tokens or self._window
-        length = ReplyLength(most, is_constrained=upstream_request.schema is not None)
-        replying = self._backend.stream(upstream_request, headers, length.bound(sink))
-        untold: replies.UsageReported | None = _NO_USAGE
-        try:
-            async for batch in replying:
-                is_end = isinstance(batch[-1], _ENDS)
-                if is_end and (told := _usage_in(batch)) is not None:
-                    place, usage = told
-                    untold = None if _tells_anything(usage) else usage
-                    try:
-                        self._check(upstream_request, usage.usage.get("prompt_tokens"))
-                    except ContextOverflow:
-                        if place:  # this was said, whatever is wrong with the prompt
-                            yield batch[:place]
-                        raise
-                    batch = batch if untold is None else (*batch[:place], *batch[place + 1 :])
-                    if not batch:
-                        continue
-                batch, is_over = _bound(length, batch)
-                yield self._with_usage(upstream_request, length.tokens, untold, batch)
-                if is_over:
-                    return
-        except ContextOverflow as overflow:
-            window = overflow.window or self._window
-            self._book.refuse(
-                upstream_request.messages, upstream_request.tools, overflow.prompt_tokens, window
-            )
-            raise
-        finally:
-            await replying.aclose()
-
-    def _with_usage(
-        self,
-        upstream_request: UpstreamRequest,
-        answer: int,
-        untold: replies.UsageReported | None,
-        batch: Sequence[replies.ReplyEvent],
-    ) -> Sequence[replies.ReplyEvent]:
-        """Add an estimate to the end of a reply whose usage is `untold`: missing, or zeros."""
-        if untold is None or not isinstance(batch[-1], replies.ReplyFinished):
-            return batch
-        prompt = self._book.estimate(upstream_request.messages, upstream_request.tools)
-        usage: JsonObject = {**write_usage(prompt, answer, None), "temper": {"estimated": True}}
-        return (*batch[:-1], structs.replace(untold, usage=usage), batch[-1])
-
-    def _check(self, upstream_request: UpstreamRequest, total: JsonValue) -> None:
-        """Learn from what a prompt cost; raises `ContextOverflow` if part of it was not read."""
-        if not isinstance(total, int) or total <= 0:
-            return
-        messages, tools = upstream_request.messages, upstream_request.tools
-        if self._window is None:
-            self._book.calibrate(messages, tools, total)
-            return
-        missing = self._book.hear(messages, tools, total, self._window)
-        if missing is not None:
-            wording = _CUT.format(total=total, missing=missing)
-            raise ContextOverflow(wording, missing, self._window, read=total)
-
-
-def _bound(
-    length: ReplyLength, batch: Sequence[replies.ReplyEvent]
-) -> tuple[Sequence[replies.ReplyEvent], bool]:
-    """Return a batch, or the last one of a reply that is cut off, and whether it is that."""
-    if length.exceeds(batch) or batch[-1] == _CUT_SHORT:
-        return length.end(batch), True
-    return batch, False
-
-
-def _tells_anything(reported: replies.UsageReported) -> bool:
-    """Return whether an engine reported a usage, and not only zeros."""
-    usage = reported.usage
-    return as_count(usage.get("prompt_tokens")) > 0 or any(read_usage(usage))
-
-
-def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:
-    """Return the usage in a batch and its place; only the end can follow it."""
-    for place in range(max(0, len(batch) - 2), len(batch)):
-        if isinstance(event := batch[place], replies.UsageReported):
-            return place, event
-    return None

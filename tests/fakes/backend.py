@@ -1,10 +1,12 @@
 """A backend without a wire: it plays one list of events for each question."""
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from proxy.backends.client import (
     BackendModel,
+    ChatBackend,
     Description,
     Health,
     PassthroughRequest,
@@ -13,12 +15,47 @@ from proxy.backends.client import (
 )
 from proxy.conversation.replies import EventSink, ReplyEvent
 from proxy.conversation.requests import UpstreamRequest
-from proxy.errors import TemperError
+from proxy.errors import BackendFailed, InvalidRequest, TemperError
+from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import BackendPolicy
 
 
 async def every(batches: ReplyEvents) -> list[ReplyEvent]:
     """Collect all events of a reply."""
     return [event async for batch in batches for event in batch]
+
+
+class FollowedBackend:
+    """A backend whose replies pass through a policy, as a turn sees them."""
+
+    def __init__(self, backend: ChatBackend, policy: BackendPolicy) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._policy = policy
+
+    async def stream(
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
+    ) -> ReplyEvents:
+        policy = self._policy
+        sink = policy.begin(upstream_request, sink)
+        try:
+            async with aclosing(self._backend.stream(upstream_request, headers, sink)) as batches:
+                async for batch in batches:
+                    passed, failure = policy.receive(batch)
+                    if passed:
+                        yield passed
+                    if failure is not None:
+                        raise failure
+        except EnoughHeardError:
+            policy.end()
+        except (BackendFailed, InvalidRequest) as error:
+            policy.fail(error)
+            raise
+        else:
+            policy.end()
 
 
 @dataclass

@@ -6,7 +6,7 @@ A request is called by its model and a number: "a1 asks" is one to model a.
 import re
 from dataclasses import dataclass, field
 
-from proxy.processes.swapping import Budget, LoadableModel, Orders, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Budget, LoadableModel, Orders, QueueTicket, SwapPlanner
 
 
 @dataclass
@@ -15,7 +15,7 @@ class SwapBook:
 
     swapping: SwapPlanner
     now: float = 0.0
-    places: dict[str, QueuePosition] = field(default_factory=dict)
+    places: dict[str, QueueTicket] = field(default_factory=dict)
     ordered: list[str] = field(default_factory=list)
 
     @classmethod

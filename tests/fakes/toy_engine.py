@@ -6,7 +6,7 @@ It is asked by a JSON object at `/talk`, and answers in lines: `say "text"`, `ca
 
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import BackendModel
-from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.replies import (
@@ -82,8 +82,8 @@ class LineReader:
 class ToyEngine(HttpBackend):
     """The adapter, for a case in `proxy/serving/opening.py`."""
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion("/talk", encode_question(upstream_request), upstream_request)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
+        return OutgoingRequest("/talk", encode_question(upstream_request), upstream_request)
 
     def new_reading(self) -> PieceReading[bytes]:
         return PieceReading(LineDecoder(), LineReader())

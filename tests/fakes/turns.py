@@ -9,8 +9,8 @@ from proxy.backends.client import ReplyEvents
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, ToolCallStarted
 from proxy.conversation.replies import ToolCallArgumentsDelta as Arguments
 from proxy.conversation.tools import Tool, ToolCall
-from proxy.engine import run_turn
 from proxy.errors import ContextOverflow
+from proxy.inference.driver import run_turn
 from proxy.inference.plan import Policy
 from proxy.inference.preparation import begin, plan_request
 from proxy.inference.turn import Turn

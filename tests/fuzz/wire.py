@@ -7,7 +7,15 @@ from itertools import pairwise
 
 from proxy.api.app import ServerOptions, create_app
 from proxy.api.edge import Edge
-from proxy.backends.client import Backend, BackendModel, Description, Health, LateBackend, Part, Put
+from proxy.backends.client import (
+    Backend,
+    BackendModel,
+    DeferredBackend,
+    Description,
+    Health,
+    Part,
+    Send,
+)
 from proxy.backends.connection_pool import Connection, ConnectionPool, Endpoint
 from proxy.backends.transport import BackendClient
 from proxy.observability.metrics import Metrics
@@ -93,7 +101,7 @@ class FedPool(ConnectionPool):
         connection.close()
 
 
-class _Changing(LateBackend):
+class _Changing(DeferredBackend):
     """Stands for one backend after the other."""
 
     name = "changing"
@@ -101,8 +109,8 @@ class _Changing(LateBackend):
     def __init__(self) -> None:
         self.backend: Backend = ScriptedBackend()
 
-    def _stream(self, put: Put[Part]) -> AsyncGenerator[Part, None]:
-        return put(self.backend)
+    def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
+        return send(self.backend)
 
     async def _present(self) -> Backend:
         return self.backend

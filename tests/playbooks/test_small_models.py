@@ -23,9 +23,9 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolCall
-from proxy.engine import end_early
 from proxy.facts import Asked, Dropped, RejectedReply
 from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import end_early
 from tests.fakes.playbook import Playbook, make_request, make_tool, shown_text
 from tests.fakes.small_models import (
     FAILURES,

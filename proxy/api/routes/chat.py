@@ -26,6 +26,7 @@ from proxy.api.request_reader import (
     note_status,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
+from proxy.backends.pool import pin
 from proxy.dialects.dialect import Client, Decoded, Dialect
 from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import TemperError
@@ -142,9 +143,8 @@ class Chat:
     ) -> AnswerSource:
         """Fit the conversation into the window, and prepare the source of the answer."""
         service, known, live = prepared.service, prepared.known, context.live
-        backend = service.fitting.learning_backend(known.model, known.window)
-        if context.recorder is not None:
-            backend = context.recorder.wrap(backend)
+        learning = service.fitting.learning(known.model, known.window)
+        policies = (learning,) if context.recorder is None else (learning, context.recorder)
         turns = RunTurns(
             preparation=self.preparation,
             parsed=parsed,
@@ -162,7 +162,10 @@ class Chat:
         room = (known.window or 0) * (known.slots or 1)
         load = self.observers.load(service.title)
         estimate = partial(service.fitting.estimate, known.model, prepared.plan)
-        terms = SlotTerms(backend, slot, known.window, room, load, turns.shorter, estimate)
+        terms = SlotTerms(
+            pin(service.backend),
+            *(slot, known.window, room, load, turns.shorter, estimate, policies),
+        )
         if self.tools is None or not context.owned:
             answering, upstream = prepared.answering, prepared.headers
             return SingleTurn(

@@ -203,7 +203,7 @@ async def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
     await place.backend.describe("m")
     said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert len(said) == warnings
-    assert all("http://host lists no models" in one for one in said)
+    assert all("http://host: unknown engine" in one for one in said)
 
 
 async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:

@@ -9,7 +9,7 @@ import respx
 from proxy import bounds
 from proxy.backends.capabilities import Lacks
 from proxy.backends.client import PassthroughRequest
-from proxy.backends.http_backend import HttpBackend, OutgoingQuestion, PieceReading
+from proxy.backends.http_backend import HttpBackend, OutgoingRequest, PieceReading
 from proxy.backends.openai_compatible import OpenAICompatible
 from proxy.backends.transport import BackendClient
 from proxy.conversation.replies import ReplyEvent, ReplyFinished, TextDelta
@@ -70,8 +70,8 @@ class LetterReader:
 class LetterEngine(HttpBackend):
     """An engine that answers in letters."""
 
-    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingQuestion:
-        return OutgoingQuestion("/", b"", upstream_request)
+    async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
+        return OutgoingRequest("/", b"", upstream_request)
 
     def new_reading(self) -> PieceReading[str]:
         return PieceReading(Letters(), LetterReader())

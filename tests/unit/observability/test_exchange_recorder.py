@@ -38,7 +38,7 @@ from proxy.profiles.recognition import Evidence, Recognition
 from proxy.tools import executor as ran_calls
 from proxy.tools.executor import Round, Status
 from proxy.tools.run import RunTerms
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import FollowedBackend, ScriptedBackend
 from tests.fakes.playbook import make_request
 
 REQUEST = make_request(tools=())
@@ -76,7 +76,7 @@ async def batches_of(*events: ReplyEvent) -> ReplyEvents:
 
 def listened(recorder: ExchangeRecorder, *script: ReplyEvent | TemperError) -> None:
     """Put a question to a backend behind a recorder."""
-    backend = recorder.wrap(ScriptedBackend([list(script)]))
+    backend = FollowedBackend(ScriptedBackend([list(script)]), recorder)
 
     async def ask() -> list[ReplyEvent]:
         return [event async for batch in backend.stream(QUESTION, {}) for event in batch]
@@ -139,12 +139,6 @@ def test_a_failure_is_kept_as_its_word() -> None:
     assert generation == (["text", "a"], ["failed", "timed_out"])
 
 
-def test_the_backend_keeps_its_name() -> None:
-    backend = ScriptedBackend()
-    taped = ExchangeRecorder().wrap(backend)
-    assert taped.name == backend.name
-
-
 def test_an_exchange_holds_what_it_takes_to_judge_again() -> None:
     recorder = ExchangeRecorder()
     call = ToolCalled(0, ToolCall("id", "f", "{}"))
@@ -180,7 +174,7 @@ def test_what_is_kept_of_one_exchange_is_bounded(
 ) -> None:
     monkeypatch.setattr(taping, "_MOST_CHARACTERS", 10)
     recorder = ExchangeRecorder()
-    recorder.begin()
+    recorder.begin(QUESTION, None)
     for _ in range(10):
         assert recorder.is_whole
         if where == "generation":

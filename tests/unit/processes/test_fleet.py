@@ -179,7 +179,7 @@ async def test_a_model_that_cannot_be_preloaded_is_told_of_in_the_log(
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         with pytest.raises(LaunchFailed):
             await asking.wait_until_granted()
-        assert "a was not loaded: llama-server is out of memory" in caplog.text
+        assert "a: not loaded: llama-server is out of memory" in caplog.text
         assert world.fleet.condition("a") == "failed"
 
 

@@ -58,7 +58,7 @@ def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
 
 @pytest.mark.fault("F22")
 def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> None:
-    with pytest.raises(LaunchFailed, match="its key is not honoured"):
+    with pytest.raises(LaunchFailed, match="that one does not accept its key"):
         start((sys.executable, "-c", STRANGER), model)
 
 
@@ -122,25 +122,25 @@ def test_a_known_violation_becomes_a_sentence_with_a_remedy(line: str, meaning: 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
 def test_an_unknown_violation_is_quoted_and_may_be_gone_the_next_time(lines: list[str]) -> None:
     cause = explain_failure("s", tuple(lines))
-    assert cause.problem.startswith("ended before it was ready; its last words: ")
+    assert cause.problem.startswith("ended before it was ready; last output: ")
     assert cause.problem.endswith("the dog ate it")
     assert not cause.is_lasting
 
 
 def test_silence_is_called_silence() -> None:
-    assert explain_failure("s", ()).problem == "ended before it was ready without a word"
+    assert explain_failure("s", ()).problem == "ended before it was ready, without any output"
 
 
 @pytest.mark.parametrize(
     ("exit_code", "lines", "sentence"),
     [
-        (-9, ["slot 1 is busy"], "was killed (SIGKILL), by somebody or because the machine ran"),
+        (-9, ["slot 1 is busy"], "was killed (SIGKILL), by a user or because the machine ran"),
         (-9, ["cudaMalloc failed: out of memory"], "ran out of memory: use a smaller context"),
-        (-6, ["GGML_ASSERT(n > 0) failed", "#1 0x77"], "crashed (SIGABRT); its last words: GGML"),
-        (1, ["goodbye"], "crashed (exit code 1); its last words: goodbye"),
+        (-6, ["GGML_ASSERT(n > 0) failed", "#1 0x77"], "crashed (SIGABRT); last output: GGML"),
+        (1, ["goodbye"], "crashed (exit code 1); last output: goodbye"),
         (0, [], "crashed (exit code 0)"),
         (-250, [], "crashed (signal 250)"),
-        (-6, ["out of memory, trying less", *["fine"] * 20], "crashed (SIGABRT); its last words"),
+        (-6, ["out of memory, trying less", *["fine"] * 20], "crashed (SIGABRT); last output"),
     ],
 )
 def test_the_end_of_a_server_that_was_ready_is_explained_too(

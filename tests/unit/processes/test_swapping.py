@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.processes.swapping import Budget, LoadableModel, Orders, QueuePosition, SwapPlanner
+from proxy.processes.swapping import Budget, LoadableModel, Orders, QueueTicket, SwapPlanner
 from tests.fakes.swaps import SwapBook
 
 ONE_AT_A_TIME = Budget(models=1)
@@ -302,7 +302,7 @@ class World:
         self.now = 0.0
         self.starting: list[str] = []
         self.stopping: list[str] = []
-        self.places: list[QueuePosition] = []
+        self.places: list[QueueTicket] = []
 
     def obey(self, orders: Orders) -> None:
         for name in orders.stop:

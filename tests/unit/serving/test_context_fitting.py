@@ -34,7 +34,7 @@ from proxy.profiles.known_model import KnownModel
 from proxy.profiles.profile import GENERIC as GENERIC_PROFILE
 from proxy.profiles.recognition import Recognition
 from proxy.serving.context_fitting import ContextPolicy, Fitting, FittingMode, Strategy
-from tests.fakes.backend import ScriptedBackend, every
+from tests.fakes.backend import FollowedBackend, ScriptedBackend, every
 from tests.fakes.playbook import make_request
 from tests.fakes.tokenizing import TokenizingBackend
 from tests.unit.context.conversations import in_bytes, spelled
@@ -235,7 +235,7 @@ async def test_a_conversation_that_fits_by_the_engines_own_count_is_never_cut(
     backend = Counting(counts_texts=counts_texts)
     backend.tokenize = tokenize
     fitting = Fitting(backend, ContextPolicy())
-    listened = fitting.learning_backend("m", 2000)
+    listened = FollowedBackend(backend, fitting.learning("m", 2000))
     left: list[bool] = []
     for _ in range(125):
         plan = conversation(chance)
@@ -282,8 +282,7 @@ def test_what_prompts_really_cost_is_learnt_from_replies_and_refusals() -> None:
     async def estimate(script: list[ReplyEvent | ContextOverflow]) -> int:
         backend = ScriptedBackend([[*script]])
         fitting = Fitting(backend, ContextPolicy())
-        listened = fitting.learning_backend("m")
-        assert listened.name == "scripted"
+        listened = FollowedBackend(backend, fitting.learning("m"))
         if isinstance(script[0], ContextOverflow):
             with pytest.raises(ContextOverflow):
                 await asked(listened, plan)
@@ -329,7 +328,7 @@ async def test_a_usage_that_no_engine_reports_is_estimated(
     end = ReplyFinished("stop")
     backend = kind([[SAID, end] if told is None else [SAID, told, end]])
     fitting = Fitting(backend, ContextPolicy())
-    said, usage, last = await asked(fitting.learning_backend("m", 100_000), plan)
+    said, usage, last = await asked(FollowedBackend(backend, fitting.learning("m", 100_000)), plan)
     assert (said, last) == (SAID, end)
     assert isinstance(usage, UsageReported)
     counts = read_usage(usage.usage)
@@ -341,8 +340,9 @@ async def test_a_usage_that_no_engine_reports_is_estimated(
 
 async def test_a_usage_that_an_engine_reports_stays() -> None:
     told = UsageReported({"prompt_tokens": 5, "completion_tokens": 0})
-    fitting = Fitting(ScriptedBackend([[SAID, told, ReplyFinished("stop")]]), ContextPolicy())
-    assert told in await asked(fitting.learning_backend("m"), drafted(40))
+    backend = ScriptedBackend([[SAID, told, ReplyFinished("stop")]])
+    learning = Fitting(backend, ContextPolicy()).learning("m")
+    assert told in await asked(FollowedBackend(backend, learning), drafted(40))
 
 
 def test_a_session_whose_beginning_changes_is_named_in_the_log(
@@ -382,4 +382,4 @@ def test_only_so_many_sessions_and_models_are_remembered(caplog: pytest.LogCaptu
     fitting.watch_prefix("m", plan_request(changed, Policy()))
     assert caplog.messages == []
     for number in range(100):
-        assert fitting.learning_backend(f"model {number}").name == "scripted"
+        fitting.learning(f"model {number}")

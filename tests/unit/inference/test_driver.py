@@ -10,10 +10,10 @@ from proxy.conversation.replies import (
     ToolCalled,
     ToolCallStarted,
 )
-from proxy.engine import run_turn
 from proxy.errors import BackendSpokeNonsense, BackendUnavailable
 from proxy.facts import Dropped, outcome
 from proxy.guardrails.offer import TextPolicy
+from proxy.inference.driver import run_turn
 from proxy.inference.plan import Policy
 from proxy.inference.turn import Turn
 from tests.fakes.backend import ScriptedBackend, every
