@@ -25,7 +25,7 @@ from starlette.types import Message, Scope
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
 from proxy.api.dialects import Sharing
-from proxy.api.edge import serve
+from proxy.api.edge import IDEMPOTENCY_KEY, serve
 from proxy.api.errors import refuse
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
@@ -33,7 +33,6 @@ from proxy.shares import find_excess
 
 logger = logging.getLogger(__name__)
 
-_HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
 _MEANINGFUL = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
@@ -176,12 +175,6 @@ class Idempotency:
     _answers: dict[Name, SharedAnswer] = field(default_factory=dict)
 
     async def __call__(self, connection: ClientConnection) -> None:
-        if _HEADER in headers_of(connection.scope):
-            await self._answer(connection)
-        else:
-            await self.endpoint(connection)
-
-    async def _answer(self, connection: ClientConnection) -> None:
         try:
             name = _name_of(connection)
             body = await read_body(connection.scope, connection.receive, self.limits)
@@ -250,9 +243,9 @@ def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
 def _name_of(connection: ClientConnection) -> Name:
     """Return the owner and the idempotency key; raises `InvalidRequest` for a malformed key."""
     headers = headers_of(connection.scope)
-    key = headers[_HEADER]
+    key = headers[IDEMPOTENCY_KEY]
     if not _KEY.fullmatch(key):
-        raise InvalidRequest("Use 1 to 255 visible ASCII characters.", _HEADER)
+        raise InvalidRequest("Use 1 to 255 visible ASCII characters.", IDEMPOTENCY_KEY)
     # without keys of the server, the clients' keys are meant for the backend
     sent = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or sent, key

@@ -83,7 +83,7 @@ class Streamable(Protocol):
     """The parts of one streamed answer, each asked for when it is needed."""
 
     @property
-    def backend(self) -> str:
+    def backend_name(self) -> str:
         """The backend's name, for errors."""
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
@@ -247,7 +247,7 @@ class AnswerStream:
         self._expect_silence(answer)
         try:
             try:
-                async with Deadline(self._timeouts.deadline, answer.backend):
+                async with Deadline(self._timeouts.deadline, answer.backend_name):
                     async for batch in batches:
                         await self._send(batch, answer)
             except TemperError as error:
@@ -307,7 +307,7 @@ class AnswerStream:
         if self._connection.is_cancelled:
             await self._break_off(RequestCancelled())
         elif not self._connection.is_disconnected:
-            await self._break_off(BackendUnavailable(answer.backend, _STOPPING))
+            await self._break_off(BackendUnavailable(answer.backend_name, _STOPPING))
 
     async def _break_off(self, reason: TemperError) -> None:
         """Tell a client that is still there why its answer has no end, if it has a beginning."""

@@ -1,12 +1,14 @@
-"""The operator's tools for requests: which servers there are, who may use what, and how far."""
+"""The operator's tools: which servers exist, which clients may use them, and their limits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-import msgspec
+from msgspec import structs
 from pydantic import SecretStr
 
-from proxy.dialects.dialect import Decoded
+from proxy.dialects.dialect import Client, Decoded
+from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
@@ -14,6 +16,7 @@ from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
+from proxy.serving.request_preparation import Resolved
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 
@@ -22,7 +25,7 @@ _MISSING = "needs the SDK of MCP: pip install 'temper-proxy[mcp]'"
 
 @dataclass(frozen=True, slots=True)
 class ToolHosting:
-    """What requests get of the operator's tools, and the limits of one request."""
+    """Offers the operator's tools to requests, and holds the limits of one request."""
 
     offer: ToolOffer
     limits: CallLimits = field(default_factory=CallLimits)
@@ -45,19 +48,32 @@ class ToolHosting:
             transport=transport,
             protocol=cut(protocol),
             tools=None if tools is None else len(tools),
-            asking=None if tools is None else sum(one.needs_yes for one in tools),
-            **msgspec.structs.asdict(calls),
+            asking=None if tools is None else sum(tool.needs_yes for tool in tools),
+            **structs.asdict(calls),
         )
 
-    def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
-        """Return the tools that a request gets besides its own, see `ToolOffer`."""
-        return self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
+    def decode(
+        self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
+    ) -> Decoded:
+        """Decode a body without its requests for tools of the operator, which no dialect knows."""
+        requested = take_requested_tools(body, self.offer.policy.hosted)
+        decoded = decode(requested.body, client)
+        return structs.replace(decoded, requested_tools=requested.requested_tools)
+
+    def offer_to(self, resolved: Resolved) -> tuple[Resolved, tuple[ServedTool, ...]]:
+        """Add the operator's tools to those of a request; return these tools as well."""
+        decoded, owner = resolved.decoded, resolved.client.owner
+        tools = self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
+        if not tools:
+            return resolved, ()
+        offered = resolved.request.offering(tuple(served.tool for served in tools))
+        return resolved.with_request(offered), tools
 
 
 def hosting_of(
     settings: Tools, source: ToolSource, confirmations: Confirmations | None = None
 ) -> ToolHosting:
-    """Translate who may use which tools; people who wait in `confirmations` keep waiting."""
+    """Translate the settings; confirmations that wait for a person are kept across reloads."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
     policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)

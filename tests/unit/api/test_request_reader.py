@@ -7,15 +7,16 @@ from starlette.types import Message
 from proxy.api.request_reader import (
     BodyLimits,
     RequestReader,
-    client_key,
     client_of,
     note_status,
+    queue_key_of,
     read_body,
     request_id,
 )
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.requests import Request
+from proxy.dialects.dialect import Client
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import LiveRequest
@@ -25,14 +26,15 @@ from tests.fakes.asgi import HandMadeClient
 
 async def read(body: JsonObject) -> Request:
     client = HandMadeClient(json.dump(body), "POST")
-    return await RequestReader(BodyLimits()).read(client.connection, decode_request)
+    reader = RequestReader(BodyLimits())
+    return await reader.read(client.connection, Client(), lambda raw, _: decode_request(raw))
 
 
 def test_what_has_to_be_looked_up_is_decoded_beside_the_event_loop() -> None:
     async def thread_of(body: bytes) -> threading.Thread:
         client = HandMadeClient(body, "POST")
-        reader = RequestReader(BodyLimits(), marks=(b"earlier",))
-        return await reader.read(client.connection, lambda _: threading.current_thread())
+        reader = RequestReader(BodyLimits(), slow_marks=(b"earlier",))
+        return await reader.read(client.connection, Client(), lambda *_: threading.current_thread())
 
     assert asyncio.run(thread_of(b'{"now":1}')) is threading.current_thread()
     assert asyncio.run(thread_of(b'{"earlier":1}')) is not threading.current_thread()
@@ -74,12 +76,12 @@ def test_who_asks_is_the_owner_of_the_key_or_else_whoever_it_seems_to_be(
 ) -> None:
     scope = HandMadeClient(headers=headers).scope
     scope.update(client=("10.0.0.7", 5), state={"owner": owner, "request_id": "r"})
-    assert client_key(client_of(scope), scope) == who
+    assert queue_key_of(client_of(scope), scope) == who
 
 
 def test_nothing_is_known_of_who_comes_over_a_socket_without_addresses() -> None:
     scope = HandMadeClient().scope
-    assert client_key(client_of(scope), scope) == ""
+    assert queue_key_of(client_of(scope), scope) == ""
 
 
 @pytest.mark.parametrize("text", ["Hi", "x" * 2**21], ids=["small", "large"])

@@ -7,16 +7,12 @@ from msgspec import structs
 from proxy.api.app import ServerOptions
 from proxy.api.dialects import CHAT, STAMP
 from proxy.backends.client import Description, PassthroughRequest
-from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message, assistant_message, tool_result
-from proxy.conversation.replies import TextDelta
 from proxy.conversation.requests import Request, UpstreamRequest
-from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Client
+from proxy.dialects.dialect import Client, Decoded
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
@@ -28,15 +24,13 @@ from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.request_preparation import (
-    PreparedRequest,
+    Planned,
     RequestPreparation,
-    RunTurns,
     takes_long,
 )
 from proxy.serving.services import ServiceOptions, Services
 from proxy.serving.tuned import Tuned, TunedSettings
 from proxy.settings import Settings
-from proxy.tool_rounds.run import Ask
 from tests.fakes.backend import ScriptedBackend
 
 RULES = Workflow(("read",), (), ("finish",))
@@ -150,10 +144,16 @@ async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
 
 async def prepared(
     preparing: RequestPreparation, body: JsonObject, headers: dict[str, str] | None = None
-) -> PreparedRequest:
+) -> Planned:
     client = Client(headers=headers or {})
-    parsed = preparing.address(CHAT.decode(json.dump(body), client))
-    return await preparing.prepare(parsed, client, {"x-request-id": "req_test"})
+    return await planned(preparing, CHAT.decode(json.dump(body), client), client)
+
+
+async def planned(
+    preparing: RequestPreparation, decoded: Decoded, client: Client | None = None
+) -> Planned:
+    resolved = await preparing.resolve(decoded, client or Client())
+    return await preparing.plan(resolved, {"x-request-id": "req_test"})
 
 
 def received(
@@ -161,7 +161,7 @@ def received(
     headers: dict[str, str] | None = None,
     *,
     backend: ScriptedBackend | None = None,
-) -> PreparedRequest:
+) -> Planned:
     return asyncio.run(prepared(preparation(backend or ScriptedBackend()), body, headers))
 
 
@@ -216,13 +216,12 @@ def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> N
     source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
     shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
-    preparation_ = preparing.prepare(parsed, Client(), {"x-request-id": "req_test"})
+    planning = planned(preparing, MessagesDialect(STAMP).decode(body, Client()))
     if is_blind:
         with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
-            asyncio.run(preparation_)
+            asyncio.run(planning)
     else:
-        assert asyncio.run(preparation_).known.model == "m"
+        assert asyncio.run(planning).known.model == "m"
 
 
 def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none() -> None:
@@ -237,9 +236,8 @@ def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none()
         {"role": "user", "content": [result]},
     ]
     body = json.dump({"model": "m", "max_tokens": 9, "messages": told})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
-    prepared_ = asyncio.run(preparing.prepare(parsed, Client(), {"x-request-id": "req_test"}))
-    sent = b"".join(one.source for one in prepared_.plan.messages)
+    taken = asyncio.run(planned(preparing, MessagesDialect(STAMP).decode(body, Client())))
+    sent = b"".join(message.source for message in taken.plan.messages)
     assert b"image_url" not in sent
     assert b"An image that this model cannot read." in sent
 
@@ -270,16 +268,16 @@ def test_a_wish_that_nobody_knows_is_refused_by_its_header(header: str) -> None:
 async def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> None:
     taken = preparation(ScriptedBackend())
     request = await prepared(taken, LONG)
-    whole = upstream_request(await taken.turn(request, lambda: True))
+    whole = upstream_request(await taken.fit(request, lambda: True))
     assert len(whole.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
-    shorter = upstream_request(await taken.shorter(request, lambda: True, overflow))
+    shorter = upstream_request(await taken.shorten(request, lambda: True, overflow))
     assert len(b"".join(one.source for one in shorter.messages)) < 20_000
 
     wide = ContextOverflow("too long", 100_001, 100_000)
-    assert await taken.shorter(request, lambda: True, wide) is None
+    assert await taken.shorten(request, lambda: True, wide) is None
     narrow = ContextOverflow("too long", 9000, 150)
-    assert await taken.shorter(request, lambda: True, narrow) is None
+    assert await taken.shorten(request, lambda: True, narrow) is None
 
 
 def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
@@ -305,7 +303,7 @@ def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
         facts=(Omitted("web_search"),),
     )
     preparing = preparation(ScriptedBackend())
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
+    taken = asyncio.run(planned(preparing, decoded))
     assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
     assert taken.mode is mode
     assert taken.plan.facts == (Omitted("web_search"),)
@@ -320,88 +318,9 @@ def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
     decoded = structs.replace(decoded, accepts_prose=is_summary)
     services = ServiceOptions().alone(ScriptedBackend())
     preparing = RequestPreparation(services, Policy(), {"m": rules})
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
+    taken = asyncio.run(planned(preparing, decoded))
     assert taken.plan.offer is not None
     assert taken.plan.offer.missing_steps == (() if is_summary else ("look",))
-
-
-DIALOGUE: list[JsonValue] = [
-    {"role": role, "content": f"{number} " * 300}
-    for number in range(12)
-    for role in ("user", "assistant")
-]
-CALL = ToolCall("1", "find", "{}")
-ROUND: tuple[Message, ...] = (assistant_message("", (CALL,)), tool_result("1", "found"))
-TOO_LONG = ContextOverflow("too long", 9_000, 3_000)
-
-
-def turns_of(backend: ScriptedBackend, *said: JsonValue, workers: int = 1) -> RunTurns:
-    preparation = RequestPreparation(ServiceOptions().alone(backend), Policy())
-    body: JsonObject = {"model": "m", "messages": [*said, {"role": "user", "content": "Hi"}]}
-    parsed = preparation.address(CHAT.decode(json.dump(body), Client()))
-    return RunTurns(
-        preparation=preparation,
-        parsed=parsed,
-        client=Client(),
-        upstream={"x-request-id": "r"},
-        may_retry=lambda: True,
-        workers=workers,
-    )
-
-
-async def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
-    turns = turns_of(ScriptedBackend(description=Description(("m",), slots=4)), workers=2)
-    request = turns.parsed.request
-    first = await turns.begin(Ask(request))
-    second = await turns.begin(Ask(request.append_messages(ROUND)))
-    assert turns.turns == [first, second]
-    upstream_request = second.next_request()
-    assert upstream_request is not None
-    assert [one.role for one in upstream_request.messages] == ["user", "assistant", "tool"]
-    assert turns.prepared.headers["x-request-id"] == "r"
-    assert turns.prefix_broken is None
-    line = turns.prepared.service.admission.line
-    places = [line.join(str(number)) for number in range(3)]
-    assert [one is not None and one.is_served for one in places] == [True, True, False]
-
-
-async def test_a_session_goes_on_from_the_last_prompt_of_a_run() -> None:
-    turns = turns_of(ScriptedBackend())
-    request = turns.parsed.request
-    await turns.begin(Ask(request.append_messages(ROUND)))
-    other = assistant_message("It is found.", ())
-    await turns.begin(Ask(request.append_messages((other,))))
-    assert isinstance(turns.prefix_broken, PrefixBroken)
-    assert turns.prefix_broken.place == 1
-
-
-async def test_a_turn_that_somebody_has_begun_is_the_first() -> None:
-    turns = turns_of(ScriptedBackend())
-    request = turns.parsed.request
-    prepared = await turns.prepare(request)
-    begun = await turns.begin_with(prepared)
-    assert await turns.begin(Ask(request)) is begun
-    assert await turns.begin(Ask(request.append_messages(ROUND))) is not begun
-    assert turns.turns[0] is begun
-
-
-async def test_a_prompt_that_proves_too_long_is_shortened_until_something_was_shown() -> None:
-    turns = turns_of(ScriptedBackend(), *DIALOGUE)
-    long = await turns.begin(Ask(turns.parsed.request))
-    short = await turns.shorter(TOO_LONG)
-    assert short is not None
-    assert turns.turns == [short] != [long]
-    turns.note([TextDelta("It")])
-    assert await turns.shorter(TOO_LONG) is None
-    await turns.begin(Ask(turns.parsed.request))
-    assert await turns.shorter(TOO_LONG) is not None
-
-
-async def test_a_prompt_of_which_nothing_can_go_stays() -> None:
-    turns = turns_of(ScriptedBackend())
-    turn = await turns.begin(Ask(turns.parsed.request))
-    assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None
-    assert turns.turns == [turn]
 
 
 @pytest.mark.parametrize(
@@ -442,12 +361,12 @@ def test_a_body_orders_nothing_in_an_engine_behind_priorities(*, has_priorities:
     decoded = CHAT.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', Client())
     request = structs.replace(decoded.request, model="m", fields=fields)
     decoded = structs.replace(decoded, request=request)
-    parsed = preparing.address(decoded)
+    resolved = asyncio.run(preparing.resolve(decoded))
     passage, _ = preparing.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
     kept = {"model", "prompt", "seed"} if has_priorities else set(fields)
-    assert parsed.request.fields.keys() == passage.fields.keys() == kept
+    assert resolved.request.fields.keys() == passage.fields.keys() == kept
     omitted = (Omitted("id_slot"), Omitted("priority")) if has_priorities else ()
-    assert parsed.decoded.facts == omitted
+    assert resolved.decoded.facts == omitted
 
 
 @pytest.mark.parametrize(
