@@ -153,7 +153,7 @@ class Watching:
 
     def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
-        line = service.admission.line
+        queue = service.admission.queue
         managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
@@ -165,14 +165,14 @@ class Watching:
             state=look.state,
             problem=cut(problem),
             restarts=managed.restarts if managed is not None else 0,
-            busy=line.served,
-            waiting=line.waiting,
+            busy=queue.served,
+            waiting=queue.waiting,
             slots=look.slots,
             window=look.window,
             share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
             tuned=look.tuned,
             lacks=look.lacks,
-            queue=tuple(self.board.name_of(one.number) for one in line.upcoming()),
+            queue=tuple(self.board.name_of(ticket.number) for ticket in queue.upcoming()),
         )
 
     def _share(self, service: str, room: int) -> float | None:

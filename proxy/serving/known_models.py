@@ -1,4 +1,4 @@
-"""The profile of each model of a backend: recognised on request, and checked again later.
+"""The profile of each model of a backend: recognized on the first request, and refreshed later.
 
 A server can be restarted with another model, so every entry expires.
 """
@@ -18,15 +18,15 @@ from proxy.serving.tuned import TunedSettings, overrides_with
 
 logger = logging.getLogger(__name__)
 
-_FRESH = 60.0  # seconds until the backend is asked again
-_SOON = 2.0  # the same, if it could not tell everything
+_FRESH = 60.0  # seconds until the model is looked up again
+_SOON = 2.0  # the same, if the backend could not describe it completely
 _MOST_MODELS = 256
 _EMBEDDING = "embed"
 
 
 @dataclass(slots=True)
 class _KnownEntry:
-    """A model, and the time until which it need not be looked up again."""
+    """A model, and the time at which it is looked up again."""
 
     known: KnownModel
     described: Description
@@ -35,9 +35,9 @@ class _KnownEntry:
 
 @dataclass(eq=False, slots=True)
 class KnownModels:
-    """Looks models up; if the backend cannot be asked, what was known before is kept.
+    """Looks models up; while the backend is unreachable, the last description stays in use.
 
-    A backend that hides its window has that of the settings, `window_tokens`, if they name one.
+    `window_tokens` is the configured window, for a backend that does not report one.
     """
 
     backend: Backend
@@ -48,11 +48,11 @@ class KnownModels:
     window_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
-    _first: tuple[str, float] = ("", 0.0)  # the time is that of `clock`, until which it counts
+    _first: tuple[str, float] = ("", 0.0)  # a name, and the time of `clock` at which it expires
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return what is known of the requested model; asks the backend from time to time."""
+        """Return the profile and abilities of a model; refreshes them from time to time."""
         entry = self._entries.get(model)
         if entry is None:
             return await self._look_for_all(model)
@@ -65,17 +65,17 @@ class KnownModels:
     async def first_listed(self) -> str:
         """Return the first model that the backend lists for chats, "" if it lists none.
 
-        LM Studio and Ollama also list models for embeddings, whose names are all that shows it.
+        LM Studio and Ollama also list embedding models, which only their names reveal.
         """
         name, until = self._first
         if self.clock() < until:
             return name
         try:
-            listed = [one.id for one in await self.backend.models()]
+            listed = [model.id for model in await self.backend.models()]
         except BackendFailed:
             return name
-        chats = (one for one in listed if _EMBEDDING not in one.lower())
-        name = next(chats, listed[0] if listed else "")
+        chat_models = (model for model in listed if _EMBEDDING not in model.lower())
+        name = next(chat_models, listed[0] if listed else "")
         self._first = name, self.clock() + _FRESH
         return name
 
@@ -89,7 +89,7 @@ class KnownModels:
     async def _look_for_all(self, model: str) -> KnownModel:
         """Look up an unknown model once for all requests that wait for it.
 
-        Cancelling one caller does not cancel it for the others.
+        A canceled caller does not cancel the lookup for the others.
         """
         looking = self._looking.get(model)
         if looking is None:
@@ -108,13 +108,13 @@ class KnownModels:
         evidence = Evidence(
             described.names, described.architecture, described.template, described.takes_tools
         )
-        abilities = {one.name: getattr(described, one.name) for one in fields(Abilities)}
+        abilities = {item.name: getattr(described, item.name) for item in fields(Abilities)}
         abilities["window"] = described.window or self.window_tokens
         abilities["identity"] = described.identity or (*described.names, model)[0]
         known = replace(introduce(model, evidence, self.profiles, self.overrides), **abilities)
-        # what is not there yet does not tell its build, on which tuned settings depend
-        is_told = not described.is_provisional
-        if is_told and (tuned := await asyncio.to_thread(self.tuned.of, known)):
+        # tuned settings depend on the build, which a provisional description lacks
+        is_complete = not described.is_provisional
+        if is_complete and (tuned := await asyncio.to_thread(self.tuned.of, known)):
             overrides = overrides_with(self.overrides, tuned)
             known = introduce(model, evidence, self.profiles, overrides)
             known = replace(known, **abilities, tuned=tuned)
@@ -124,7 +124,7 @@ class KnownModels:
         if before is None or before.recognition != known.recognition:
             profile, reason = known.recognition.profile, known.recognition.reason
             if profile.name == GENERIC.name:
-                logger.info("model %r: %s ('temper models' tells more)", model, reason)
+                logger.info("model %r: %s (see 'temper models')", model, reason)
             else:
                 logger.info("model %r: profile %s (%s)", model, profile.name, reason)
         if len(self._entries) >= _MOST_MODELS:

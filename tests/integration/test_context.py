@@ -222,7 +222,7 @@ async def test_a_prompt_that_was_cut_after_its_answer_was_seen_is_an_error() -> 
     assert answer.error is not None
     assert answer.error["code"] == "context_length_exceeded"
     assert "maximum context length" in str(answer.error["message"])
-    assert "has read only 900 of about" in str(answer.error["message"])
+    assert "it read 900 of about" in str(answer.error["message"])
     assert answer.error["n_read"] == 900
     assert answer.status == 200
     assert b"[DONE]" not in answer.body

@@ -49,7 +49,7 @@ async def test_each_turn_is_planned_and_fitted_like_a_request() -> None:
     assert [message.role for message in upstream_request.messages] == ["user", "assistant", "tool"]
     assert turns.planned.headers["x-request-id"] == "r"
     assert turns.prefix_broken is None
-    queue = turns.planned.service.admission.line
+    queue = turns.planned.service.admission.queue
     tickets = [queue.join(str(number)) for number in range(3)]
     assert [ticket is not None and ticket.is_served for ticket in tickets] == [True, True, False]
 
