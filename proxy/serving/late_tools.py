@@ -1,6 +1,6 @@
-"""The tool servers of the current settings; nothing is imported for them before there is one.
+"""The tool servers of the current settings; their modules are imported with the first server.
 
-When the settings are read again, `apply` is called with the new ones.
+`apply` is called again after each reload of the settings.
 """
 
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ class LateTools:
         self._confirmations: Confirmations | None = None
 
     def apply(self, settings: Settings) -> "ToolHosting | None":
-        """Start new servers, stop removed ones, and return what requests get; None if nothing.
+        """Start new servers and stop removed ones, without waiting; None if there are none.
 
-        It does not wait for them. Raises `InvalidConfiguration` if servers cannot be connected to.
+        Raises `InvalidConfiguration` if the SDK of MCP is missing.
         """
         if self._fleet is None and not settings.mcp:
             return None
@@ -36,7 +36,7 @@ class LateTools:
             self._fleet = ToolServerFleet()
         self._fleet.renew(specs)
         hosting = hosting_of(settings.tools, self._fleet, self._confirmations)
-        self._confirmations = hosting.confirmations  # people who are asked can still answer
+        self._confirmations = hosting.confirmations  # people can still answer pending confirmations
         return hosting if specs else None
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""What the configured tool servers offer, for `temper tools` and the doctor; and one call."""
+"""Lists the tools of the configured tool servers, for `temper tools` and the doctor."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class InspectedServer:
-    """A tool server: its state, what it defines, and what of that is offered."""
+    """A tool server: its state, its tool definitions, and the tools that are offered to models."""
 
     spec: ServerSpec
     state: str
@@ -30,20 +30,21 @@ class InspectedServer:
 
     @property
     def digest(self) -> str:
-        """The digest of what is offered, or of everything if no tools were named yet."""
-        own = {one.own_name for one in self.offered}
-        return digest_of([one for one in self.definitions if one.name in own] or self.definitions)
+        """The digest of the offered tools, or of all tools if the settings name none."""
+        names = {tool.own_name for tool in self.offered}
+        offered = [tool for tool in self.definitions if tool.name in names]
+        return digest_of(offered or self.definitions)
 
     def offer_of(self, name: str) -> str:
-        """Describe under which name and condition a tool is offered."""
-        found = next((one for one in self.offered if one.own_name == name), None)
-        if found is None:
+        """Describe the name and the condition under which a tool is offered."""
+        served = next((tool for tool in self.offered if tool.own_name == name), None)
+        if served is None:
             return "not offered"
-        return f"offered as {found.tool.name}" + (", if a person says yes" * found.needs_yes)
+        return f"offered as {served.tool.name}" + (", if a person says yes" * served.needs_yes)
 
     def document(self) -> JsonObject:
-        names = {one.own_name: one.tool.name for one in self.offered}
-        asking = {one.own_name for one in self.offered if one.needs_yes}
+        names = {served.own_name: served.tool.name for served in self.offered}
+        confirmed = {served.own_name for served in self.offered if served.needs_yes}
         return {
             "server": self.spec.name,
             "state": self.state,
@@ -54,13 +55,13 @@ class InspectedServer:
             "warnings": [*self.warnings],
             "tools": [
                 {
-                    "name": one.name,
-                    "offered_as": names.get(one.name),
-                    "needs_yes": one.name in asking,
-                    "says_read_only": one.is_read_only,
-                    "description": one.description,
+                    "name": tool.name,
+                    "offered_as": names.get(tool.name),
+                    "needs_yes": tool.name in confirmed,
+                    "says_read_only": tool.is_read_only,
+                    "description": tool.description,
                 }
-                for one in self.definitions
+                for tool in self.definitions
             ],
         }
 
@@ -74,21 +75,21 @@ async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
-    """Call a tool as SERVER.TOOL, offered or not; return its result and whether it succeeded."""
+    """Call SERVER.TOOL, even if it is not offered; return the result and whether it succeeded."""
     from proxy.mcp.fleet import open_fleet
 
     name, _, tool = target.partition(".")
-    specs = [replace(one, tools=(ALL,), prefix="", digest="") for one in specs_of(settings)]
-    found = [one for one in specs if one.name == name]
-    if not found:
-        known = ", ".join(one.name for one in specs) or "none"
+    specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
+    matching = [spec for spec in specs if spec.name == name]
+    if not matching:
+        known = ", ".join(spec.name for spec in specs) or "none"
         raise InvalidConfiguration("mcp", f"there is no tool server {name!r}; there are: {known}")
-    async with open_fleet(found) as fleet:
+    async with open_fleet(matching) as fleet:
         await fleet.wait_settled(_START_SECONDS)
         (server,) = fleet.servers
         if not fleet.is_ready(name):
             raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not answer")
-        tools = {one.own_name: one for one in fleet.tools_of(name) or ()}
+        tools = {served.own_name: served for served in fleet.tools_of(name) or ()}
         if tool not in tools:
             problem = f"has no tool {tool!r}; there are: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)

@@ -1,6 +1,6 @@
-"""Settings that a model earned by measurement: the lowest layer of settings for that model.
+"""Tuned settings: measured for one model, and the lowest layer of its settings.
 
-A file says what they depend on, and counts as long as all of that is the same.
+A file holds settings together with the keys that they depend on. It applies while all keys match.
 """
 
 import logging
@@ -18,13 +18,13 @@ from proxy.state.tried_models import digest
 
 logger = logging.getLogger(__name__)
 
-# Values by section, [guardrails] or [profile], and by the names of settings.
+# values by section, [guardrails] or [profile], and by setting
 Tuned: TypeAlias = Mapping[str, Mapping[str, object]]
 _KEYS = "keys"
 
 
 def keys_of(known: KnownModel) -> dict[str, str]:
-    """Return what the settings of a model depend on."""
+    """Return the keys that the tuned settings of a model depend on."""
     template = digest(known.evidence.template)
     keys = {"model": known.identity, "template": template, "engine": known.build}
     return {**keys, "guardrails": guardrails_digest()}
@@ -33,33 +33,36 @@ def keys_of(known: KnownModel) -> dict[str, str]:
 def describe_tuned(tuned: Tuned) -> str:
     """Write settings in one line."""
     values = (
-        (name, one.value if isinstance(one, Enum) else one)
+        (name, value.value if isinstance(value, Enum) else value)
         for section, settings in tuned.items()
-        for name, one in settings.items()
+        for name, value in settings.items()
         if section != _KEYS
     )
-    return ", ".join(f"{name} = {one}" for name, one in values)
+    return ", ".join(f"{name} = {value}" for name, value in values)
 
 
 @cache
 def guardrails_digest() -> str:
-    """Return a digest of the code that judges replies and asks again."""
+    """Return a digest of the code that reviews replies and retries."""
     package = Path(__file__).parent.parent
-    found = (one for part in ("guardrails", "inference") for one in (package / part).rglob("*.*"))
-    files = sorted(one for one in found if one.suffix in (".py", ".toml"))
+    sources = (
+        file for part in ("guardrails", "inference") for file in (package / part).rglob("*.*")
+    )
+    files = sorted(file for file in sources if file.suffix in (".py", ".toml"))
     return digest("".join(file.read_text("utf-8") for file in files))
 
 
 def read_tuned(folder: Path | None) -> Iterator[tuple[Path, Tuned]]:
-    """Yield every file of settings in a folder with what it holds, but for broken ones."""
+    """Yield every readable file of tuned settings in a folder with its content."""
     for path in sorted(folder.glob("*.toml")) if folder is not None else ():
         with suppress(OSError, ValueError):
-            found = tomllib.loads(path.read_text("utf-8"))
-            yield path, {name: one for name, one in found.items() if isinstance(one, dict)}
+            content = tomllib.loads(path.read_text("utf-8"))
+            sections = {name: part for name, part in content.items() if isinstance(part, dict)}
+            yield path, sections
 
 
 def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
-    """Return what was decided about a model, and of what was not what it has earned."""
+    """Return the overrides, with tuned values where the operator has decided nothing."""
     profile = tuned.get("profile", {})
     convention, effort = profile.get("tools_in_prompt"), profile.get("effort")
     if isinstance(convention, str) and overrides.convention is None:
@@ -71,21 +74,21 @@ def overrides_with(overrides: Overrides, tuned: Tuned) -> Overrides:
 
 @dataclass(frozen=True, slots=True)
 class TunedSettings:
-    """Finds what was earned for a model; `over` leaves what the operator has not decided."""
+    """Finds the tuned settings of a model; `over` removes those that the operator has set."""
 
     folder: Path | None = None
     over: Callable[[Tuned], Tuned] = field(default=dict)  # raises ValueError
 
     def of(self, known: KnownModel) -> Tuned:
-        """Return what changes for a model; says in the log what fits no more."""
-        for path, found in read_tuned(self.folder):
-            kept = found.get(_KEYS, {})
-            if kept.get("model") != known.identity:
+        """Return the tuned settings of a model; logs files that no longer apply."""
+        for path, content in read_tuned(self.folder):
+            keys = content.get(_KEYS, {})
+            if keys.get("model") != known.identity:
                 continue
-            changed = [name for name, one in keys_of(known).items() if kept.get(name) != one]
+            changed = [name for name, key in keys_of(known).items() if keys.get(name) != key]
             with suppress(ValueError):
                 if not changed:
-                    return self.over(found)
-            what = ", ".join(changed) or "settings that there are not"
-            logger.warning("%s no longer counts, measure again: %s", path, what)
+                    return self.over(content)
+            reason = ", ".join(changed) or "unknown settings"
+            logger.warning("%s no longer applies (%s); run temper tune again", path, reason)
         return {}

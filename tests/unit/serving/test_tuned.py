@@ -71,7 +71,7 @@ def test_what_no_longer_fits_is_dropped_with_a_line_in_the_log(
     with caplog.at_level(logging.WARNING):
         assert tuned(tmp_path).of(changed) == {}
     (line,) = caplog.messages
-    assert line == f"{path} no longer counts, measure again: {name}"
+    assert line == f"{path} no longer applies ({name}); run temper tune again"
 
 
 def test_other_guardrails_drop_it_too(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_files_that_are_broken_or_hold_no_settings_are_left_out(
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             assert tuned(tmp_path).of(KNOWN) == {}
-        assert "settings that there are not" in caplog.text
+        assert "unknown settings" in caplog.text
 
 
 def test_settings_are_told_in_one_line() -> None:
