@@ -30,7 +30,7 @@ from proxy.guardrails.offer import Mode
 from proxy.inference.retry_budget import RetryBudget
 from proxy.serving.assembly import policy_of, service_options_of
 from proxy.serving.opening import open_services
-from proxy.serving.request_preparation import ParsedRequest, RequestPreparation
+from proxy.serving.request_preparation import RequestPreparation, Resolved
 from proxy.serving.services import load_wait
 from proxy.settings import Settings, load_settings
 from proxy.tools.executor import Outcome
@@ -107,20 +107,20 @@ class OpenModel:
     budget: RetryBudget = field(default_factory=RetryBudget)
 
     @asynccontextmanager
-    async def lease(self, request: Request) -> AsyncGenerator[ParsedRequest, None]:
-        """Resolve the model of a request, and keep it loaded during the block.
+    async def lease(self, request: Request) -> AsyncGenerator[Resolved, None]:
+        """Address a request, and keep its model loaded while the block runs.
 
         Raises RuntimeError in an event loop other than that in which it was opened.
         """
         if asyncio.get_running_loop() is not self.loop:
             problem = "the model was opened in another event loop"
             raise RuntimeError(f"{problem}: use run_sync(), or open it here by `async with`")
-        parsed = await self.preparation.locate(Decoded(request, chat_answering(request, _STAMP)))
-        with parsed.service.lease() as claim:
+        resolved = await self.preparation.resolve(Decoded(request, chat_answering(request, _STAMP)))
+        with resolved.service.lease() as claim:
             if claim is not None:
                 async with load_wait(claim, self.settings.backend.load_wait_seconds):
                     await claim.wait_until_granted()
-            yield parsed
+            yield resolved
 
 
 class Model:

@@ -50,7 +50,8 @@ from proxy.guardrails.transcript import list_completed_calls
 from proxy.inference.driver import BackendPolicy, Batch, Failure, run_turn
 from proxy.inference.turn import Turn
 from proxy.serving.admission import Priority
-from proxy.serving.request_preparation import PreparedRequest, RunTurns
+from proxy.serving.request_preparation import Planned
+from proxy.serving.run_turns import RunTurns
 from proxy.tools import executor
 from proxy.tools.execution import Limits, run_together
 from proxy.tools.run import Run, RunTerms, Stop
@@ -72,7 +73,6 @@ class ModelTurns(RunTurns):
     report: Callable[[Progress], object]
     spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
-    client: Client = field(default_factory=Client)
     upstream: dict[str, str] = field(default_factory=dict)
     last_reply: "LastReply | None" = None
     epoch: int = 0  # the cuts that were told
@@ -86,18 +86,18 @@ class ModelTurns(RunTurns):
     def usage(self) -> Usage:
         return usage_of(one for turn in self.turns for one in turn.spent)
 
-    async def prepare(self, request: Request) -> PreparedRequest:
+    async def plan(self, request: Request) -> Planned:
         # without arguments `super` finds the class as it was before it had slots
-        prepared = await RunTurns.prepare(self, request)
-        plan = prepared.plan
+        planned = await RunTurns.plan(self, request)
+        plan = planned.plan
         if plan.offer is None or not self.aliases:
-            return prepared
+            return planned
         offer = replace(plan.offer, aliases={**plan.offer.aliases, **self.aliases})
-        return replace(prepared, plan=replace(plan, offer=offer))
+        return replace(planned, plan=replace(plan, offer=offer))
 
     async def answer(self, turn: Turn) -> ReplyEvents:
-        prepared = self.prepared
-        service, known = prepared.service, prepared.known
+        planned = self.planned
+        service, known = planned.service, planned.known
         backend = pin(service.backend)
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
@@ -107,8 +107,8 @@ class ModelTurns(RunTurns):
                 self.tell(fact)
         async with service.admission.slot(self.key, self.priority):
             attempt = partial(self._attempt, turn)
-            replying = run_turn(turn, backend, prepared.headers, attempt, policies=policies)
-            async with aclosing(_within(replying, self.deadline, backend.name)) as batches:
+            running = run_turn(turn, backend, planned.headers, attempt, policies=policies)
+            async with aclosing(_within(running, self.deadline, backend.name)) as batches:
                 async for batch in batches:
                     self.note(batch)
                     yield batch
@@ -327,12 +327,12 @@ class Running(Generic[Output]):
     async def _carry(self) -> None:
         task, opened = self._task, self._task.model.opened
         with opened.budget.request() as ticket:
-            async with opened.lease(task.request()) as parsed:
-                named = parsed.request.model or parsed.service.title
+            async with opened.lease(task.request()) as resolved:
+                named = resolved.request.model or resolved.service.title
                 with opened.tracing.run(task.name, named) as self._spans:
                     turns = self._turns = ModelTurns(
                         preparation=opened.preparation,
-                        parsed=parsed,
+                        resolved=resolved,
                         may_retry=ticket.may_retry,
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
@@ -342,7 +342,7 @@ class Running(Generic[Output]):
                         aliases=task.aliases,
                         priority=task.priority,
                     )
-                    run = self._run = await self._make_run(turns, parsed.request)
+                    run = self._run = await self._make_run(turns, resolved.request)
                     await self._carry_out(run, turns)
 
     async def _carry_out(self, run: Run, turns: ModelTurns) -> None:
@@ -357,19 +357,20 @@ class Running(Generic[Output]):
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
-        """Make the run with its constraints; with a terminal tool, prose is not an answer."""
-        prepared = await turns.prepare(request)
-        offer, limits = prepared.plan.offer, self._task.limits
+        """Fix the terms: rules may be the operator's, and a terminal tool makes prose no answer."""
+        planned = await turns.plan(request)
+        offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
         if rules.terminal_tools:
-            turns.client = Client(headers={"x-temper-text-policy": "require"})
+            strict = Client(headers={"x-temper-text-policy": "require"})
+            turns.resolved = replace(turns.resolved, client=strict)
         terms = RunTerms(
             frozenset(spec.name for spec in self._task.tools.specs()),
             rules,
             limits.rounds,
             limits.failed_rounds,
             limits.result_chars,
-            prepared.known.window,
+            planned.known.window,
         )
         return Run(request, terms)
 

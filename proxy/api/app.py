@@ -15,12 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy import version
 from proxy.api.client_connection import Endpoint
-from proxy.api.dialects import CHAT, DialectRoute, Dialects, all_dialects
-from proxy.api.documents import PDF_MARK
-from proxy.api.edge import HEALTH_PATHS, Access, Edge, OpenPaths
+from proxy.api.dialects import DialectRoute, Dialects, all_dialects
+from proxy.api.documents import DocumentTexts
+from proxy.api.edge import HEALTH_PATHS, Access, Edge, Endpoints, OpenPaths
 from proxy.api.errors import describe, error_response, not_found, wrong_method
 from proxy.api.feed_events import About
-from proxy.api.idempotency import Idempotency
 from proxy.api.openapi import describe_posts
 from proxy.api.request_reader import BodyLimits, RequestReader
 from proxy.api.response_keeping import REFERENCES, keep_answers
@@ -108,7 +107,7 @@ def create_app(
         redirect_slashes=False,
     )
     observers = observers or Observers()
-    endpoints = _endpoints(services, serving, observers, dialects, tools=tools)
+    endpoints, repeatable = _endpoints(services, serving, observers, dialects, tools=tools)
     # the edge answers these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
@@ -121,7 +120,15 @@ def create_app(
     _add_error_pages(app)
     probes = HEALTH_PATHS + ((METRICS_PATH,) if serving.has_open_metrics else ())
     paths = OpenPaths(probes, public)
-    return Edge(app, endpoints, serving.access, dialects, paths=paths, origins=serving.origins)
+    return Edge(
+        app,
+        endpoints,
+        serving.access,
+        dialects,
+        repeatable=repeatable,
+        paths=paths,
+        origins=serving.origins,
+    )
 
 
 def _late_ollama_router(
@@ -195,28 +202,37 @@ def _endpoints(
     dialects: Dialects,
     *,
     tools: "ToolHosting | None",
-) -> dict[str, Callable[[], Endpoint]]:
-    """Return, by path, what makes the endpoint of a POST on its first request."""
+) -> tuple[Endpoints, Endpoints]:
+    """Return the endpoints of POST requests by path, and those for requests with a repeat key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
     preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
-    budget, endpoints = RetryBudget(), dict[str, Callable[[], Endpoint]]()
+    budget = RetryBudget()
+    endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
 
     def chat(route: DialectRoute) -> Endpoint:
-        dialect, own = route.dialect, _reader_for(route, reader)
-        chatting = Chat(dialect, own, preparation, timeouts, budget, processes, observers, tools)
-        sharing = (
-            dialects.share(dialect, timeouts.keep_alive) if dialects.share is not None else None
+        reads = _reader_for(route, reader)
+        answers = Chat(
+            route.dialect, reads, preparation, timeouts, budget, processes, observers, tools
         )
-        keeping = keep_answers(route, chatting)
-        return Idempotency(keeping, own.body, dialect.is_complete, sharing=sharing)
+        return keep_answers(route, answers)
+
+    def repeat(route: DialectRoute, create: Callable[[], Endpoint]) -> Endpoint:
+        from proxy.api.idempotency import Idempotency  # most clients never send a key
+
+        dialect, share = route.dialect, dialects.share
+        sharing = share(dialect, timeouts.keep_alive) if share is not None else None
+        limits = _reader_for(route, reader).body
+        return Idempotency(create(), limits, dialect.is_complete, sharing=sharing)
 
     def count(route: DialectRoute) -> Endpoint:
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
-        endpoints |= dict.fromkeys(route.paths, cache(partial(chat, route)))
+        create = cache(partial(chat, route))
+        endpoints |= dict.fromkeys(route.paths, create)
+        repeatable |= dict.fromkeys(route.paths, cache(partial(repeat, route, create)))
         if route.count_path:
             endpoints[route.count_path] = cache(partial(count, route))
 
@@ -230,14 +246,15 @@ def _endpoints(
     )
     endpoints |= {path: cache(partial(relays, path)) for path in PASSED_ON}
     endpoints |= {path: cache(partial(_late_vectors, relays(path))) for path in _VECTORS}
-    return endpoints
+    return endpoints, repeatable
 
 
 def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
-    kept = () if route.written_store is None else REFERENCES
-    marks = () if route.dialect is CHAT else (PDF_MARK, *kept)  # a chat's go upstream as they are
     return replace(
-        reader, body=replace(reader.body, takes_any_type=route.takes_any_type), marks=marks
+        reader,
+        body=replace(reader.body, takes_any_type=route.takes_any_type),
+        documents=DocumentTexts() if route.has_documents else None,
+        slow_marks=() if route.written_store is None else REFERENCES,
     )
 
 

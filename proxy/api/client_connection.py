@@ -1,6 +1,6 @@
-"""One request's connection to its client: what was sent, and whether the client is still there.
+"""The connection of one request to its client: reads, writes, and notices disconnects.
 
-The edge makes it once for each request, so nothing else has to wrap `send`.
+The edge creates it once for each request, so no other code has to wrap `send`.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
-if TYPE_CHECKING:  # another server may run us
+if TYPE_CHECKING:  # another ASGI server may run Temper
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WIRE = "temper.wire"  # the name of an ASGI extension, see `Wire`
-CLIENT_LEFT = "the client has left"
+CLIENT_LEFT = "the client has disconnected"
 _GONE: Message = {"type": "http.disconnect"}
 _HEADERS = "temper.headers"
 
@@ -27,13 +27,13 @@ def headers_of(scope: Scope) -> Mapping[str, str]:
 
     They are parsed once: starlette's `Headers` walk through all of them for each name.
     """
-    found: Mapping[str, str] | None = scope.get(_HEADERS)
-    if found is None:
-        found = scope[_HEADERS] = {
+    headers: Mapping[str, str] | None = scope.get(_HEADERS)
+    if headers is None:
+        headers = scope[_HEADERS] = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in reversed(scope["headers"])
         }
-    return found
+    return headers
 
 
 def with_headers(scope: Scope, headers: Headers) -> Scope:
@@ -44,26 +44,26 @@ def with_headers(scope: Scope, headers: Headers) -> Scope:
 
 
 class _Cork:
-    """Stands in for a transport for a moment, to send several writes as one."""
+    """Replaces a transport temporarily, to send several writes as one."""
 
     def __init__(self) -> None:
-        self.written: list[bytes] = []
+        self.pieces: list[bytes] = []
         self.is_closed = False
 
     def write(self, piece: bytes) -> None:
-        self.written.append(piece)
+        self.pieces.append(piece)
 
     def close(self) -> None:
         self.is_closed = True
 
 
 class Wire:
-    """What our own server offers for a request beyond ASGI."""
+    """Direct access to the connection, an ASGI extension of Temper's own server."""
 
     def __init__(self, cycle: "RequestResponseCycle") -> None:
-        self._cycle = weakref.ref(cycle)  # whose scope holds this
+        self._cycle = weakref.ref(cycle)  # weak, because the cycle's scope holds this
         self._transport = cycle.transport
-        self._on_leave: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -76,25 +76,25 @@ class Wire:
         cycle = self._cycle()
         return cycle is None or cycle.disconnected
 
-    def watch(self, on_leave: Callable[[], None] | None) -> None:
-        """Call `on_leave` when the client disconnects; None removes the callback."""
-        self._on_leave = on_leave
+    def watch(self, on_disconnect: Callable[[], None] | None) -> None:
+        """Call `on_disconnect` when the client disconnects; None removes the callback."""
+        self._on_disconnect = on_disconnect
         cycle = self._cycle()
-        if on_leave is not None and cycle is not None:
-            cycle.flow.resume_reading()  # which a long body may have paused
+        if on_disconnect is not None and cycle is not None:
+            cycle.flow.resume_reading()  # a long body may have paused it
 
     def notice_end(self) -> None:
-        """Note that the connection is lost; uvicorn notes it only for the latest request."""
+        """Note that the connection was lost; uvicorn does so only for the latest request."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
-        if self._on_leave is not None:
-            self._on_leave()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
     @property
     def is_writable(self) -> bool:
-        """Whether an answer has begun and its client reads fast enough."""
+        """Whether the response has begun and the client reads fast enough."""
         cycle = self._cycle()
         if cycle is None:
             return False
@@ -108,7 +108,7 @@ class Wire:
         return cycle is not None and not cycle.more_body
 
     def cork(self) -> None:
-        """Buffer output until `uncork`, because a client wakes up for each write."""
+        """Buffer output until `uncork`, because each write wakes the client."""
         if (cycle := self._cycle()) is not None:
             cycle.transport = cast("asyncio.Transport", _Cork())
 
@@ -117,29 +117,29 @@ class Wire:
         if cycle is None or not isinstance(cork := cycle.transport, _Cork):
             return
         cycle.transport = self._transport
-        if cork.written:
-            self._transport.write(b"".join(cork.written))
+        if cork.pieces:
+            self._transport.write(b"".join(cork.pieces))
         if cork.is_closed:
             self._transport.close()
 
     def break_off(self) -> None:
-        """Close the connection after what was written, so that the response has no end."""
+        """Close the connection after the buffered output, so that the response has no end."""
         if (cycle := self._cycle()) is not None:
-            cycle.disconnected = True  # else uvicorn reports an application that forgot the end
+            cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
         self._transport.close()
 
     def write(self, body: bytes) -> None:
-        """Write a part of the body at once, in chunked coding, while the wire is writable."""
+        """Write a part of the body directly, in chunked coding; only while `is_writable`."""
         self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class ClientConnection:
-    """Reads one request and sends its answer.
+    """Reads one request and sends its response.
 
-    `has_begun` and `is_over` say how far the answer is; `status` is its HTTP status, 0 before it
-    begins. `is_cancelled` means that an operator ended it, which counts as a client that left.
-    `refusal` is the message of the error that was the answer, "" where there was none.
-    `own_headers` are added to the answer's headers. `wire` is None behind another server than ours.
+    `has_begun` and `is_over` are the progress of the response; `status` is its HTTP status, 0
+    before it begins. `is_cancelled` means that an operator ended it, which counts as a disconnect.
+    `refusal` is the message of an error response, "" for other responses. `own_headers` are added
+    to the response. `wire` is None under another ASGI server.
     """
 
     __slots__ = (
@@ -169,7 +169,7 @@ class ClientConnection:
     def behind(
         self, receive: Receive | None = None, send: Send | None = None
     ) -> "ClientConnection":
-        """Make a connection for middleware that replaces `receive` or `send`; see `serve`."""
+        """Return a connection for middleware that replaces `receive` or `send`; see `serve`."""
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
     @property
@@ -184,19 +184,19 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """Whether our own server runs the request: it cancels requests when it stops."""
+        """Whether Temper's own server runs the request; it cancels requests when it stops."""
         return self.wire is not None
 
     async def receive(self) -> Message:
-        """Receive an ASGI message; `http.disconnect` if the client has left."""
+        """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
             return _GONE
-        self._waiting = asyncio.current_task()  # a local would make a reference cycle
+        self._waiting = asyncio.current_task()  # a local variable would be a reference cycle
         try:
             return await self._receive()
         except asyncio.CancelledError:
             if not self.departure or self._waiting is None or self._waiting.uncancel():
-                raise  # cancelled for another reason
+                raise  # canceled for another reason
             return _GONE
         finally:
             self._waiting = None
@@ -206,8 +206,8 @@ class ClientConnection:
             self.status = message["status"]
             self.has_begun = True
             if own := self.own_headers:
-                written = message["headers"]
-                message["headers"] = [*written, *(one for one in own if one not in written)]
+                headers = message["headers"]
+                message["headers"] = [*headers, *(pair for pair in own if pair not in headers)]
             await self._send(message)
         else:
             await self._send(message)
@@ -218,16 +218,16 @@ class ClientConnection:
         await self.send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def write(self, body: bytes) -> None:
-        """Send a part of the body that is not the last."""
+        """Send a part of the body; `end` sends the last."""
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def break_off(self) -> None:
-        """Leave the response without an end, so that its client takes it for broken.
+        """Leave the response without an end, so that the client treats it as broken.
 
-        Other servers than ours close a connection whose application has not ended its response.
+        Other ASGI servers close the connection if the application does not end its response.
         """
         if self.wire is not None:
             self.wire.break_off()
@@ -245,32 +245,32 @@ class ClientConnection:
             self.wire.uncork()
 
     async def respond(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Send a whole JSON answer; sets its length and type."""
-        own = {"content-length": str(len(body)), "content-type": "application/json"}
+        """Send a whole JSON response; sets its length and type."""
+        defaults = {"content-length": str(len(body)), "content-type": "application/json"}
         self.cork()
         try:
-            await self.start(status, {**headers, **own})
+            await self.start(status, {**headers, **defaults})
             await self.end(body)
         finally:
             self.uncork()
 
     def cancel(self) -> None:
-        """End the request for an operator, as if its client had left."""
+        """End the request for an operator, as if the client had disconnected."""
         self.is_cancelled = True
         self._leave("an operator has ended the request")
 
     async def while_connected(self, work: Awaitable[None]) -> bool:
-        """Await `work`, but cancel it if the client leaves; return whether it finished.
+        """Await `work`, but cancel it when the client disconnects; return whether it finished.
 
-        The request's body must have been read before.
+        The request's body must have been read.
         """
         working = self._waiting = asyncio.current_task()
-        assert working is not None  # noqa: S101 - of a coroutine that runs
+        assert working is not None  # noqa: S101 - a coroutine runs in a task
         stop_watching = self._watch()
         try:
             await work
         except asyncio.CancelledError:
-            if not self.departure or working.uncancel():  # cancelled for another reason
+            if not self.departure or working.uncancel():  # canceled for another reason
                 raise
             return False
         finally:
@@ -279,10 +279,10 @@ class ClientConnection:
         return True
 
     def _watch(self) -> Callable[[], object]:
-        """Cancel the work when the client leaves; return a function that stops watching."""
+        """Cancel the work when the client disconnects; return a function that stops watching."""
         loop = asyncio.get_running_loop()
         if self.departure or (self.wire is not None and self.wire.is_gone):
-            # only when the work first waits: work that needs no waiting still finishes
+            # cancels when the work first waits: work that does not wait still finishes
             return loop.call_soon(self._leave, self.departure or CLIENT_LEFT).cancel
         if self.wire is None:
             return loop.create_task(self._listen()).cancel
@@ -290,7 +290,7 @@ class ClientConnection:
         return partial(self.wire.watch, None)
 
     async def _listen(self) -> None:
-        """Wait for ASGI's disconnect message, under somebody else's server."""
+        """Wait for ASGI's disconnect message, under another server."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._leave(CLIENT_LEFT)

@@ -1,8 +1,8 @@
 """Connection limits that uvicorn lacks, and responses that are never mixed up (RFC 9112).
 
-uvicorn waits for a request's head for ever, accepts heads of any length, keeps an answer that is
-never read, reads a body that no one wants, and answers an invalid request in the middle of the
-response to the one before. This module knows nothing of a request's content.
+uvicorn waits for a request's head without a timeout, accepts heads of any length, buffers a
+response that is never read, reads a body that is not used, and responds to an invalid request in
+the middle of the previous response. This module is independent of the content of requests.
 
 A connection is in one of these states:
 
@@ -12,7 +12,7 @@ A connection is in one of these states:
     refused   input is ignored; the error follows after the responses that are in progress
     draining  the last response was sent: input is dropped until the client closes (RFC 9112, 9.6)
 
-To close instead of draining would reset the connection, and the client could lose the response.
+Closing instead of draining would reset the connection, and the client could lose the response.
 
 An `Upgrade` is ignored, as RFC 9110, 7.8 allows: Java's own client asks for HTTP/2 in its first
 request. httptools 0.9 reads no body of such a request, so the body would be lost, or be taken for
@@ -43,18 +43,18 @@ _HEAD_TOO_LARGE = Problem(
 _NO_TUNNEL = Problem(
     405, _KIND, "CONNECT is not supported: Temper is no proxy.", headers={"allow": "GET, POST"}
 )
-_QUIET_SECONDS = 5.0  # nothing is on its way any more, as nginx has it (lingering_timeout)
+_QUIET_SECONDS = 5.0  # without input the client has sent everything (nginx: lingering_timeout)
 _UPGRADE = b"upgrade"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How long clients may take, in seconds, and how many connections there may be.
+    """Timeouts in seconds, and the maximum number of connections.
 
-    A head has to arrive within `head_seconds`. A client that reads nothing of a waiting answer for
-    `stall_seconds` is disconnected. After the last response of a connection what is still on its
-    way is dropped for at most `drain_seconds`.
+    A head must arrive within `head_seconds`. A client that reads nothing of a response for
+    `stall_seconds` is disconnected. After the last response of a connection, further input is
+    dropped for at most `drain_seconds`.
     """
 
     head_seconds: float = 10.0
@@ -75,21 +75,21 @@ class GuardedConnection(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _departure: DepartureCheck | None = None
     _unsent = 0
-    _wires: Sequence[Wire] = ()  # of one request, or of more that were sent at once
-    _latest: RequestResponseCycle | None = None  # whose head was the last to be complete
-    _running: "_Cycle | None" = None  # that is answered now, or was before
+    _wires: Sequence[Wire] = ()  # of all requests that are unanswered
+    _latest: RequestResponseCycle | None = None  # the request whose head was completed last
+    _running: "_Cycle | None" = None  # the request that is being answered, or was last
     # bytes since the end of the last head or message; up to one read too few, never too many
     _received = 0
     _body_size = 0
     _head_size = 0
     _head_lines = 0
     _is_in_head = False
-    _upgrade: Sequence[tuple[bytes, bytes]] = ()  # header lines that the parser must not see
+    _upgrade: Sequence[tuple[bytes, bytes]] = ()  # header lines that are hidden from the parser
     _ignores_input = False
     _is_draining = False
     _dropped = 0
-    _refusal: Problem | None = None  # sent after the responses that are in progress
-    _cause: Problem | None = None  # why a callback of the parser failed
+    _refusal: Problem | None = None  # sent after the responses in progress
+    _cause: Problem | None = None  # the reason for which a callback of the parser failed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a client, or refuse it if there are too many."""
@@ -127,14 +127,14 @@ class GuardedConnection(HttpToolsProtocol):
             self._check_progress()
 
     def _parse(self, data: bytes) -> None:
-        """Parse input, and the head of a request for an upgrade a second time."""
+        """Parse input; parses the head of an upgrade request again without the upgrade."""
         while data:
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 (head_end,) = upgrade.args
                 data = self._head_without_upgrade() + data[head_end:]
-                # the old one has read the last request of HTTP/1.0, or of "Connection: close"
+                # the old parser ends after a request of HTTP/1.0, or with "Connection: close"
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             else:
@@ -148,9 +148,9 @@ class GuardedConnection(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def _check_progress(self) -> None:
-        """Bound what is being read, and give a head that is incomplete a deadline."""
+        """Limit the unfinished head or body, and start the deadline of an incomplete head."""
         if self._latest is not None and self._latest.more_body:
-            # chunk heads, chunk extensions and trailers, of which the application sees nothing
+            # chunk heads, chunk extensions and trailers, which the application never sees
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The chunks of the body are too small, or their extensions too long."
                 self._refuse(Problem(413, _KIND, problem))
@@ -160,9 +160,9 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def eof_received(self) -> bool | None:  # type: ignore[override] # as asyncio has it
-        """Keep the connection for a client that has only ended its side after its requests.
+        """Keep the connection of a client that half-closes it after its requests.
 
-        An HTTP/1.0 client cannot be probed (RFC 9110, 15.2), so it counts as gone.
+        An HTTP/1.0 client cannot be probed (RFC 9110, 15.2), so it counts as disconnected.
         """
         latest = self._latest
         if latest is None or latest.more_body or not self._is_answering:
@@ -178,7 +178,7 @@ class GuardedConnection(HttpToolsProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Start to check that the client reads: its buffer is full."""
+        """Start to check that the client reads, because the write buffer is full."""
         super().pause_writing()
         self._look_again()
 
@@ -204,7 +204,7 @@ class GuardedConnection(HttpToolsProtocol):
         # else it is a trailer, which must not become a header (RFC 9110, 6.5.1)
 
     def on_headers_complete(self) -> None:
-        """End the head's deadline: bodies have their own."""
+        """End the deadline of the head; bodies have a separate one."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 self._fail(_NO_TUNNEL)
@@ -225,10 +225,12 @@ class GuardedConnection(HttpToolsProtocol):
         self._received = self._body_size = 0
         if self.pipeline:
             self.flow.is_held = True
-        if getattr(self.cycle, "scope", None) is self.scope:  # it may be none of ours
+        if (
+            getattr(self.cycle, "scope", None) is self.scope
+        ):  # false after uvicorn refused an upgrade
             self._latest = self.cycle
             wire = Wire(self.cycle)
-            self._wires = [*(one for one in self._wires if not one.is_over), wire]
+            self._wires = [*(open_ for open_ in self._wires if not open_.is_over), wire]
             self.scope["extensions"] = {WIRE: {"wire": wire}}
 
     def on_body(self, body: bytes) -> None:
@@ -245,13 +247,13 @@ class GuardedConnection(HttpToolsProtocol):
             self._latest.keep_alive = False
 
     def on_response_complete(self) -> None:
-        """Start the next request, or end the connection if more of it cannot be read.
+        """Start the next request, or end the connection if no more input can be read.
 
         The response may still wait in a cork, so nothing is written before the next iteration.
         """
         running = self._running
         if running is not None and running.is_last:
-            # RFC 9112, 9.6: what follows after "close" must not be processed
+            # RFC 9112, 9.6: requests after "close" must not be processed
             self._ignores_input = True
             self._refusal = None
             self.pipeline.clear()
@@ -272,7 +274,7 @@ class GuardedConnection(HttpToolsProtocol):
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP and request smuggling with the usual error body."""
+        """Refuse invalid HTTP and request smuggling with an error body."""
         self._refuse(self._cause or Problem(400, _KIND, msg))
 
     @property
@@ -280,7 +282,7 @@ class GuardedConnection(HttpToolsProtocol):
         return self._running is not None and not self._running.response_complete
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        cycle.__class__ = _Cycle  # uvicorn makes it where no subclass can replace it
+        cycle.__class__ = _Cycle  # uvicorn offers no hook to replace the class
         self._running = cast("_Cycle", cycle)
         super()._start_asgi_task(cycle, app)
 
@@ -300,21 +302,21 @@ class GuardedConnection(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         if self._running is not None and not self._is_in_head:
-            self.transport.close()  # only line breaks after a response: no request to respond to
+            self.transport.close()  # only line breaks arrived: there is no request to respond to
             return
         seconds = self.limits.head_seconds
         problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
         self._refuse(Problem(408, _KIND, problem, "request_timeout"))
-        self.transport.close()  # nothing is on its way, so there is nothing to drain
+        self.transport.close()  # the client sends nothing, so there is nothing to drain
 
     def _refuse(self, problem: Problem) -> None:
-        """End reading, and send an error in place of the response to what was being read."""
+        """Stop reading, and send an error in place of the response to the current request."""
         self._ignores_input = True
         self._refusal = problem
         _stop(self._deadline)
         cycle = self._latest
         if cycle is not None and cycle.more_body and not self._is_in_head:
-            # the body is invalid; its request may be waiting, or be running
+            # the body is invalid; its request may be waiting or running
             if cycle is self._running:
                 self._running = None
                 for wire in self._wires:
@@ -330,7 +332,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._finish()
 
     def _finish(self) -> None:
-        """Send the error that is due, and drop what is still on its way."""
+        """Send the pending error, and drop further input."""
         if self.transport.is_closing() or self._is_draining:
             return
         if self._refusal is not None:
@@ -350,9 +352,9 @@ class GuardedConnection(HttpToolsProtocol):
         self._drain_until(self.loop.time() + self.limits.drain_seconds)
 
     def _drain_until(self, end: float) -> None:
-        """Drop what comes, and stop when nothing comes any more, or at the `end`.
+        """Drop input until none arrives for a while, or until the time `end`.
 
-        Closing still sends what the client has not read yet.
+        Closing still sends the output that the client has not read.
         """
         before = self._dropped
 
@@ -379,7 +381,7 @@ class GuardedConnection(HttpToolsProtocol):
         )
 
     def _probe(self) -> None:
-        """Send what a client that waits for a response ignores."""
+        """Send bytes that a client ignores while it waits for a response."""
         cycle = self._running
         if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
             return  # corked: part of a response is about to be written
@@ -393,20 +395,20 @@ class GuardedConnection(HttpToolsProtocol):
         self._stall = self.loop.call_later(self.limits.stall_seconds, self._cut_off_if_stalled)
 
     def _cut_off_if_stalled(self) -> None:
-        """End a connection whose client reads nothing."""
+        """End the connection of a client that reads nothing."""
         if self.transport.get_write_buffer_size() < self._unsent:
             self._look_again()
         else:
-            self.transport.abort()  # closing would wait until it has read the rest
+            self.transport.abort()  # closing would wait until the client has read the rest
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response; if its body is not read, it is the last of its connection."""
+    """A request and its response; it is the last of its connection if its body is not read."""
 
     is_last = False
     _is_padded = False
 
-    # not a coroutine function itself, which would cost each part of a stream another coroutine
+    # not a coroutine function, because each part of a stream would cost another coroutine
     def send(self, message: ASGISendEvent) -> Coroutine[object, object, None]:
         if self.more_body and not self.response_started:
             return self._begin_last(message)
@@ -422,15 +424,15 @@ class _Cycle(RequestResponseCycle):
             self.transport.write(b"0")
 
     async def _begin_last(self, message: ASGISendEvent) -> None:
-        """Start a response before the body has arrived, which says that it is the last."""
+        """Start a response before the body has arrived; it announces that it is the last."""
         self.is_last = True
         self.keep_alive = False
         await super().send(message)
-        self.keep_alive = True  # uvicorn would close at once, and reset what is on its way
+        self.keep_alive = True  # otherwise uvicorn closes immediately, which resets the connection
 
 
 class _Flow(FlowControl):
-    """Flow control that reads nothing while it `is_held`, even for who waits for a disconnect."""
+    """Flow control that reads nothing while it `is_held`, not even to notice a disconnect."""
 
     is_held = False
 
@@ -446,7 +448,7 @@ def _stop(*timers: asyncio.TimerHandle | None) -> None:
 
 
 def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
-    """Make the class of connections with these limits, for uvicorn's `http`."""
+    """Return a connection class with these limits, for uvicorn's `http`."""
 
     class Limited(GuardedConnection):
         """A connection with these limits."""

@@ -36,6 +36,9 @@ class WrittenStore(ResponseStore, Protocol):
 class DialectRoute:
     """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
 
+    PDFs in its requests are replaced by their text if it `has_documents`; the bytes of a chat go
+    upstream unchanged.
+
     What lies `below` a folder is answered in its words as well. With `takes_any_type` bodies need
     not be declared as JSON, unless a browser sends them. It is made on its first request, because
     most clients speak one language and each language costs start time and memory.
@@ -55,6 +58,7 @@ class DialectRoute:
     is_shared: Callable[[], bool] | None = None
     below: str = ""
     takes_any_type: bool = False
+    has_documents: bool = True
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -124,7 +128,7 @@ def all_dialects(
     inputs = "/v1/responses/input_tokens"
     written = None if isinstance(store, MemoryStore) else store
     return Dialects(
-        DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens"),
+        DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens", has_documents=False),
         DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         DialectRoute(
             responses, ("/v1/responses",), inputs, written_store=written, is_shared=is_shared

@@ -1,7 +1,7 @@
-"""The outermost ASGI application: makes a request's connection, checks access, finds the endpoint.
+"""The outermost ASGI application: the steps accept and authenticate, then the endpoint of the path.
 
 Frequent requests bypass FastAPI's router, because its error pages and exit stacks add five layers
-to each message. The edge does not know what the endpoints do.
+to each message. The edge knows nothing of the endpoints but their paths.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from types import MappingProxyType
+from typing import TypeAlias
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -22,19 +23,22 @@ from proxy.api.dialects import Dialects
 from proxy.api.errors import refuse
 from proxy.errors import HostNotAllowed, NotAuthorized, RequestCancelled, ServerStopped, TemperError
 
+Endpoints: TypeAlias = Mapping[str, Callable[[], Endpoint]]
+
+IDEMPOTENCY_KEY = "idempotency-key"
 HEALTH_PATHS = ("/healthz", "/readyz", "/health")
 _KEY_HEADERS = frozenset({"authorization", "x-api-key"})
 _PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_WITH_PORT = re.compile(r"(^|[^:\]]|\]):\d*$")  # an IPv6 address without brackets has none
-_FAREWELL_SECONDS = 1.0  # a client may not be reading
+_WITH_PORT = re.compile(r"(^|[^:\]]|\]):\d*$")  # an IPv6 address without brackets has no port
+_FAREWELL_SECONDS = 1.0  # the client may not be reading
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use the server: `keys` by the names of their owners, none for an open server.
+    """Access to the server: API `keys` by the names of their owners, none for an open server.
 
-    If `hosts` is set, a request's Host header has to be one of these names. That stops DNS
-    rebinding: a web page that resolves its own name to this machine sends that name.
+    With `hosts`, the Host header of a request must be one of these names. That stops DNS rebinding:
+    a web page that resolves its host name to this machine sends that name.
     """
 
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -45,27 +49,26 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        # Claude Code sends its account's token next to the key, so a wrong one hides no valid one
+        # Claude Code sends its account's token next to the key: a wrong token must not hide the key
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
-        sent = [key.strip().encode() for key in candidates]
-        # compares every key, so that the time reveals nothing
+        # every key is compared, so that the duration reveals nothing
         owners = [
             name
-            for candidate in sent
+            for candidate in candidates
             for name, key in self.keys.items()
-            if hmac.compare_digest(candidate, key.encode())
+            if hmac.compare_digest(candidate.strip().encode(), key.encode())
         ]
         return owners[0] if owners else None
 
     def allows_host(self, host: str) -> bool:
-        host = host.strip(" \t")  # RFC 9110, 5.5; llhttp leaves what follows a value
+        host = host.strip(" \t")  # RFC 9110, 5.5; llhttp keeps white space after a value
         name = host.rpartition(":")[0] if _WITH_PORT.search(host) else host
         return self.hosts is None or name.strip("[]").lower() in self.hosts
 
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Open paths: `probes` need neither key nor host name, `public` ones need no key."""
+    """Paths with fewer checks: `probes` need no key and any host name, `public` ones no key."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()
@@ -73,36 +76,38 @@ class OpenPaths:
 
 @dataclass(eq=False)
 class Edge:
-    """Refuses requests without access, and finds the endpoint of all others.
+    """Accepts and authenticates requests, and calls the endpoint of their path.
 
     Sets in `scope["state"]`: `request_id`, the client's `x-request-id` if it has only safe
-    characters, else a new one; `owner`, the name of the key's owner; `dialect`, the language of the
-    path. The id is also sent in the response. Web pages from `origins` may use the server.
+    characters, else a new one; `owner`, the name of the key's owner; `front`, the API dialect of
+    the path. The id is also sent in the response. Web pages from `origins` may use the server.
 
-    A POST to a path of `endpoints` goes to that endpoint, which is made on its first request.
-    All else goes to `app`.
+    A POST to a path of `endpoints` goes to that endpoint, which is created for its first request;
+    with an Idempotency-Key to that of `repeatable`, if there is one. Everything else goes to `app`.
     """
 
     app: FastAPI
-    endpoints: Mapping[str, Callable[[], Endpoint]]
+    endpoints: Endpoints
     access: Access
     dialects: Dialects
     _: KW_ONLY
+    repeatable: Endpoints = field(default_factory=dict)
     paths: OpenPaths = field(default_factory=OpenPaths)
     origins: InitVar[Sequence[str]] = ()
 
     def __post_init__(self, origins: Sequence[str]) -> None:
-        self._enter: ASGIApp = self._receive
+        self._enter: ASGIApp = self.accept
         if origins:  # before the checks, because a browser's preflight request has no key
             self._enter = CORSMiddleware(
-                self._receive, allow_origins=[*origins], allow_methods=["*"], allow_headers=["*"]
+                self.accept, allow_origins=[*origins], allow_methods=["*"], allow_headers=["*"]
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answering = self._enter if scope["type"] == "http" else self.app
-        await answering(scope, receive, send)
+        app = self._enter if scope["type"] == "http" else self.app
+        await app(scope, receive, send)
 
-    async def _receive(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def accept(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Give a request its id, its dialect and its connection."""
         headers = headers_of(scope)
         if HEADER in headers and is_compressed(headers):
             scope, receive = decompress(scope, receive, headers[HEADER])
@@ -110,18 +115,19 @@ class Edge:
         path: str = scope["path"]
         if (root := scope.get("root_path", "")) and path.startswith(f"{root}/"):
             path = path[len(root) :]  # where Temper is mounted
-        wished = headers.get("x-request-id", "")
-        request_id = wished if _PLAIN_ID.fullmatch(wished) else f"req_{os.urandom(12).hex()}"
+        client_id = headers.get("x-request-id", "")
+        request_id = client_id if _PLAIN_ID.fullmatch(client_id) else f"req_{os.urandom(12).hex()}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         state["front"] = dialect = self.dialects.of(path, headers)
-        written = request_id.encode()
-        own_headers = [(b"x-request-id", written)]
+        raw_id = request_id.encode()
+        response_headers = [(b"x-request-id", raw_id)]
         if dialect.id_header != "x-request-id":
-            own_headers.append((dialect.id_header.encode(), written))
-        connection = ClientConnection(scope, receive, send, own_headers)
+            response_headers.append((dialect.id_header.encode(), raw_id))
+        connection = ClientConnection(scope, receive, send, response_headers)
         try:
-            await self._serve(connection, path, headers)
+            if await self.authenticate(connection, path, headers):
+                await self._call(connection, path, headers)
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
@@ -129,33 +135,43 @@ class Edge:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await refuse(connection, ServerStopped())
 
-    async def _serve(
+    async def authenticate(
+        self, connection: ClientConnection, path: str, headers: Mapping[str, str]
+    ) -> bool:
+        """Find the owner of the key; return False after a refusal was sent."""
+        access, owner = self.access, self.access.owner_of(headers)
+        if path not in self.paths.probes:
+            if not access.allows_host(headers.get("host", "")):
+                await refuse(connection, HostNotAllowed())
+                return False
+            if owner is None and path not in self.paths.public:
+                has_key = not _KEY_HEADERS.isdisjoint(headers)
+                await refuse(connection, NotAuthorized(was_sent=has_key))
+                return False
+        connection.scope["state"]["owner"] = owner or ""
+        return True
+
+    async def _call(
         self, connection: ClientConnection, path: str, headers: Mapping[str, str]
     ) -> None:
-        access, scope = self.access, connection.scope
-        owner = access.owner_of(headers)
-        is_open = path in self.paths.probes
-        if not is_open and not access.allows_host(headers.get("host", "")):
-            await refuse(connection, HostNotAllowed())
-        elif not is_open and owner is None and path not in self.paths.public:
-            was_sent = not _KEY_HEADERS.isdisjoint(headers)
-            await refuse(connection, NotAuthorized(was_sent=was_sent))
-        else:
-            scope["state"]["owner"] = owner or ""
-            make = self.endpoints.get(path) if scope["method"] == "POST" else None
-            if make is None:
-                if is_open and scope["method"] == "HEAD":  # monitors; the server sends no body
-                    scope = {**scope, "method": "GET"}
-                await self.app(scope, connection.receive, connection.send)
-            else:
-                await serve(make(), connection)
+        scope, create = connection.scope, None
+        if scope["method"] == "POST":
+            create = self.endpoints.get(path)
+            if IDEMPOTENCY_KEY in headers:
+                create = self.repeatable.get(path, create)
+        if create is not None:
+            await serve(create(), connection)
+            return
+        if path in self.paths.probes and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # for monitors; the server sends no body
+        await self.app(scope, connection.receive, connection.send)
 
 
 async def serve(endpoint: Endpoint, connection: ClientConnection) -> None:
     """Run an endpoint; after a bug, or if an operator ended the request, send an error."""
     try:
         await endpoint(connection)
-    except Exception:  # a bug of ours, which the server logs
+    except Exception:  # a bug, which the server logs
         if not connection.has_begun:
             await refuse(connection, TemperError())
         raise

@@ -1,4 +1,4 @@
-"""Errors as clients see them: the one place that gives an error its HTTP status.
+"""Errors as clients see them: the only module that maps errors to HTTP statuses.
 
 The dialect of the requested path writes the body.
 """
@@ -18,7 +18,7 @@ from proxy.conversation.json import JsonValue
 from proxy.dialects.dialect import Dialect, ErrorReply, Problem
 from proxy.errors import TemperError
 
-_LONGEST_TYPO = 60  # characters that are compared with the paths there are
+_LONGEST_TYPO = 60  # characters that are compared with the existing paths
 _EXAMINE = "Is its address right? `temper doctor` examines it."
 _INTERNAL = "Internal error; see the server's log."
 _SERVER_STATUSES_KEPT = (501, 503, 504)
@@ -40,7 +40,7 @@ class _Terms:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-# of each error the nearest of its classes counts
+# the nearest class of an error counts
 _TERMS: Mapping[type, _Terms] = {
     TemperError: _Terms(500, kind=_SERVER),
     errors.InvalidRequest: _Terms(400),
@@ -74,7 +74,7 @@ def describe(error: TemperError) -> Problem:
     """Translate an error; an unexpected one becomes an internal error without details."""
     if isinstance(error, errors.BackendRefused):
         return _pass_on(error)
-    kind = next(one for one in type(error).__mro__ if one in _TERMS)
+    kind = next(base for base in type(error).__mro__ if base in _TERMS)
     terms, message = _TERMS[kind], _INTERNAL if kind is TemperError else str(error)
     problem = Problem(terms.status, terms.kind, message, terms.code, headers=terms.headers)
     match error:
@@ -158,7 +158,7 @@ def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool)
 
 
 def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem:
-    """Say of a backend that is not there whether, and when, to try again."""
+    """Tell the client whether, and when, to retry while the backend is unavailable."""
     later = error.retry_after
     if error.loading:
         code, message = "model_loading", "Loading model"
@@ -170,8 +170,8 @@ def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem
 
 
 def _pass_on(error: errors.BackendRefused) -> Problem:
-    """Pass a backend's own error on: its status where it speaks to the client, else 502."""
-    # a header's bytes come as text, and beyond ASCII there is no way back
+    """Pass a backend's error on: its status if it concerns the client, else 502."""
+    # a header that was decoded as Latin-1 cannot be encoded again beyond ASCII
     is_usable = error.retry_after and error.retry_after.isascii()
     headers = {"retry-after": error.retry_after} if is_usable else {}
     client_erred = 400 <= error.status < 500
@@ -182,7 +182,7 @@ def _pass_on(error: errors.BackendRefused) -> Problem:
     kind = error.kind or ("invalid_request_error" if client_erred else "server_error")
     param = error.param or None
     message = error.message
-    if message.lstrip().startswith("<"):  # of a web server, or of what stands in between
+    if message.lstrip().startswith("<"):  # from a web server, or a proxy in between
         reason = f"answered {error.status} with a web page. {_EXAMINE}"
         message = f"The backend {error.backend} {reason}"
     return Problem(error.status, kind, message, param=param, headers=headers)

@@ -1,7 +1,7 @@
-"""Temper as an ASGI application for somebody else's server: `uvicorn proxy.api.hosted:app`.
+"""Temper as an ASGI application for another server: `uvicorn proxy.api.hosted:app`.
 
-The server around it owns sockets, signals and processes, so the settings for these have no effect.
-Every server uses `open_app`, also our own.
+The other server owns sockets, signals and processes, so the settings for these have no effect.
+Temper's own server uses `open_app` as well.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ Beside: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[N
 OWNED = (
     "host", "port", "ollama_port", "workers", "max_connections", "header_seconds", "stall_seconds",
 )  # fmt: skip
-_OTHERS = "the server around Temper owns sockets and processes: %s counts for nothing here"
-_WARM_UP_SECONDS = 0.5  # the first request comes first
-_SWITCH_SECONDS = 0.0005  # else the event loop would wait ten times as long for the GIL
-GENTLE_WORK = threading.Lock()  # is held meanwhile: two would take each other's for the usual
-_ANYWHERE = "0.0.0.0"  # noqa: S104 - where the server around us listens is not known here
-_NOT_OPEN = "Temper is not open: the server around it has to send ASGI's lifespan events."
+_OTHERS = "%s: no effect here, because another server owns sockets and processes"
+_WARM_UP_SECONDS = 0.5  # delay, so that the first request is not slowed down
+_SWITCH_SECONDS = 0.0005  # otherwise the event loop waits ten times as long for the GIL
+GENTLE_WORK = threading.Lock()  # two at once would restore each other's switch interval
+_ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
+_NOT_OPEN = "Temper is not open: the ASGI server must send lifespan events."
 _NO_KEY = (
-    "Temper has no key, so it answers this machine only: its operator has to set server.api_key."
+    "Temper has no key, so it serves only this machine. The operator has to set server.api_key."
 )
 
 
@@ -78,7 +78,7 @@ async def open_app(
     reload: ReadSettings | None = None,
     replica: str | None = None,
 ) -> AsyncGenerator[OpenedApp]:
-    """Open what the settings name, and make the application; see `open_services`.
+    """Open the configured services, and create the application; see `open_services`.
 
     Raises `InvalidConfiguration` and, also inside the block, `ProcessFailed` kinds of errors.
     """
@@ -111,7 +111,7 @@ async def open_app(
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
 ) -> Iterator[threading.Timer]:
-    """Prepare in a thread what the first replies would wait for, unless the block ends first."""
+    """Prepare slow tables of the guardrails in a thread, unless the block ends first."""
     timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()
@@ -122,13 +122,13 @@ def warm_up(
 
 
 def _run_low_priority(work: Callable[[], None]) -> None:
-    """Do work while other threads get the GIL soon."""
+    """Run `work` with short turns of the GIL, so that other threads wait less."""
     with GENTLE_WORK:
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             work()
-        except OSError as error:  # as when too many files are open; a request tries again
+        except OSError as error:  # for example too many open files; the first request tries again
             logger.warning("Warming up failed (%s); if that is a limit, raise it: ulimit -n", error)
         finally:
             sys.setswitchinterval(before)
@@ -158,7 +158,7 @@ class Hosted:
             await self._app(scope, receive, send)
 
     async def open(self) -> None:
-        """Open what the settings name, once; raises what `open_app` does."""
+        """Open the configured services once; raises the errors of `open_app`."""
         if self._life is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._closing = asyncio.Event()
@@ -170,21 +170,22 @@ class Hosted:
     async def until_loaded(self) -> None:
         """Wait for the models that are loaded at the start.
 
-        Raises `BackendUnavailable`, or a `ProcessFailed` kind of error, for one that cannot be.
+        Raises `BackendUnavailable` or a `ProcessFailed` kind of error if that fails.
         """
         for backend in self._list_managed():
             await backend.wait_until_granted()
 
     async def close(self) -> None:
-        """Close everything; the server around it ends running requests."""
+        """Close everything; the other server ends running requests."""
         if self._life is not None:
             self._closing.set()
             await asyncio.wait((self._life,))
 
     @property
     def problem(self) -> str:
-        """Why a model of ours will not come back, "" while none is lost."""
-        return next((one.problem for one in self._list_managed() if one.is_down), "")
+        """The reason why a managed model will not restart, "" if all can."""
+        down = (backend.problem for backend in self._list_managed() if backend.is_down)
+        return next(down, "")
 
     def _list_managed(self) -> list[ManagedBackend]:
         backends = (service.backend for service in self._opened.result().services)
@@ -204,26 +205,28 @@ class Hosted:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _live(self) -> None:
-        """Own what is open, from its beginning to its end."""
-        asked = self.read()
-        configure_logging(asked.logging.format, asked.logging.level, replica=self.replica)
-        usual, own = Server(), asked.server
-        taken = [f"server.{one}" for one in OWNED if getattr(own, one) != getattr(usual, one)]
-        if taken:
-            logger.warning(_OTHERS, ", ".join(taken))
+        """Keep the services open until `close`."""
+        settings = self.read()
+        logs, server, defaults = settings.logging, settings.server, Server()
+        configure_logging(logs.format, logs.level, replica=self.replica)
+        ignored = [
+            f"server.{name}" for name in OWNED if getattr(server, name) != getattr(defaults, name)
+        ]
+        if ignored:
+            logger.warning(_OTHERS, ", ".join(ignored))
         try:
             async with (
-                open_app(_as_guest(asked), replica=self.replica) as found,
-                self.beside(found),
+                open_app(_as_guest(settings), replica=self.replica) as opened,
+                self.beside(opened),
             ):
                 with warm_up():
-                    self._app = found if _has_key(asked) else _local_only(found)
-                    self._opened.set_result(found)
+                    self._app = opened if _has_key(settings) else _local_only(opened)
+                    self._opened.set_result(opened)
                     await self._closing.wait()
         except TemperError as error:
             self._app = _refusal(503, str(error))
-            if self._opened.done():  # nothing else reports it
-                logger.error("Temper has ended: %s", error)
+            if self._opened.done():  # no caller reports it
+                logger.error("Temper has stopped: %s", error)
             else:
                 raise
 
@@ -234,8 +237,8 @@ def _local_only(app: ASGIApp) -> ASGIApp:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
-        is_here = _is_here(client[0] if client else "")
-        await (app if is_here else refusal)(scope, receive, send)
+        is_local = _is_local(client[0] if client else "")
+        await (app if is_local else refusal)(scope, receive, send)
 
     return answer
 
@@ -248,7 +251,7 @@ def _refusal(status: int, problem: str) -> ASGIApp:
     return refuse
 
 
-def _is_here(client: str) -> bool:
+def _is_local(client: str) -> bool:
     """Whether a client is on this machine; a Unix socket's client has no address."""
     try:
         return ipaddress.ip_address(client).is_loopback
@@ -261,13 +264,13 @@ def _has_key(settings: Settings) -> bool:
 
 
 def _as_guest(settings: Settings) -> Settings:
-    """Return the settings for an application whose address and workers are somebody else's.
+    """Return the settings for an application under another server.
 
-    With a key any host name is accepted unless some are listed; without one only loopback's.
+    With a key any host name is accepted unless some are listed; without a key only loopback names.
     """
-    place = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
-    return settings.model_copy(update={"server": settings.server.model_copy(update=place)})
+    address = {"workers": 1, "host": _ANYWHERE if _has_key(settings) else "127.0.0.1"}
+    return settings.model_copy(update={"server": settings.server.model_copy(update=address)})
 
 
 app = Hosted()
-"""Goes by `temper.toml` in the working directory and by `TEMPER_*`, as `temper serve` does."""
+"""Reads `temper.toml` in the working directory and `TEMPER_*`, like `temper serve`."""

@@ -1,13 +1,13 @@
 """One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
-It handles requests as bytes and answers as ASGI messages, and does not look at their content. It
-keeps them in this process: another worker does not know a key, unless workers share answers
+A separate task produces the answer, and all clients follow it, including the first. If a client
+disconnects, the others still get the rest. If all have disconnected, the task sees a disconnect,
+and the key is free again; so it is after an error, because clients retry those.
+
+Requests are handled as bytes and answers as ASGI messages, independent of their content. They are
+kept in this process: another worker does not know a key, unless workers share answers
 (`shared_answers`).
 """
-
-# A task of its own makes the answer, and all clients follow it, the first one too. If one leaves,
-# the others still get the rest. If all have left, the task sees its client disconnect, and the key
-# is free again. It is also free after an error, because clients retry those.
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ from starlette.types import Message, Scope
 
 from proxy.api.client_connection import ClientConnection, Endpoint, headers_of
 from proxy.api.dialects import Sharing
-from proxy.api.edge import serve
+from proxy.api.edge import IDEMPOTENCY_KEY, serve
 from proxy.api.errors import refuse
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.errors import InvalidRequest, KeyReused, TemperError
@@ -33,21 +33,20 @@ from proxy.shares import find_excess
 
 logger = logging.getLogger(__name__)
 
-_HEADER = "idempotency-key"
 _KEY = re.compile(r"[!-~]{1,255}")
-_MEANINGFUL = b"x-temper-"  # headers that change an answer
+_OPTIONS = b"x-temper-"  # headers that change an answer
 REPLAYED = (b"idempotent-replayed", b"true")
 ALONE = (b"x-temper-state", b"alone")
-_MOST_UNREAD = 64 * 1024  # bytes that the fastest client has not read yet
+_MOST_UNREAD = 64 * 1024  # bytes that are produced ahead of the fastest client
 
 Clock: TypeAlias = Callable[[], float]
-IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end has ended well
-Name: TypeAlias = tuple[str, str]  # whose key it is, and the key
+IsComplete: TypeAlias = Callable[[bytes], bool]  # whether these last bytes end a stream normally
+Name: TypeAlias = tuple[str, str]  # the owner, and the idempotency key
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """Limits of kept answers: seconds, their number, bytes of one and of all."""
+    """Limits of the stored answers: age, number, bytes of one answer and of all."""
 
     seconds: float = 300.0
     answers: int = 1000
@@ -57,7 +56,7 @@ class RetentionLimits:
 
 @dataclass(eq=False, slots=True)
 class _Follower:
-    """A client that follows an answer: how many messages and bytes were sent to it."""
+    """A client that follows an answer, with the messages and bytes that were sent to it."""
 
     messages: int = 0
     size: int = 0
@@ -65,7 +64,7 @@ class _Follower:
 
 @dataclass(eq=False, slots=True)
 class SharedAnswer:
-    """An answer to one request, from its beginning, while it is made and afterwards."""
+    """The answer to one request, while it is produced and afterwards."""
 
     fingerprint: bytes
     request_id: str
@@ -80,25 +79,25 @@ class SharedAnswer:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether another client may get it: it is neither abandoned nor an error."""
+        """Whether another client may get it: it was neither abandoned nor an error."""
         is_good = self.ended_at is None or is_shareable(self._messages, self.is_complete)
         return is_good and not self._abandoned.is_set()
 
     def begin(self, endpoint: Endpoint, scope: Scope, body: bytes, clock: Clock) -> None:
-        """Make the answer while a client follows it; the first has to follow at once."""
-        asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        """Produce the answer while a client follows it; the first must follow immediately."""
+        requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
-            if asked:
-                return asked.pop()
+            if requests:
+                return requests.pop()
             await self._abandoned.wait()
             return {"type": "http.disconnect"}
 
         async def make() -> None:
             try:
-                # the endpoint must not write directly to one client's wire
-                own = {**scope, "extensions": {}}
-                await serve(endpoint, ClientConnection(own, receive, self._take))
+                # the endpoint must not write directly to the wire of one client
+                detached = {**scope, "extensions": {}}
+                await serve(endpoint, ClientConnection(detached, receive, self._take))
             finally:
                 self.ended_at = clock()
                 self._tell()
@@ -123,18 +122,18 @@ class SharedAnswer:
             making.result()
 
     async def _take(self, message: Message) -> None:
-        """Keep a message; wait while no client reads."""
+        """Store a message; wait while no client reads."""
         self._messages.append(message)
         self.size += len(message.get("body", b""))
         self._tell()
         while self._followers:
-            if self.size - max(one.size for one in self._followers) <= _MOST_UNREAD:
+            if self.size - max(follower.size for follower in self._followers) <= _MOST_UNREAD:
                 return
             await self._changed.wait()
 
     @contextmanager
     def _count_follower(self) -> Generator[_Follower, None, None]:
-        """Count a client while the block runs; without clients the answer is abandoned."""
+        """Count a client while the block runs; without any client the answer is abandoned."""
         follower = _Follower()
         self._followers.append(follower)
         try:
@@ -149,7 +148,7 @@ class SharedAnswer:
         while True:
             while follower.messages < len(self._messages):
                 message = self._messages[follower.messages]
-                await connection.send({**message})  # which adds headers of its own
+                await connection.send({**message})  # a copy, because `send` adds headers
                 follower.messages += 1
                 follower.size += len(message.get("body", b""))
                 self._tell()
@@ -164,7 +163,7 @@ class SharedAnswer:
 
 @dataclass(eq=False, slots=True)
 class Idempotency:
-    """Stands in front of an endpoint that takes JSON; see the module."""
+    """Wraps an endpoint that takes JSON; see the module."""
 
     endpoint: Endpoint
     limits: BodyLimits
@@ -176,12 +175,6 @@ class Idempotency:
     _answers: dict[Name, SharedAnswer] = field(default_factory=dict)
 
     async def __call__(self, connection: ClientConnection) -> None:
-        if _HEADER in headers_of(connection.scope):
-            await self._answer(connection)
-        else:
-            await self.endpoint(connection)
-
-    async def _answer(self, connection: ClientConnection) -> None:
         try:
             name = _name_of(connection)
             body = await read_body(connection.scope, connection.receive, self.limits)
@@ -201,15 +194,15 @@ class Idempotency:
             connection.break_off()
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
-        """Return the answer to a request and whether it existed; else begin one."""
+        """Return the answer to a request, and whether it existed; begins a new one otherwise."""
         self._forget()
-        own_id = scope["state"]["request_id"]
-        # two requests share it only if they ask for the same
-        wishes = sorted(one for one in scope["headers"] if one[0].startswith(_MEANINGFUL))
-        fingerprint = hashlib.sha256(repr(wishes).encode() + b"\n" + body).digest()
+        request_id = scope["state"]["request_id"]
+        # two requests share an answer only if their bodies and options are equal
+        options = sorted(pair for pair in scope["headers"] if pair[0].startswith(_OPTIONS))
+        fingerprint = hashlib.sha256(repr(options).encode() + b"\n" + body).digest()
         known = self._answers.get(name)
         if known is None:
-            begun = self._answers[name] = SharedAnswer(fingerprint, own_id, self.is_complete)
+            begun = self._answers[name] = SharedAnswer(fingerprint, request_id, self.is_complete)
             endpoint, sharing = self.endpoint, self.sharing
             if sharing is not None:
                 endpoint = sharing(endpoint, name, fingerprint)
@@ -217,11 +210,11 @@ class Idempotency:
             return begun, False
         if known.fingerprint != fingerprint:
             raise KeyReused
-        logger.info("%s gets the answer to %s", own_id, known.request_id)
+        logger.info("%s: idempotency key: sending the answer to %s", request_id, known.request_id)
         return known, True
 
     def _forget(self) -> None:
-        """Drop answers that are useless, too old or beyond an owner's share."""
+        """Drop answers that failed, are too old or exceed an owner's share."""
         memory, now = self.memory, self.clock()
 
         def is_kept(answer: SharedAnswer) -> bool:
@@ -230,9 +223,13 @@ class Idempotency:
             is_small = ended is None or answer.size <= memory.bytes_of_one
             return answer.is_of_use and is_recent and is_small
 
-        kept = {name: one for name, one in self._answers.items() if is_kept(one)}
-        # those that are being made are bounded by the connections of their clients
-        ended = [(name, name[0], it.size) for name, it in kept.items() if it.ended_at is not None]
+        kept = {name: answer for name, answer in self._answers.items() if is_kept(answer)}
+        # unfinished answers are limited by the number of connections
+        ended = [
+            (name, name[0], answer.size)
+            for name, answer in kept.items()
+            if answer.ended_at is not None
+        ]
         for name in find_excess(ended, memory.answers, memory.bytes_of_all):
             del kept[name]
         self._answers = kept
@@ -250,9 +247,9 @@ def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
 def _name_of(connection: ClientConnection) -> Name:
     """Return the owner and the idempotency key; raises `InvalidRequest` for a malformed key."""
     headers = headers_of(connection.scope)
-    key = headers[_HEADER]
+    key = headers[IDEMPOTENCY_KEY]
     if not _KEY.fullmatch(key):
-        raise InvalidRequest("Use 1 to 255 visible ASCII characters.", _HEADER)
-    # without keys of the server, the clients' keys are meant for the backend
-    sent = headers.get("authorization", headers.get("x-api-key", ""))
-    return connection.owner or sent, key
+        raise InvalidRequest("Use 1 to 255 visible ASCII characters.", IDEMPOTENCY_KEY)
+    # on an open server, the client's key is the backend's
+    credentials = headers.get("authorization", headers.get("x-api-key", ""))
+    return connection.owner or credentials, key

@@ -1,7 +1,7 @@
-"""Reads the configuration again while Temper serves (SIGHUP); a wrong one changes nothing.
+"""Reloads the configuration while Temper serves (SIGHUP); an invalid one changes nothing.
 
 Guardrails, limits and profiles take effect with the next request; running requests keep the old
-ones. Changes that concern processes, sockets and files need a restart.
+settings. Changes of processes, sockets and files need a restart.
 """
 
 import errno
@@ -41,16 +41,16 @@ _FIELDS = {
 
 
 def merge_settings(
-    serving: Settings, asked: Settings, new: Settings
+    serving: Settings, configured: Settings, new: Settings
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings with what can change now, and the names of those that need a restart.
+    """Apply the new settings that can change now; also return those that need a restart.
 
-    `serving` are the settings in use, made of those that were `asked` for before.
+    `serving` are the settings in use, derived from those that were `configured` before.
     """
-    waiting = [name for name in _SECTIONS if getattr(asked, name) != getattr(new, name)]
+    waiting = [name for name in _SECTIONS if getattr(configured, name) != getattr(new, name)]
     kept: dict[str, object] = {name: getattr(serving, name) for name in _SECTIONS}
     for section, fields in _FIELDS.items():
-        before, after = getattr(asked, section), getattr(new, section)
+        before, after = getattr(configured, section), getattr(new, section)
         waiting += [
             f"{section}.{name}" for name in fields if getattr(before, name) != getattr(after, name)
         ]
@@ -61,27 +61,27 @@ def merge_settings(
 
 @dataclass(slots=True)
 class LoadedConfiguration:
-    """The configuration in use, `serving`, made of what was `asked`; `read` reads it again."""
+    """The settings in use, `serving`, derived from the `configured` ones; `read` reads them."""
 
     read: ReadSettings
     serving: Settings
-    asked: Settings
+    configured: Settings
 
     def reload(self) -> bool:
-        """Apply what can change; if the configuration is invalid, log why and return False."""
+        """Apply the changes that need no restart; log an invalid configuration and return False."""
         try:
             new = self.read()
-            serving, waiting = merge_settings(self.serving, self.asked, new)
+            serving, waiting = merge_settings(self.serving, self.configured, new)
             server_options_of(serving)
             if serving.mcp:
                 from proxy.mcp.hosting import specs_of
 
-                specs_of(serving)  # whether they could be connected to
+                specs_of(serving)  # raises if the SDK of MCP is missing
         except InvalidConfiguration as error:
-            logger.error("the configuration stays as it was: the new one is wrong: %s", error)
+            logger.error("the new configuration is invalid; the old one stays in use: %s", error)
             return False
-        self.serving, self.asked = serving, new
-        logger.info("the configuration was read again")
+        self.serving, self.configured = serving, new
+        logger.info("configuration reloaded")
         if waiting:
             logger.warning("changes of %s need a restart", ", ".join(waiting))
         return True
@@ -90,13 +90,13 @@ class LoadedConfiguration:
 def reload_services(services: Services, settings: Settings, serving: ServerOptions) -> Services:
     """Serve the same backends and queues with new settings."""
 
-    def again(service: Service) -> Service:
+    def renewed(service: Service) -> Service:
         name = service.name
         overrides = overrides_for(settings, name, serving.profiles) if name else None
         new = serving.service(service.backend, name=name, overrides=overrides)
         return replace(service, models=new.models, fitting=new.fitting)
 
-    return Services([again(service) for service in services], serving.patterns)
+    return Services([renewed(service) for service in services], serving.patterns)
 
 
 @contextmanager

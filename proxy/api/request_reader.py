@@ -1,4 +1,4 @@
-"""Reads an HTTP request: its body, its sender, and the headers to send to the backend."""
+"""Reads an HTTP request: its body, its client, and the headers to send to the backend."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 from proxy import bounds
 from proxy.api.client_connection import ClientConnection, headers_of
 from proxy.api.compressed_bodies import HEADER
+from proxy.api.documents import PDF_MARK, DocumentTexts
 from proxy.dialects.dialect import Client
 from proxy.errors import InvalidRequest, NotJson, RequestTimedOut, RequestTooLarge
 from proxy.observability.live_request import BoardLink, LiveRequest
@@ -21,18 +22,19 @@ from proxy.serving.request_preparation import takes_long
 
 Decoded = TypeVar("Decoded")
 
-# one of these is in every POST that a page has a browser send elsewhere
-_BROWSERS = frozenset({"origin", "referer", "sec-fetch-site", "sec-fetch-mode"})
+# a browser adds at least one of these to every POST that a page sends to another site
+_BROWSER_HEADERS = frozenset({"origin", "referer", "sec-fetch-site", "sec-fetch-mode"})
 
-# the only headers of a client that a backend ever sees
-_TRAVELLING = ("authorization", "traceparent")
+# the only headers of a client that are sent to a backend
+_FORWARDED = ("authorization", "traceparent")
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """The largest body in bytes, and how many seconds it may take to arrive.
 
-    With `takes_any_type` it need not be declared as JSON, as by curl, unless a browser sends it.
+    With `takes_any_type` the content type may be missing or wrong, as curl's is, unless a browser
+    sends the request.
     """
 
     size: int = bounds.BODY_BYTES
@@ -42,31 +44,44 @@ class BodyLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestReader:
-    """Reads requests; `body` bounds what a client may send.
+    """Reads requests within the limits of `body`.
 
-    With `forwards_authorization` the client's key is sent to the backend. A body that contains one
-    of `marks` takes long to decode: it refers to what is on disk, or holds a document.
+    With `forwards_authorization` the client's key is sent to the backend. `documents` replaces PDFs
+    by their text, None in dialects whose bytes go upstream unchanged. A body that contains one of
+    `slow_marks` is decoded in a thread: it refers to stored responses.
     """
 
     body: BodyLimits
     forwards_authorization: bool = False
-    marks: tuple[bytes, ...] = ()
+    documents: DocumentTexts | None = None
+    slow_marks: tuple[bytes, ...] = ()
 
     async def read(
-        self, connection: ClientConnection, decode: Callable[[bytes], Decoded]
+        self,
+        connection: ClientConnection,
+        client: Client,
+        decode: Callable[[bytes, Client], Decoded],
     ) -> Decoded:
-        """Read a request; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
+        """Read and decode a body; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
 
-        A body that takes long is decoded in a thread, so that other requests are served meanwhile.
+        A body whose decoding takes long is decoded in a thread, so that it delays no other request.
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        is_slow = takes_long(body) or any(map(body.__contains__, self.marks))
-        return await asyncio.to_thread(decode, body) if is_slow else decode(body)
+        has_document = self.documents is not None and PDF_MARK in body
+        is_slow = takes_long(body) or any(map(body.__contains__, self.slow_marks))
+        if has_document or is_slow:
+            return await asyncio.to_thread(self._decode, body, client, decode)
+        return decode(body, client)
+
+    def _decode(
+        self, body: bytes, client: Client, decode: Callable[[bytes, Client], Decoded]
+    ) -> Decoded:
+        return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
         sent = headers_of(scope)
-        headers = {name: sent[name] for name in _TRAVELLING if name in sent}
+        headers = {name: sent[name] for name in _FORWARDED if name in sent}
         if not self.forwards_authorization:
             headers.pop("authorization", None)
         parent = headers.get("traceparent")
@@ -78,16 +93,16 @@ class RequestReader:
 async def read_body(
     scope: Scope, receive: Receive, limits: BodyLimits, *, is_here: bool = False
 ) -> bytes:
-    """Read the JSON body of a request; one that `is_here` need not be waited for.
+    """Read the JSON body of a request, without a timer if the whole body `is_here`.
 
-    Raises `NotJson` for another content type: browsers send those to any site without asking it.
-    Raises `RequestTooLarge`, before a byte is read if the declared length is too large, and
-    `RequestTimedOut`. A compression that the edge cannot undo is an `InvalidRequest`.
-    Raises starlette's `ClientDisconnect` if the client leaves.
+    Raises `NotJson` for another content type, because a browser sends those to any site without a
+    preflight request (CORS). Raises `RequestTooLarge`, before a byte is read if the declared length
+    is too large, and `RequestTimedOut`. An unsupported compression is an `InvalidRequest`.
+    Raises starlette's `ClientDisconnect` if the client disconnects.
     """
     headers = headers_of(scope)
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_trusted = limits.takes_any_type and _BROWSERS.isdisjoint(headers)
+    is_trusted = limits.takes_any_type and _BROWSER_HEADERS.isdisjoint(headers)
     if not (is_trusted or media_type == "application/json" or media_type.endswith("+json")):
         raise NotJson
     if headers.get(HEADER, "identity").strip().lower() != "identity":
@@ -120,17 +135,14 @@ async def _whole(receive: Receive, limit: int) -> bytes:
 
 
 def client_of(scope: Scope) -> Client:
-    """Tell who sent a request: by the owner of the key, or by a key that is not ours."""
-    sent = headers_of(scope)
-    key = sent.get("authorization") or sent.get("x-api-key") or ""
-    return Client(scope["state"].get("owner") or key, sent, request_id(scope))
+    """Identify the client by the owner of its key, on an open server by the backend's key."""
+    headers = headers_of(scope)
+    key = headers.get("authorization") or headers.get("x-api-key") or ""
+    return Client(scope["state"].get("owner") or key, headers, request_id(scope))
 
 
-def client_key(client: Client, scope: Scope) -> str:
-    """Return the client's identity for fair queueing: the owner of its key.
-
-    On an open server it is the key meant for the backend, else the address.
-    """
+def queue_key_of(client: Client, scope: Scope) -> str:
+    """Return the key for fair queueing: the client's key or its owner, else the address."""
     address: tuple[str, int] | None = scope.get("client")
     return client.owner or (address[0] if address else "")
 
@@ -138,12 +150,12 @@ def client_key(client: Client, scope: Scope) -> str:
 def begin_live_request(
     connection: ClientConnection, observers: Observers, dialect: str = CHAT_DIALECT
 ) -> LiveRequest:
-    """Start to observe a request; with tracing it continues the client's trace."""
+    """Begin the record of a request; with tracing it continues the client's trace."""
     scope, board = connection.scope, observers.board
-    sent = headers_of(scope).get("traceparent", "")
+    parent = headers_of(scope).get("traceparent", "")
     live = LiveRequest(
         request_id(scope),
-        trace_of(sent) if observers.traces else None,
+        trace_of(parent) if observers.traces else None,
         path=scope["path"],
         dialect=dialect,
         link=BoardLink(board, connection.cancel) if board is not None else None,
@@ -153,25 +165,22 @@ def begin_live_request(
 
 
 def note_status(live: LiveRequest, connection: ClientConnection) -> None:
-    """Record the status of an answer once all of it was sent.
-
-    Until then the client may leave. A failure recorded before is kept.
-    """
+    """Record the status of an answer that was sent completely; an earlier failure is kept."""
     live.refusal = connection.refusal
     if live.status == CLIENT_LEFT and connection.is_over and not connection.is_cancelled:
         live.status = connection.status
 
 
 def request_id(scope: Scope) -> str:
-    own: str = scope["state"]["request_id"]
-    return own
+    identifier: str = scope["state"]["request_id"]
+    return identifier
 
 
 def find_secrets(scope: Scope) -> tuple[str, ...]:
-    """Return what a client proved itself with."""
-    sent = headers_of(scope)
-    given = sent.get("authorization", "")
-    return given, given.partition(" ")[2].strip(), sent.get("x-api-key", "")
+    """Return the client's credentials, which a recording must not contain."""
+    headers = headers_of(scope)
+    authorization = headers.get("authorization", "")
+    return authorization, authorization.partition(" ")[2].strip(), headers.get("x-api-key", "")
 
 
 def _tracestates(scope: Scope) -> list[str]:

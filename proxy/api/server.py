@@ -1,4 +1,4 @@
-"""Runs Temper: the models that the settings name, the application, and the listening socket."""
+"""Runs Temper: the configured models, the application, and the listening sockets."""
 
 import asyncio
 import contextlib
@@ -30,19 +30,19 @@ from proxy.systems import handle_signals, open_file_limit
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-_UNSENT = 64 * 1024  # bytes of an answer that the kernel keeps for a client
-_CUT_OFF_SECONDS = 2.0  # for telling clients that the server stops
-# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): one that is closed at
-# the moment in which it is used again is an error that no client can tell from a crash
+_UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
+_CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
+# longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes it while the
+# client sends the next request, the client sees an error
 KEEP_ALIVE_SECONDS = 75
-OWN_FILES = 32  # open files that are kept for backends, settings and modules
+OWN_FILES = 32  # open files that are reserved for backends, settings and modules
 _FEW_FILES = 256
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What the parent gives a worker: the model's server, and the worker's place."""
+    """A worker's share of the parent: the model's server, and its place among the workers."""
 
     remote: Supervised | None = None
     place: WorkerPlace | None = None
@@ -53,9 +53,9 @@ _ALONE = Worker()
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """Where Temper can be reached, and the backend behind it.
+    """The address of Temper and the name of its backend.
 
-    `ollama_url` is where clients look for an Ollama, "" where Temper does not listen there.
+    `ollama_url` is the address for clients of Ollama, "" if there is none.
     """
 
     url: str
@@ -70,17 +70,17 @@ async def run(
     *,
     reload: ReadSettings | None = None,
 ) -> None:
-    """Serve until a signal ends it; everything that was started is stopped.
+    """Serve until a signal arrives; then stop everything that was started.
 
-    `on_stage` follows the start of a model, `on_ready` is called when clients are welcome, and
-    `reload` reads the configuration again. Raises `InvalidConfiguration` and `ProcessFailed` kinds
-    of errors.
+    `on_stage` follows the start of a model, `on_ready` is called when the server accepts clients,
+    and `reload` reads the configuration again. Raises `InvalidConfiguration` and `ProcessFailed`
+    kinds of errors.
     """
     with open_sockets(settings.server) as sockets:
         opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
-            # a model that cannot be loaded ends the server cleanly
+            # if the model cannot be loaded, the server ends with its error
             await asyncio.shield(server)
 
 
@@ -94,27 +94,29 @@ async def open_server(
     reload: ReadSettings | None = None,
     signals: Sequence[signal.Signals] = SIGNALS,
 ) -> AsyncGenerator[tuple[asyncio.Task[None], PublicAddress]]:
-    """Serve on sockets while the block runs; yields, once clients are welcome, what does it.
+    """Serve on sockets while the block runs; yields the task once it accepts clients.
 
-    The task ends when one of the `signals` came, see `serving`.
+    The task ends after one of the `signals`, see `serving`.
     """
     listening, *also = sockets
-    own = settings.server
-    most = limit_to_files(own.max_connections)
-    limits = ConnectionLimits(own.header_seconds, most, own.stall_seconds, own.body_seconds)
+    server = settings.server
+    most = limit_to_files(server.max_connections)
+    limits = ConnectionLimits(
+        server.header_seconds, most, server.stall_seconds, server.body_seconds
+    )
     opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
-    async with opening as found:
-        address = address_at(sockets, found.services.name)
+    async with opening as opened:
+        address = address_at(sockets, opened.services.name)
         async with serving(
-            found, listening, own.grace_seconds, limits, also=also, signals=signals
-        ) as server:
-            heeding = on_hangup(found.renew) if reload is not None else contextlib.nullcontext()
+            opened, listening, server.grace_seconds, limits, also=also, signals=signals
+        ) as task:
+            heeding = on_hangup(opened.renew) if reload is not None else contextlib.nullcontext()
             with heeding, warm_up():
-                yield server, address
+                yield task, address
 
 
 def limit_to_files(connections: int) -> int:
-    """Return how many connections leave room for Temper's own files; may be less than one."""
+    """Limit connections by the limit of open files; the result may be less than 1."""
     files = open_file_limit()
     return connections if files < 0 else min(connections, files - OWN_FILES)
 
@@ -134,20 +136,23 @@ def _check_files(connections: int) -> None:
 
 
 @contextmanager
-def open_sockets(own: ServerSettings) -> Generator[list[socket.socket]]:
-    """Open the listening sockets, that for Ollama's clients last; raises `InvalidConfiguration`."""
-    _check_files(own.max_connections)
+def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
+    """Open the listening sockets, the one for Ollama's clients last.
+
+    Raises `InvalidConfiguration`.
+    """
+    _check_files(settings.max_connections)
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(contextlib.closing(listen(own.host, own.port)))]
-        if own.ollama_port:
+        opened = [stack.enter_context(contextlib.closing(listen(settings.host, settings.port)))]
+        if settings.ollama_port:
             try:
-                another = listen(own.host, own.ollama_port)
+                another = listen(settings.host, settings.ollama_port)
             except InvalidConfiguration as error:
                 if error.setting != "server.port":
                     raise
                 problem = (
-                    f"port {own.ollama_port} cannot be had, as an Ollama or another program has "
-                    "it: stop that, or leave --like-ollama out"
+                    f"port {settings.ollama_port} is used by an Ollama or another program; "
+                    "stop it, or omit --like-ollama"
                 )
                 raise InvalidConfiguration("server.ollama_port", problem) from error
             opened.append(stack.enter_context(contextlib.closing(another)))
@@ -155,7 +160,7 @@ def open_sockets(own: ServerSettings) -> Generator[list[socket.socket]]:
 
 
 def address_at(sockets: Sequence[socket.socket], backend: str) -> PublicAddress:
-    """Return where clients find a server that listens on these sockets."""
+    """Return the address of a server that listens on these sockets."""
     return PublicAddress(url_of(sockets[0]), backend, *map(url_of, sockets[1:]))
 
 
@@ -169,18 +174,18 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         problem = f"cannot listen on {host}:{port} ({reason}); choose another --{wrong}"
         raise InvalidConfiguration(f"server.{wrong}", problem) from error
-    # Connections inherit it. asyncio sets it only where the socket's protocol number is given, and
+    # Connections inherit it. asyncio sets it only if the socket's protocol number is given, and
     # without it a body waits 40 ms for the client to acknowledge the head (43 ms -> 2 ms).
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # Else the kernel buffers 4 MB for each client that reads nothing, and Temper reads on.
+    # Otherwise the kernel buffers 4 MB for each client that reads nothing.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
     return listening
 
 
 def give_up_lost_clients(listening: socket.socket, seconds: float) -> None:
-    """End connections whose client's host has gone, which is silent: accepted sockets inherit it.
+    """Disconnect clients whose host disappeared silently; accepted sockets inherit it.
 
-    The kernel probes a client that only waits, and repeats what it was sent for `seconds`.
+    The kernel probes idle clients, and retransmits unacknowledged output for `seconds`.
     """
     probe_quiet_peer(listening, seconds)
     for option in acknowledged_within(seconds):
@@ -224,7 +229,7 @@ async def serving(
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
-        # not before: a uvicorn that is told to end while it starts leaves its sockets open
+        # not earlier: a uvicorn that is stopped while it starts leaves its sockets open
         heeding.enter_context(
             handle_signals(signals, lambda number: server.handle_exit(number, None))
         )
@@ -236,9 +241,9 @@ async def serving(
 
 
 class _UvicornServer(uvicorn.Server):
-    """A uvicorn that leaves signals to us and reports when it is ready.
+    """A uvicorn that does not handle signals, and reports when it is ready.
 
-    uvicorn raises a signal again when it has ended, which would kill this process before the
+    uvicorn raises a signal again after it has ended, which would kill this process before the
     model's server is stopped.
     """
 

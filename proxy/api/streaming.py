@@ -1,7 +1,6 @@
-"""Writes one answer as a stream, its events as they arrive.
+"""Writes answers to the client: `AnswerStream` as a stream of events, `WholeAnswer` as one body.
 
-All streamed answers are written here; `StreamEncoder` makes the bytes. A client that leaves cancels
-all work below at once.
+`StreamEncoder` of the dialect produces the bytes. A client that disconnects cancels all work.
 """
 
 import asyncio
@@ -28,16 +27,16 @@ STREAM_HEADERS = {
     "x-accel-buffering": "no",
 }
 _WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
-_STOPPING = "is left, as Temper was told to stop"
-_FIRST_NEWS = 1.0  # seconds until a stream begins: an earlier failure gets its own HTTP status
-_FAREWELL_SECONDS = 1.0  # for the last bytes to a client that may not be reading
+_STOPPING = "was disconnected because Temper is shutting down"
+_FIRST_NEWS = 1.0  # seconds until a stream begins; an earlier failure gets its own HTTP status
+_FAREWELL_SECONDS = 1.0  # for the last bytes; the client may not be reading
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTimeouts:
-    """How long things may take, in seconds.
+    """Timeouts in seconds.
 
-    After `keep_alive` of silence the client gets a sign of life. `deadline` bounds all attempts
+    After `keep_alive` of silence the client is sent a keep-alive. `deadline` limits all attempts
     together. `grace` is the time for open streams when the server stops, `load_wait` the longest
     wait for a model to load.
     """
@@ -49,7 +48,7 @@ class StreamTimeouts:
 
 
 class Deadline:
-    """Bounds all attempts of an answer together: raises `BackendTimedOut` after these seconds.
+    """Limits all attempts of an answer together: raises `BackendTimedOut` after so many seconds.
 
     The time runs from the beginning of the block.
     """
@@ -74,38 +73,39 @@ class Deadline:
             await self._timeout.__aexit__(kind, error, trace)
             if isinstance(error, TimeoutError):
                 raise error
-        except TimeoutError as late:
+        except TimeoutError as timeout:
             problem = f"did not finish within {self._seconds:g} s"
-            raise BackendTimedOut(self._backend, problem, is_overall=True) from late
+            raise BackendTimedOut(self._backend, problem, is_overall=True) from timeout
 
 
 class Streamable(Protocol):
-    """The parts of one streamed answer, each asked for when it is needed."""
+    """The parts of one streamed answer, each read when it is needed."""
 
     @property
-    def backend(self) -> str:
+    def backend_name(self) -> str:
         """The backend's name, for errors."""
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
         """Begin a stream with its first event, None after silence."""
 
     def headers(self) -> Mapping[str, str]:
-        """Return further headers, as its first bytes are sent."""
+        """Return further headers when the first bytes are sent."""
 
     def comments(self) -> Sequence[str]:
-        """Return the remark to send before the end."""
+        """Return the comments to send before the end."""
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the final events of an answer that failed, empty if it has none."""
+        """Return the final events of an answer that failed, () if it has none."""
 
 
 class WholeAnswer:
-    """A whole answer on its way to one client, which may not wait for ever for its head.
+    """Sends an answer as one body, and keeps the connection alive until it is ready.
 
-    Node.js gives up after 300 s, and many proxies after 60 s. So after twice `keep_alive` seconds
-    the head and a space are sent, and more spaces later: JSON may begin with them. From then on the
-    status is 200. An answer that fails later has no end, so that no client takes it for complete.
-    A stream loses nothing by an early head, so there it is sent after half of that time.
+    Node.js times out after 300 s without a head, and many proxies after 60 s. So after twice
+    `keep_alive` seconds the head and a space are sent, and more spaces later: JSON may begin with
+    them. From then on the status is 200, and an answer that fails has no end, so that no client
+    takes it for complete. A stream loses nothing by an early head, so it is sent after half of that
+    time.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class WholeAnswer:
             self._connection.break_off()
 
     async def end(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Send the answer; its further headers come too late once the head was sent."""
+        """Send the answer; `headers` are dropped if the head was already sent."""
         await self._stop_signs()
         if self._connection.has_begun:
             await self._connection.end(body)
@@ -168,9 +168,9 @@ class WholeAnswer:
 
 
 class AnswerStream:
-    """One answer on its way to one client.
+    """Writes one answer to one client.
 
-    The status is sent with the first event, so that early failures have their own, or after
+    The status is sent with the first event, so that early failures have their own status, or after
     `timeouts.keep_alive` of silence. A slow client slows down the reading from the backend.
     """
 
@@ -192,12 +192,12 @@ class AnswerStream:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `show` may be called: everything before was sent."""
+        """Whether `show` may be called: all earlier output was sent."""
         is_busy = self._is_sending or self._sign is not None or self.encoder is None
         return not is_busy and self._wire is not None and self._wire.is_writable
 
     def show(self, events: Sequence[ReplyEvent]) -> None:
-        """Show events at once, while this is ready."""
+        """Write events directly; only while `is_ready`."""
         assert self.encoder is not None  # noqa: S101 - it was ready
         assert self._wire is not None  # noqa: S101 - it was writable
         if payload := self.encoder.encode_all(events):
@@ -210,7 +210,7 @@ class AnswerStream:
         return encoder
 
     async def wait_for(self, claim: LoadClaim, decoded: Decoded) -> None:
-        """Wait until a model is loaded, for `load_wait` seconds at most, with news for the client.
+        """Wait at most `load_wait` seconds for a model to load; sends progress to the client.
 
         Raises `BackendUnavailable` and `ProcessFailed` kinds of errors, and `ClientDisconnect`.
         """
@@ -232,7 +232,7 @@ class AnswerStream:
                     encoder = self.encoder
                     if encoder is None:
                         encoder = await self.begin(decoded.answering.begin(None), {})
-                    # some clients do not count comments as a sign of life
+                    # some clients do not accept a comment as a keep-alive
                     await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
@@ -247,7 +247,7 @@ class AnswerStream:
         self._expect_silence(answer)
         try:
             try:
-                async with Deadline(self._timeouts.deadline, answer.backend):
+                async with Deadline(self._timeouts.deadline, answer.backend_name):
                     async for batch in batches:
                         await self._send(batch, answer)
             except TemperError as error:
@@ -272,7 +272,7 @@ class AnswerStream:
             await refuse(self._connection, failure)
 
     async def _send(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
-        """Send what came together; a sign of life that is on its way goes first."""
+        """Send a batch; a keep-alive that is being sent goes first."""
         if self._sign is not None:
             await self._finish_sign()
         self._is_sending = True
@@ -285,7 +285,7 @@ class AnswerStream:
         self._is_sending = False
 
     async def _begin_with(self, batch: Sequence[ReplyEvent], answer: Streamable) -> None:
-        """Send the head and the first events in one piece: each one wakes the client up."""
+        """Send the head and the first events in one write, because each write wakes the client."""
         self._connection.cork()
         try:
             encoder = await self.begin(answer.encoder(batch[0]), answer.headers())
@@ -303,20 +303,20 @@ class AnswerStream:
         await self._connection.end(comments + encoder.end())
 
     async def _finish_cancelled(self, answer: Streamable) -> None:
-        """Tell a client that is still there why its answer ends here."""
+        """Send the reason for the end to a client that is still connected."""
         if self._connection.is_cancelled:
             await self._break_off(RequestCancelled())
         elif not self._connection.is_disconnected:
-            await self._break_off(BackendUnavailable(answer.backend, _STOPPING))
+            await self._break_off(BackendUnavailable(answer.backend_name, _STOPPING))
 
     async def _break_off(self, reason: TemperError) -> None:
-        """Tell a client that is still there why its answer has no end, if it has a beginning."""
+        """End a stream that has begun with an error event."""
         if not self._is_sending and self._sign is None:
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.fail(reason)
 
     def _expect_silence(self, answer: Streamable) -> None:
-        """Send a sign of life after each `keep_alive` of silence."""
+        """Send a keep-alive after each `keep_alive` seconds of silence."""
         self._is_silent = True
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeouts.keep_alive, self._check_silence, answer)
@@ -338,7 +338,7 @@ class AnswerStream:
         self._expect_silence(answer)
 
     async def _finish_sign(self) -> None:
-        """Wait until a sign of life that is being sent is out."""
+        """Wait until a keep-alive that is being sent was sent."""
         if self._sign is not None:
             await asyncio.wait((self._sign,))
 

@@ -1,14 +1,14 @@
-"""One request whose model may call tools of the operator: several replies, one answer.
+"""An answer whose model may call tools of the operator: several turns, with tools in between.
 
-Each turn is sent like any other request; the tools run here, between the replies.
+Each turn waits for a slot like a separate request; no slot is held while tools run.
 """
 
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from proxy.api.answer_source import AnswerSource, SlotTerms
+from proxy.api.answer import Answer, Received
 from proxy.api.streaming import AnswerStream
-from proxy.backends.client import ReplyEvents
+from proxy.backends.client import ChatBackend, ReplyEvents
 from proxy.conversation import replies
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import RoundReports
@@ -17,73 +17,65 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
-from proxy.inference.driver import run_turn
+from proxy.inference.driver import BackendPolicy, run_turn
 from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
 from proxy.mcp.execution import OwnedTools
 from proxy.mcp.hosting import ToolHosting
-from proxy.observability.exchange_recorder import ExchangeRecorder
-from proxy.observability.live_request import LiveRequest
-from proxy.observability.record import ToolRecord
-from proxy.serving.request_preparation import RunTurns
+from proxy.observability.record import Load, ToolRecord
+from proxy.serving.run_turns import RunTurns
 from proxy.tools.run import Ask, Run, RunTerms, Stop
 from proxy.tools.runner import carry_out
 
 _CALL_EVENTS = (replies.ToolCallStarted, replies.ToolCallArgumentsDelta, replies.ToolCalled)
 
 
-class ToolRun(AnswerSource):
-    """An answer of a run, whose first turn is the one that `turns` begins with.
+class ToolRun(Answer):
+    """An answer of several turns, the first of which `turns` begins with.
 
-    What happens to it is noted in `live`, and for a `recorder`.
+    `offered` are the operator's tools that this request may call.
     """
 
     def __init__(
         self,
+        received: Received,
         turns: RunTurns,
-        terms: SlotTerms,
-        live: LiveRequest,
-        hosting: ToolHosting,
+        backend: ChatBackend,
+        load: Load | None,
         *,
-        owned: tuple[ServedTool, ...],
-        recorder: ExchangeRecorder | None = None,
+        policies: Sequence[BackendPolicy],
+        hosting: ToolHosting,
+        offered: tuple[ServedTool, ...],
     ) -> None:
-        prepared = turns.prepared
-        super().__init__(
-            turns.turns[-1],
-            terms,
-            live,
-            prepared.answering,
-            upstream=prepared.headers,
-            recorder=recorder,
-        )
+        planned, live = turns.planned, received.live
+        super().__init__(received, planned, turns.turns[-1], backend, load, turns.shorter, policies)
         self._turns = turns
-        plan = prepared.plan
-        run_terms = RunTerms(
-            frozenset(one.tool.name for one in owned),
-            plan.offer.workflow if plan.offer is not None else NO_RULES,
+        offer = planned.plan.offer
+        terms = RunTerms(
+            frozenset(served.tool.name for served in offered),
+            offer.workflow if offer is not None else NO_RULES,
             rounds=hosting.rounds,
             result_chars=hosting.limits.result_chars,
-            window=prepared.known.window,
+            window=planned.known.window,
         )
-        self._run = Run(turns.parsed.request, run_terms)
+        self._run = Run(planned.resolved.request, terms)
         self._narrates = hosting.narrates
         self._tools = OwnedTools(
             hosting.offer.source,
-            owned,
+            offered,
             hosting.limits,
             meta=lambda call: live.begin_call(call.id, call.name),
             notice=self._note_call,
             confirm=self._confirm,
         )
-        requester = Requester(live.client or "", live.row_name, turns.client.request_id)
+        requester = Requester(live.client or "", live.row_name, received.client.request_id)
         self._person = RequestConfirmations(
             hosting.confirmations, requester, hosting.confirm_seconds
         )
-        self._owned, self._shown_rounds = owned, 0
-        self._ran: list[ToolRan] = []
-        self._narrated: list[replies.ReplyEvent] = []
+        self._offered, self._shown_messages = offered, 0
+        self._executed: list[ToolRan] = []
+        self._narration: list[replies.ReplyEvent] = []
 
     @property
     def is_done(self) -> bool:
@@ -91,8 +83,8 @@ class ToolRun(AnswerSource):
 
     async def begin(self, ask: Ask) -> Turn:
         self.live.round += 1
-        if self.recorder is not None:
-            self.recorder.begin_round()
+        if self.received.recorder is not None:
+            self.received.recorder.begin_round()
         self.turn = await self._turns.begin(ask)
         self.live.prefix_broken = self.live.prefix_broken or self._turns.prefix_broken
         return self.turn
@@ -103,17 +95,16 @@ class ToolRun(AnswerSource):
         return turn
 
     async def answer(self, turn: Turn) -> ReplyEvents:
-        """Stream what the turn lets out, while a slot of the backend is held."""
+        """Yield the turn's events while a slot of the backend is held."""
         live = self.live
-        live.wait(self.terms.load)
-        async with self.terms.slot():
-            live.admit(self.terms.share(turn))
-            terms = self.terms
-            replying = run_turn(
-                turn, terms.backend, self.upstream, live.attempt, policies=terms.policies
+        live.wait(self.load)
+        async with self._slot():
+            live.admit(self._share)
+            running = run_turn(
+                turn, self.backend, self.planned.headers, live.attempt, policies=self.policies
             )
             try:
-                async with aclosing(replying) as batches:
+                async with aclosing(running) as batches:
                     async for batch in batches:
                         self._turns.note(batch)
                         yield batch
@@ -125,42 +116,42 @@ class ToolRun(AnswerSource):
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, record: ToolRecord) -> None:
-        self._ran.append(ToolRan(record.server, record.name, record.status, record.round))
+        self._executed.append(ToolRan(record.server, record.name, record.status, record.round))
         self.live.end_call(record)
         if self._narrates:
             line = f"[{record.server}.{record.name}: {record.status}, {record.seconds:.1f} s]\n"
-            self._narrated.append(replies.ReasoningDelta(line))
+            self._narration.append(replies.ReasoningDelta(line))
 
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
-        """Yield the run's events; it has to see all, so none goes to the stream directly."""
+        """Yield the run's events; none bypasses the run, because it has to see all of them."""
         del stream
         try:
             async with aclosing(carry_out(self._run, self, self._tools)) as batches:
                 async for batch in batches:
-                    narrated, self._narrated = self._narrated, []
-                    shown = [*narrated, *self._fresh_rounds(), *self._with_rounds(batch)]
+                    narration, self._narration = self._narration, []
+                    shown = [*narration, *self._fresh_rounds(), *self._with_rounds(batch)]
                     self._note_shown(shown)
                     yield shown
         finally:
-            if self.recorder is not None:
-                self.recorder.end_run(self._run.terms, self._run.rounds)
+            if self.received.recorder is not None:
+                self.received.recorder.end_run(self._run.terms, self._run.rounds)
 
     @property
     def _reports(self) -> RoundReports:
-        return self._turns.parsed.request.round_reports
+        return self.planned.resolved.request.round_reports
 
     def _fresh_rounds(self) -> Sequence[replies.ReplyEvent]:
-        """Report the rounds since the last report, to a client that is shown each of them."""
-        fresh = self._run.added[self._shown_rounds :]
-        self._shown_rounds += len(fresh)
-        rounds = tuple(one for one in fresh if one.calls or one.role == "tool")
+        """Report the rounds since the last report, if the client wants each of them."""
+        fresh = self._run.added[self._shown_messages :]
+        self._shown_messages += len(fresh)
+        rounds = tuple(message for message in fresh if message.calls or message.role == "tool")
         if not (rounds and self._reports is RoundReports.AS_MADE):
             return ()
-        servers = {one.tool.name: one.server for one in self._owned}
+        servers = {served.tool.name: served.server for served in self._offered}
         return (describe_rounds(rounds, servers),)
 
     def _with_rounds(self, batch: Sequence[replies.ReplyEvent]) -> Sequence[replies.ReplyEvent]:
-        """Report the rounds before the end, if the client wants to send them back."""
+        """Report all rounds before the end, if the client wants to send them back."""
         is_end = bool(batch) and isinstance(batch[-1], replies.ReplyFinished)
         if not (is_end and self._run.rounds and self._reports is RoundReports.AT_END):
             return batch
@@ -171,11 +162,11 @@ class ToolRun(AnswerSource):
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
         """Return the final events without any call."""
-        return [one for one in super().cut_off(failure) if not isinstance(one, _CALL_EVENTS)]
+        return [event for event in super().cut_off(failure) if not isinstance(event, _CALL_EVENTS)]
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What happened to all turns, and to calls; only the last prompt counts as the context."""
+        """The facts of all turns and calls; only the last turn's prompt counts as the context."""
         earlier = (fact for turn in self._turns.turns[:-1] for fact in turn.facts)
         facts: list[Fact] = [fact for fact in earlier if not isinstance(fact, Compacted)]
-        return (*facts, *self.turn.facts, *self._run.facts, *self._ran, *self._window_facts)
+        return (*facts, *self.turn.facts, *self._run.facts, *self._executed, *self._window_facts)

@@ -1,7 +1,7 @@
-"""The dashboard's feed: the whole state first, and then what changes, a few times a second.
+"""The dashboard's feed: the whole state first, and then the changes, a few times a second.
 
-Each watcher polls the board for changes. So a request costs the same with or without watchers, and
-a slow watcher gets the whole state again.
+Each watcher polls the board. So a request costs the same with or without watchers, and a slow
+watcher is sent the whole state again.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ MOST_WATCHERS = bounds.FEEDS
 PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models
-_PATIENCE = 2.0  # seconds for a backend's answer
+_LOOKUP_SECONDS = 2.0  # for the answer of a backend
 _FIRST_ROWS = 200
-_MOST_CHANGED = 50  # rows of one batch; if more have changed the whole state is sent again,
-_STATE_SECONDS = 1.0  # at most this often (seconds): nobody reads faster, and each row costs time
+_MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again,
+_STATE_SECONDS = 1.0  # at most once in so many seconds
 _LATEST = 3  # buckets that may have changed since they were sent last
 _OUTSIDE = frozenset((OVER, "receiving", "loading", "queued"))
 
 
 class _Look(msgspec.Struct, frozen=True):
-    """What a look at a model found."""
+    """The state of a model when it was last looked up."""
 
     state: str = "unknown"
     name: str = ""
@@ -52,7 +52,7 @@ class _Look(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Watching:
-    """What pages are told of a board and of the models behind it; `pause` is in seconds."""
+    """Feeds pages with the state of a board and its models; `pause` is in seconds."""
 
     board: Board
     services: Services
@@ -90,7 +90,7 @@ class Watching:
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
-        """Stream events until whoever watches has gone."""
+        """Stream events until the watcher disconnects."""
         state = self.state()
         watcher = Watcher(self, state)
         yield _event("state", state)
@@ -101,7 +101,7 @@ class Watching:
 
     @contextmanager
     def count_watcher(self) -> Generator[None, None, None]:
-        """Look at the models from time to time while anybody watches."""
+        """Look models up from time to time while there are watchers."""
         self._watchers += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_on())
@@ -121,17 +121,17 @@ class Watching:
     async def _look_at(self, service: Service) -> None:
         before = self._seen.get(service.title, _Look())
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
-                found = msgspec.structs.replace(before, state=state)
+                look = msgspec.structs.replace(before, state=state)
                 if state == "loaded":
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
-                    found = _Look(state, name, slots, known.window, tuned, known.lacks)
+                    look = _Look(state, name, slots, known.window, tuned, known.lacks)
         except (TimeoutError, BackendFailed, InvalidRequest):
-            found = msgspec.structs.replace(before, state="failed")
-        self._seen[service.title] = found
+            look = msgspec.structs.replace(before, state="failed")
+        self._seen[service.title] = look
 
     def totals(self) -> CountsBySpan:
         others = self.shared.others() if self.shared is not None else ()
@@ -148,12 +148,12 @@ class Watching:
 
     @property
     def confirmation_changes(self) -> int:
-        """The number of the last change of what waits for a person."""
+        """The number of the last change of the pending confirmations."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
         look, backend = self._seen.get(service.title, _Look()), service.backend
-        line = service.admission.line
+        queue = service.admission.queue
         managed = backend if isinstance(backend, ManagedBackend) else None
         problem = managed.problem if managed is not None else ""
         if service.fleet is not None:
@@ -165,18 +165,18 @@ class Watching:
             state=look.state,
             problem=cut(problem),
             restarts=managed.restarts if managed is not None else 0,
-            busy=line.served,
-            waiting=line.waiting,
+            busy=queue.served,
+            waiting=queue.waiting,
             slots=look.slots,
             window=look.window,
             share=self._share(service.title, (look.slots or 1) * (look.window or 0)),
             tuned=look.tuned,
             lacks=look.lacks,
-            queue=tuple(self.board.name_of(one.number) for one in line.upcoming()),
+            queue=tuple(self.board.name_of(ticket.number) for ticket in queue.upcoming()),
         )
 
     def _share(self, service: str, room: int) -> float | None:
-        """Estimate which share of all the slots' room the prompts of running requests take."""
+        """Estimate the share of all slots' tokens that the prompts of running requests take."""
         if not room:
             return None
         running = (row for row in self.board.living() if row.phase not in _OUTSIDE)
@@ -186,7 +186,7 @@ class Watching:
 
 
 class Watcher:
-    """What one page was sent last, by the names of events."""
+    """The state that one page was sent last, by the names of events."""
 
     def __init__(self, watching: Watching, state: feed_events.InitialState) -> None:
         self._watching = watching
@@ -218,12 +218,12 @@ class Watcher:
         return b"".join((*events, *self._confirmations(), *self._totals()))
 
     def _is_new(self, name: str, value: object) -> bool:
-        """Whether the page did not know this; from now on it does."""
+        """Whether a value differs from the one that the page was sent last; stores it."""
         before, self._known[name] = self._known[name], value
         return before != value
 
     def _resync(self) -> bytes:
-        """Return the whole state, if the last one is not too recent."""
+        """Return the whole state, unless it was sent a moment ago."""
         if self._watching.board.clock() < self._state_due:
             return b"".join(self._confirmations())
         state = self._watching.state()
@@ -231,7 +231,7 @@ class Watcher:
         return _event("state", state)
 
     def _confirmations(self) -> Generator[bytes, None, None]:
-        """Return what waits for a person, if that has changed: people should not wait for it."""
+        """Return the pending confirmations after a change, without delay."""
         watching = self._watching
         if self._is_new("confirmations", watching.confirmation_changes):
             yield _event(
@@ -239,7 +239,7 @@ class Watcher:
             )
 
     def _totals(self) -> Generator[bytes, None, None]:
-        """Return what is told once a second, if it has changed."""
+        """Return models, tool servers and totals after a change, once a second."""
         watching, board = self._watching, self._watching.board
         now = board.clock()
         if now < self._due:
@@ -255,5 +255,5 @@ class Watcher:
 
 
 def _event(name: str, value: msgspec.Struct) -> bytes:
-    """Write an event; JSON has no line ends of its own."""
+    """Write an event; compact JSON contains no line breaks."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

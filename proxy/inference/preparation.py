@@ -93,7 +93,10 @@ def begin(
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
-    offer, rounds = plan.offer, transcript.rounds_since_user(plan.request.messages)
+    offer = plan.offer
+    if offer is None and not is_last:
+        return _NO_ENDING
+    rounds = transcript.rounds_since_user(plan.request.messages)
     notes, facts, is_final = _find_ending(plan, rounds, is_last=is_last)
     if offer is not None and rounds.made >= NOTED_ROUNDS:
         facts += (RoundsMade(rounds.made),)

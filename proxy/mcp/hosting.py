@@ -1,12 +1,14 @@
 """The operator's tools for requests: the servers, their permitted users, and the limits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
-import msgspec
+from msgspec import structs
 from pydantic import SecretStr
 
-from proxy.dialects.dialect import Decoded
+from proxy.dialects.dialect import Client, Decoded
+from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
@@ -14,6 +16,7 @@ from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
+from proxy.serving.request_preparation import Resolved
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools, ToolServer
 
@@ -46,12 +49,25 @@ class ToolHosting:
             protocol=cut(protocol),
             tools=None if tools is None else len(tools),
             asking=None if tools is None else sum(tool.needs_yes for tool in tools),
-            **msgspec.structs.asdict(calls),
+            **structs.asdict(calls),
         )
 
-    def tools_for(self, decoded: Decoded, owner: str) -> tuple[ServedTool, ...]:
-        """Return the tools that a request gets besides its own, see `ToolOffer`."""
-        return self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
+    def decode(
+        self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
+    ) -> Decoded:
+        """Decode a body without its requests for tools of the operator, which no dialect knows."""
+        requested = take_requested_tools(body, self.offer.policy.hosted)
+        decoded = decode(requested.body, client)
+        return structs.replace(decoded, requested_tools=requested.requested_tools)
+
+    def offer_to(self, resolved: Resolved) -> tuple[Resolved, tuple[ServedTool, ...]]:
+        """Add the operator's tools to those of a request; return these tools as well."""
+        decoded, owner = resolved.decoded, resolved.client.owner
+        tools = self.offer.tools_for(decoded.request.tools, decoded.requested_tools, owner)
+        if not tools:
+            return resolved, ()
+        offered = resolved.request.offering(tuple(served.tool for served in tools))
+        return resolved.with_request(offered), tools
 
 
 def hosting_of(

@@ -1,6 +1,6 @@
 """The tool servers of the current settings; nothing else is imported before one is configured.
 
-When the settings are read again, `apply` is called with the new ones.
+`apply` is called again after each reload of the settings.
 """
 
 from typing import TYPE_CHECKING

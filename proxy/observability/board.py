@@ -106,7 +106,8 @@ class Board:
             entry.row = row_of(record, self.name_of(number))
         self._note_load(-entry.stage.is_running, -entry.stage.is_waiting)
         self.history.take(record, self.clock())
-        self.tool_calls.take(record)
+        if record.tools:
+            self.tool_calls.take(record)
         self._change(entry)
         self._over.append(number)
         if len(self._over) > self._most:

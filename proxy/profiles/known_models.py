@@ -48,7 +48,7 @@ class KnownModels:
     window_tokens: int | None = None
     clock: Callable[[], float] = time.monotonic
     _entries: dict[str, _KnownEntry] = field(default_factory=dict)
-    _first: tuple[str, float] = ("", 0.0)  # the time is that of `clock`, until which it counts
+    _first: tuple[str, float] = ("", 0.0)  # a name, and the time of `clock` at which it expires
     _looking: dict[str, asyncio.Task[KnownModel]] = field(default_factory=dict)
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:

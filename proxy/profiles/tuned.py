@@ -18,7 +18,7 @@ from proxy.profiles.tried_models import digest
 
 logger = logging.getLogger(__name__)
 
-# Values by section, [guardrails] or [profile], and by the names of settings.
+# values by section, [guardrails] or [profile], and by setting
 Tuned: TypeAlias = Mapping[str, Mapping[str, object]]
 _KEYS = "keys"
 

@@ -1,9 +1,9 @@
-"""Limits concurrent requests to the backend's slots; waiting clients take turns by key.
+"""Limits concurrent requests to the backend's slots; keys of waiting clients take turns.
 
-A backend with more requests than slots serves them in order of arrival, so one client with fifty
-requests would block all others. The queue is bounded, so that late requests fail at once. When it
-is full, a request of a key with few of them displaces the newest of the key with the most, so that
-no key can fill it for the others.
+An engine with more requests than slots serves them in order of arrival, so one client with fifty
+requests would block all others. The queue is bounded, so that excess requests fail immediately.
+When it is full, a request of a key with few waiting requests displaces the newest request of the
+key with the most, so that no key can fill the queue for the others.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ MOST_PASSED_OVER = 8
 
 
 class Priority(Enum):
-    """Who is served first, the highest first."""
+    """The priority of a request, the highest first."""
 
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
 
 
-class SlotRequest(msgspec.Struct, eq=False):
-    """A request in the line, with a `number` of its own.
+class Ticket(msgspec.Struct, eq=False):
+    """A request in the queue.
 
-    `is_served` says that it is its turn, `is_displaced` that another key has taken its place.
+    `is_served` once it has a slot, `is_displaced` once a request of another key took its place.
     """
 
     key: str
@@ -45,151 +45,156 @@ class SlotRequest(msgspec.Struct, eq=False):
     is_displaced: bool = False
 
 
-_Turns: TypeAlias = OrderedDict[str, deque[SlotRequest]]  # by the key of those who wait
+_Keys: TypeAlias = OrderedDict[str, deque[Ticket]]  # in the order in which keys take turns
 
 
 class WaitingQueue:
-    """The order of turns, without clocks or tasks.
+    """The order of requests, without clocks or tasks.
 
-    At most `capacity` places are served at once (None: all), and at most `most_waiting` of the same
-    or a higher priority wait. The highest priority is served first, but one that was passed over
-    `MOST_PASSED_OVER` times in a row is next, so that nobody waits for ever. Within a priority
-    places of one key are served in order, and keys take turns.
+    At most `capacity` tickets are served at once (None: all), and at most `most_waiting` of the
+    same or a higher priority wait. The highest priority is served first, but a priority that was
+    passed over `MOST_PASSED_OVER` times in a row is next, so that no request starves. Within a
+    priority, the tickets of one key are served in order, and keys take turns.
     """
 
     def __init__(self, most_waiting: int = MOST_WAITING, capacity: int | None = None) -> None:
         self._most_waiting = most_waiting
         self._capacity = capacity
         self.served = 0
-        self._lines: dict[Priority, _Turns] = {one: OrderedDict() for one in Priority}
+        self._waiting: dict[Priority, _Keys] = {priority: OrderedDict() for priority in Priority}
         self._passed_over = dict.fromkeys(Priority, 0)
 
     @property
     def waiting(self) -> int:
-        return self._waiting_before(Priority.LOW)
+        return self._count_waiting(Priority.LOW)
 
     def join(
         self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
-    ) -> SlotRequest | None:
-        """Take a place at the end of the line of `key`; None if the line is full."""
-        place = SlotRequest(key, priority, number)
-        if self._is_open and not self._is_anyone_waiting:
-            self._serve(place)
-        elif self._waiting_before(priority) >= self._most_waiting:
+    ) -> Ticket | None:
+        """Add a ticket at the end of its key's queue; None if the queue is full."""
+        ticket = Ticket(key, priority, number)
+        if self._has_slot and not self._has_waiting:
+            self._serve(ticket)
+        elif self._count_waiting(priority) >= self._most_waiting:
             return None
         else:
-            self._append(place)
-        return place
+            self._append(ticket)
+        return ticket
 
     def displace(
         self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
-    ) -> tuple[SlotRequest, SlotRequest] | None:
-        """Take a place in a full line; return it, and the request that has to go.
+    ) -> tuple[Ticket, Ticket] | None:
+        """Add a ticket to a full queue; return it and the displaced one.
 
-        That is the newest request of the key with the most that wait. None if `key` would then have
-        as many itself. Background work displaces nothing but other background work.
+        The newest ticket of the key with the most waiting tickets is displaced. None if `key` would
+        then have as many itself. Background work displaces only background work.
         """
         lowest = [*Priority].index(priority)
-        bounded = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
-        waiting = [one for each in bounded for line in self._lines[each].values() for one in line]
-        displaced = find_displaced([one.key for one in waiting], key)
-        if displaced is None:
+        displaceable = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
+        waiting = [
+            ticket
+            for level in displaceable
+            for tickets in self._waiting[level].values()
+            for ticket in tickets
+        ]
+        index = find_displaced([ticket.key for ticket in waiting], key)
+        if index is None:
             return None
-        newest = waiting[displaced]
-        self._remove(newest)
-        newest.is_displaced = True
-        return self._append(SlotRequest(key, priority, number)), newest
+        displaced = waiting[index]
+        self._remove(displaced)
+        displaced.is_displaced = True
+        return self._append(Ticket(key, priority, number)), displaced
 
-    def leave(self, place: SlotRequest) -> list[SlotRequest]:
-        """Give a place back, served or not; return the places whose turn it is now."""
-        if place.is_served:
+    def leave(self, ticket: Ticket) -> list[Ticket]:
+        """Return a ticket, served or waiting; returns the tickets that are served next."""
+        if ticket.is_served:
             self.served -= 1
-        elif not place.is_displaced:
-            self._remove(place)
+        elif not ticket.is_displaced:
+            self._remove(ticket)
         return self._advance()
 
-    def resize(self, capacity: int | None) -> list[SlotRequest]:
-        """Serve this many at once; return the places whose turn it is now."""
+    def resize(self, capacity: int | None) -> list[Ticket]:
+        """Change the number of slots; return the tickets that are served next."""
         self._capacity = capacity
         return self._advance()
 
-    def upcoming(self) -> Iterator[SlotRequest]:
-        """Yield who waits, in the order in which they are served if nobody else comes."""
-        lines = {
-            priority: OrderedDict((key, deque(line)) for key, line in turns.items())
-            for priority, turns in self._lines.items()
+    def upcoming(self) -> Iterator[Ticket]:
+        """Yield the waiting tickets in the order in which they are served if no other joins."""
+        waiting = {
+            priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
+            for priority, keys in self._waiting.items()
         }
         passed_over = dict(self._passed_over)
-        while any(lines.values()):
-            yield _take_next(lines, passed_over)
+        while any(waiting.values()):
+            yield _pop_next(waiting, passed_over)
 
     @property
-    def _is_open(self) -> bool:
+    def _has_slot(self) -> bool:
         return self._capacity is None or self.served < self._capacity
 
     @property
-    def _is_anyone_waiting(self) -> bool:
-        return any(self._lines.values())
+    def _has_waiting(self) -> bool:
+        return any(self._waiting.values())
 
-    def _advance(self) -> list[SlotRequest]:
-        called: list[SlotRequest] = []
-        while self._is_open and self._is_anyone_waiting:
-            called.append(_take_next(self._lines, self._passed_over))
-            self._serve(called[-1])
-        return called
+    def _advance(self) -> list[Ticket]:
+        served: list[Ticket] = []
+        while self._has_slot and self._has_waiting:
+            served.append(_pop_next(self._waiting, self._passed_over))
+            self._serve(served[-1])
+        return served
 
-    def _append(self, place: SlotRequest) -> SlotRequest:
-        self._lines[place.priority].setdefault(place.key, deque()).append(place)
-        return place
+    def _append(self, ticket: Ticket) -> Ticket:
+        self._waiting[ticket.priority].setdefault(ticket.key, deque()).append(ticket)
+        return ticket
 
-    def _remove(self, place: SlotRequest) -> None:
-        line = self._lines[place.priority][place.key]
-        line.remove(place)
-        if not line:
-            del self._lines[place.priority][place.key]
+    def _remove(self, ticket: Ticket) -> None:
+        tickets = self._waiting[ticket.priority][ticket.key]
+        tickets.remove(ticket)
+        if not tickets:
+            del self._waiting[ticket.priority][ticket.key]
 
-    def _waiting_before(self, priority: Priority) -> int:
-        """Count those of the same or a higher priority."""
-        counts = [sum(map(len, turns.values())) for turns in self._lines.values()]
+    def _count_waiting(self, priority: Priority) -> int:
+        """Count the waiting tickets of the same or a higher priority."""
+        counts = [sum(map(len, keys.values())) for keys in self._waiting.values()]
         return sum(counts[: [*Priority].index(priority) + 1])
 
-    def _serve(self, place: SlotRequest) -> None:
-        place.is_served = True
+    def _serve(self, ticket: Ticket) -> None:
+        ticket.is_served = True
         self.served += 1
 
 
-def _take_next(lines: Mapping[Priority, _Turns], passed_over: dict[Priority, int]) -> SlotRequest:
-    """Take who is next out of the lines, and have the others of that key wait behind all keys."""
-    turns = lines[_next_priority(lines, passed_over)]
-    key, line = turns.popitem(last=False)
-    place = line.popleft()
-    if line:
-        turns[key] = line
-    return place
+def _pop_next(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Ticket:
+    """Pop the next ticket; move the rest of its key's queue to the back (round robin)."""
+    keys = waiting[_next_priority(waiting, passed_over)]
+    key, tickets = keys.popitem(last=False)
+    ticket = tickets.popleft()
+    if tickets:
+        keys[key] = tickets
+    return ticket
 
 
-def _next_priority(lines: Mapping[Priority, _Turns], passed_over: dict[Priority, int]) -> Priority:
-    """Choose which of those who wait are next, and count how often others were passed over."""
-    waiting = [priority for priority, turns in lines.items() if turns]
-    late = [one for one in waiting[1:] if passed_over[one] >= MOST_PASSED_OVER]
-    chosen = late[-1] if late else waiting[0]
+def _next_priority(waiting: Mapping[Priority, _Keys], passed_over: dict[Priority, int]) -> Priority:
+    """Choose the priority to serve, and count how often the others were passed over."""
+    present = [priority for priority, keys in waiting.items() if keys]
+    starving = [level for level in present[1:] if passed_over[level] >= MOST_PASSED_OVER]
+    chosen = starving[-1] if starving else present[0]
     for priority in Priority:
-        is_passed_over = priority in waiting[1:] and priority is not chosen
+        is_passed_over = priority in present[1:] and priority is not chosen
         passed_over[priority] = passed_over[priority] + 1 if is_passed_over else 0
     return chosen
 
 
 @dataclass(slots=True)
 class Admission:
-    """Admits requests to the backend, and makes the others wait."""
+    """Admits requests to the slots of a backend, and lets the others wait."""
 
-    line: WaitingQueue = field(default_factory=WaitingQueue)
+    queue: WaitingQueue = field(default_factory=WaitingQueue)
     clock: Callable[[], float] = time.monotonic
-    _turns: dict[SlotRequest, asyncio.Event] = field(default_factory=dict)
+    _events: dict[Ticket, asyncio.Event] = field(default_factory=dict)
     _usual_seconds: float = 1.0
 
     def resize(self, capacity: int | None) -> None:
-        self._call(self.line.resize(capacity))
+        self._wake(self.queue.resize(capacity))
 
     def slot(self, key: str, priority: Priority = Priority.NORMAL, number: int = 0) -> "Slot":
         """Wait for a slot and hold it while the block runs; raises `QueueFull`."""
@@ -197,42 +202,42 @@ class Admission:
 
     async def enter(
         self, key: str, priority: Priority = Priority.NORMAL, number: int = 0
-    ) -> SlotRequest:
+    ) -> Ticket:
         """Wait for a slot; raises `QueueFull`."""
-        place = self.line.join(key, priority, number)
-        if place is None:
-            exchange = self.line.displace(key, priority, number)
+        ticket = self.queue.join(key, priority, number)
+        if ticket is None:
+            exchange = self.queue.displace(key, priority, number)
             if exchange is None:
                 raise self._full()
-            place, displaced = exchange
-            self._call([displaced])
-        if not place.is_served:
-            turn = self._turns[place] = asyncio.Event()
+            ticket, displaced = exchange
+            self._wake([displaced])
+        if not ticket.is_served:
+            event = self._events[ticket] = asyncio.Event()
             try:
-                await turn.wait()
+                await event.wait()
             except BaseException:
-                self.leave(place)
+                self.leave(ticket)
                 raise
             finally:
-                self._turns.pop(place, None)
-        if place.is_displaced:
+                self._events.pop(ticket, None)
+        if ticket.is_displaced:
             raise self._full()
-        return place
+        return ticket
 
-    def leave(self, place: SlotRequest, seconds: float | None = None) -> None:
-        """Give a slot back, which was held for so many seconds if all went well."""
+    def leave(self, ticket: Ticket, seconds: float | None = None) -> None:
+        """Return a slot; `seconds` is how long a successful request held it."""
         if seconds is not None:
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
-        self._call(self.line.leave(place))
+        self._wake(self.queue.leave(ticket))
 
     def _full(self) -> QueueFull:
-        rounds = self.line.waiting / max(1, self.line.served)  # until the queue has room again
+        rounds = self.queue.waiting / max(1, self.queue.served)  # until the queue has room again
         seconds = max(1, math.ceil(rounds * self._usual_seconds))
-        return QueueFull(self.line.waiting, min(60, seconds))
+        return QueueFull(self.queue.waiting, min(60, seconds))
 
-    def _call(self, places: list[SlotRequest]) -> None:
-        for place in places:
-            self._turns[place].set()
+    def _wake(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            self._events[ticket].set()
 
 
 class Slot:
@@ -241,14 +246,14 @@ class Slot:
     def __init__(self, admission: Admission, key: str, priority: Priority, number: int) -> None:
         self._admission = admission
         self._key, self._priority, self._number = key, priority, number
-        self._place: SlotRequest | None = None
+        self._ticket: Ticket | None = None
         self._begun = 0.0
 
     async def __aenter__(self) -> None:
-        self._place = await self._admission.enter(self._key, self._priority, self._number)
+        self._ticket = await self._admission.enter(self._key, self._priority, self._number)
         self._begun = self._admission.clock()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        assert self._place is not None  # noqa: S101 - it was entered
+        assert self._ticket is not None  # noqa: S101 - it was entered
         seconds = self._admission.clock() - self._begun if kind is None else None
-        self._admission.leave(self._place, seconds)
+        self._admission.leave(self._ticket, seconds)

@@ -1,7 +1,7 @@
-"""Keeps conversations inside the window: counts where an estimate is unsafe, and learns.
+"""Fits conversations into the context window: estimates, counts where that is unsafe, and learns.
 
-`context` decides how to shorten a conversation, from its history alone. This module asks the
-backend for token counts, and remembers per model what it learned.
+`context` decides how to shorten a conversation, from its history alone. This module requests token
+counts from the backend, and keeps the measurements of each model.
 """
 
 import asyncio
@@ -36,32 +36,32 @@ from proxy.profiles.known_model import KnownModel
 
 logger = logging.getLogger(__name__)
 
-_WORTH_COUNTING = 0.6  # of the room; below that an estimate is good enough
-_MOST_GUESSED = 0.1  # of a prompt; if more is estimated, it is counted
-_TINY = 250  # tokens: less teaches nobody what a token weighs
-_FEW = 16  # texts: where more are unknown, the whole prompt is counted first
-_MOST_ROUNDS = 5  # of counting what cuts have written, which moves them
+_WORTH_COUNTING = 0.6  # of the room; below that an estimate is sufficient
+_MOST_GUESSED = 0.1  # of a prompt; if more of it is estimated, the prompt is counted
+_TINY = 250  # tokens; a shorter prompt says nothing about the size of a token
+_FEW = 16  # texts; if more were never counted, the whole prompt is counted first
+_MOST_ROUNDS = 5  # of counting the notes that cuts add, because a count may move the cut
 _MOST_MODELS = 64
 _MOST_SESSIONS = 256
 
 
 class FittingMode(Enum):
-    """What to do with a conversation that is too long; REPORT only counts and warns."""
+    """The handling of conversations that are too long; REPORT only counts and warns."""
 
     OFF = "off"
     REPORT = "report"
     AUTO = "auto"
 
 
-# How a conversation is shortened.
 Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
-    """The operator's decisions; with a `limit` the window counts as no larger than that.
+    """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
-    The `budget` applies to a running server: one that Temper starts has its own window.
+    The `budget` applies to servers that Temper did not start. `own` is the compaction of a program
+    that embeds Temper.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -70,10 +70,10 @@ class ContextPolicy:
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
-    own: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
+    own: Callable[[TokenBook, Window], Compaction] | None = None
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
-        """Return how much may be used of a slot of so many tokens."""
+        """Return the usable part of a slot of `slot` tokens."""
         is_plain = self.budget == "backend" and self.limit is not None
         return Window(slot, "manual" if is_plain else self.budget, self.limit, doubt)
 
@@ -128,7 +128,7 @@ class Fitting:
         try:
             fitted = await self._fit_counted(chosen, plan, book, headers)
         except ContextOverflow:
-            # what a picture costs is a guess, and the engine knows better what is wrong with it
+            # the cost of an image is a guess, so the engine decides, with a more precise error
             if total is None and self._has_media(plan.messages):
                 return Fitted(plan.messages)
             raise
@@ -145,18 +145,18 @@ class Fitting:
     async def _measure(
         self, plan: RequestPlan, slot: int, book: TokenBook, headers: Headers
     ) -> tuple[int | None, int | None]:
-        """Return the size of a prompt that can go out as it is, None for one that may be too long.
+        """Return the size of a prompt that fits unchanged, None if it may be too long.
 
-        Then the exact total of the prompt, None where nobody has counted it.
+        The second value is the exact total of the prompt, None if it was not counted.
         """
-        asked = plan.upstream_request()
-        if asked.messages is not plan.messages:
-            await self._weigh(asked.messages)
+        whole = plan.upstream_request()
+        if whole.messages is not plan.messages:
+            await self._weigh(whole.messages)
         room = self._room(plan, slot, book.doubt)
-        expected = book.expect(asked.messages, asked.tools)
+        expected = book.expect(whole.messages, whole.tools)
         high = self._policy.rules.high * room
         is_far = expected.most <= min(_WORTH_COUNTING * room, high)
-        is_tiny = expected.tokens <= min(_TINY, room // 16)  # and pieces differ by eight times
+        is_tiny = expected.tokens <= min(_TINY, room // 16)  # even if the estimate is off by 8
         guessable = _MOST_GUESSED * expected.tokens if book.can_guess else 0
         if is_tiny or (is_far and expected.guessed <= guessable):
             return expected.tokens, None
@@ -167,19 +167,19 @@ class Fitting:
             total = await self._count_whole(plan, book, headers)
             if total is not None and total <= most:
                 return total, total
-        has_learnt = await self._learn(book, unknown, headers)
+        has_learned = await self._learn(book, unknown, headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
-        elif unknown and not has_learnt:
+        elif unknown and not has_learned:
             return (expected.tokens if is_far else None), None
         elif not book.knows(plan.tools):
             total = await self._count_whole(plan, book, headers)
-        return (book.estimate(asked.messages, asked.tools) if is_far else None), total
+        return (book.estimate(whole.messages, whole.tools) if is_far else None), total
 
     async def _count_whole(
         self, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> int | None:
-        """Have the backend count a prompt as it would go out uncut; None where it cannot."""
+        """Have the backend count the uncut prompt; None if it cannot count."""
         total = await self._backend.count(plan.upstream_request(), headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
@@ -188,10 +188,10 @@ class Fitting:
     async def _fit_counted(
         self, chosen: Compaction, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> Fitted:
-        """Fit with everything counted that a cut depends on, including what the cut has written.
+        """Fit after counting everything that a cut depends on, including the notes it adds.
 
-        That is new only right after a cut. Counting may move the cut, which then writes something
-        else.
+        Those notes are new only right after a cut. Counting them may move the cut, which then adds
+        other notes.
         """
         for _ in range(_MOST_ROUNDS):
             fitted = None
@@ -209,14 +209,14 @@ class Fitting:
     async def count(
         self, upstream_request: UpstreamRequest, known: KnownModel, headers: Headers
     ) -> int:
-        """Count the prompt of a question, by estimate if the backend cannot."""
+        """Count the prompt of an upstream request, by estimate if the backend cannot count."""
         exact = await self._backend.count(upstream_request, headers)
         if exact is not None:
             return exact
         return self._book(known.model).estimate(upstream_request.messages, upstream_request.tools)
 
     def estimate(self, model: str, plan: RequestPlan) -> int:
-        """Estimate the tokens of a prompt as it would be sent uncut."""
+        """Estimate the tokens of the uncut prompt."""
         upstream_request = plan.upstream_request()
         return self._book(model).estimate(upstream_request.messages, upstream_request.tools)
 
@@ -225,11 +225,14 @@ class Fitting:
         return PromptLearning(self._book(model), window)
 
     def watch_prefix(self, model: str, plan: RequestPlan) -> PrefixBroken | None:
-        """Return and log where a session's prompt does not continue the one before it."""
-        # what identifies a session: the user's first message
-        begin = next((one.text for one in plan.messages if one.role == "user"), "")
-        key = hash((model, begin))
-        now = trace(plan.messages, plan.prompt_format.tools)
+        """Return and log the first difference from the session's last prompt, if it has one.
+
+        A session is identified by the user's first message.
+        """
+        messages = plan.messages
+        beginning = next((message.text for message in messages if message.role == "user"), "")
+        key = hash((model, beginning))
+        now = trace(messages, plan.prompt_format.tools)
         before = self._sessions.find(key)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
@@ -239,7 +242,7 @@ class Fitting:
         return broken
 
     async def _weigh(self, messages: Sequence[Message]) -> None:
-        """Measure messages, and let others run in between where they are long."""
+        """Measure messages; yields to other tasks while measuring long ones."""
         for _ in self._sizes.weigh_gradually(messages):
             await asyncio.sleep(0)
 
@@ -247,8 +250,8 @@ class Fitting:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
     async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
-        """Have messages counted that were not counted before; return whether any were."""
-        texts = map(countable, unknown)  # which takes a while, and few backends count
+        """Have messages counted for the first time; return False if the backend cannot count."""
+        texts = map(countable, unknown)  # lazy: this is slow, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):
             book.learn(message, tokens)

@@ -1,4 +1,4 @@
-"""The available models with their profiles, which `temper models` shows."""
+"""Lists the available models with their profiles, for `temper models`."""
 
 import asyncio
 from contextlib import suppress
@@ -29,9 +29,9 @@ from proxy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model by the name that clients use: what is known of it, or else a problem.
+    """A model by the name that clients use, with its profile or a problem.
 
-    The `prospect` belongs to a model that Temper would start a server for.
+    The `prospect` is the memory of a model that Temper would start a server for.
     """
 
     name: str
@@ -42,21 +42,21 @@ class ListedModel:
     def summary(self) -> dict[str, str]:
         if self.known is None:
             return {"problem": self.problem}
-        told = profile_summary(self.known.recognition, self.known.quirks)
-        return told | (memory.summary(self.prospect) if self.prospect else {})
+        profile = profile_summary(self.known.recognition, self.known.quirks)
+        return profile | (memory.summary(self.prospect) if self.prospect else {})
 
     def document(self) -> JsonObject:
         if self.known is None:
             return {"id": self.name, "problem": self.problem}
-        told = profile_document(self.known.recognition, self.known.quirks)
+        profile = profile_document(self.known.recognition, self.known.quirks)
         fit: JsonObject = {"memory": memory.document(self.prospect)} if self.prospect else {}
-        return {"id": self.name, **told, **fit}
+        return {"id": self.name, **profile, **fit}
 
 
 async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
-    """Ask running servers for their models, and read files; nothing is started.
+    """List the models of running servers, and of files; starts nothing.
 
-    If one of several models cannot be examined, it is listed with its problem. Raises
+    A model that cannot be examined is listed with its problem if there are several. Raises
     `InvalidConfiguration`, and for a single model `LaunchFailed` and `BackendFailed` kinds of
     errors.
     """
@@ -71,20 +71,20 @@ async def list_models(settings: Settings) -> tuple[ListedModel, ...]:
         return (_in_file(settings, overrides),)
     async with opening.open_backend(settings, lambda _stage: None) as backend:
         known = KnownModels(backend, profiles, overrides)
-        found = [await known.look_up(model.id) for model in await backend.models()]
-    return tuple(ListedModel(one.model, one) for one in found)
+        models = [await known.look_up(model.id) for model in await backend.models()]
+    return tuple(ListedModel(model.model, model) for model in models)
 
 
 async def _one_of_several(
     settings: Settings, name: str, profiles: tuple[Profile, ...]
 ) -> ListedModel:
-    served, own = settings.models[name], opening.settings_of(settings, name)
+    served, alone = settings.models[name], opening.settings_of(settings, name)
     overrides = opening.overrides_for(settings, name, profiles)
     try:
-        if not opening.server_urls(own):
-            return replace(_in_file(own, overrides), name=name)
-        async with opening.open_backend(own, lambda _stage: None) as backend:
-            await backend.models()  # reports whether it answers
+        if not opening.server_urls(alone):
+            return replace(_in_file(alone, overrides), name=name)
+        async with opening.open_backend(alone, lambda _stage: None) as backend:
+            await backend.models()  # raises if it does not answer
             models = KnownModels(backend, profiles, overrides)
             return ListedModel(name, await models.look_up(served.upstream_model or name))
     except (BackendFailed, InvalidRequest, ProcessFailed) as error:
@@ -92,28 +92,28 @@ async def _one_of_several(
 
 
 def _in_file(settings: Settings, overrides: Overrides) -> ListedModel:
-    own = settings.model
-    if own.path is not None:
-        check_model_file(own.path)
-    known = introduce_file(settings, model_file(own), overrides)
+    model = settings.model
+    if model.path is not None:
+        check_model_file(model.path)
+    known = introduce_file(settings, model_file(model), overrides)
     return ListedModel(known.model, known, prospect_of(settings))
 
 
 def prospect_of(settings: Settings) -> Prospect | None:
-    """Return what the configured file's model needs, and what is available at the moment.
+    """Return the memory that the configured model needs, and the available memory.
 
-    None if there is no file or it does not say what it needs.
+    None without a file, or for a file without the model's dimensions.
     """
     if opening.server_urls(settings):
         return None
-    own = settings.model
-    shape = model_file(own).shape
+    model = settings.model
+    shape = model_file(model).shape
     if shape is None:
         return None
-    found = snapshot()
-    with suppress(LaunchFailed):  # nothing could be started yet
-        found = usable_by(find_program(own.server), found)
-    return Prospect(shape, found, own.slots)
+    available = snapshot()
+    with suppress(LaunchFailed):  # llama-server is not installed
+        available = usable_by(find_program(model.server), available)
+    return Prospect(shape, available, model.slots)
 
 
 def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
@@ -132,7 +132,7 @@ def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
 
 
 def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
-    """Describe a model line by line: a word, and what there is to say about it."""
+    """Describe a model in lines: a label, and its value."""
     profile = recognition.profile
     first = ", ".join(quirks.syntaxes)
     tried = f"{first}, then every other syntax" if first else "every syntax"
@@ -183,12 +183,12 @@ def profile_document(recognition: Recognition, quirks: Quirks) -> JsonObject:
 
 
 def _template(template: Template) -> str:
-    told = [f"system messages {template.system}"]
+    features = [f"system messages {template.system}"]
     if template.alternates:
-        told.append("user and assistant in turns")
+        features.append("user and assistant in turns")
     if not template.has_developer:
-        told.append("no role developer")
-    return ", ".join(told)
+        features.append("no role developer")
+    return ", ".join(features)
 
 
 def _drop_unset(sampling: Sampling) -> JsonObject:

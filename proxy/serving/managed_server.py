@@ -61,9 +61,9 @@ async def keep_going(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor, None]:
-    """Keep a server for our model running while the block runs.
+    """Keep a server for the configured model running while the block runs.
 
-    The block does not wait for its start. If the first start fails, the block ends with a kind of
+    The block does not wait for the start. If the first start fails, the block ends with a kind of
     `ProcessFailed`, because there is nothing to serve. Raises `InvalidConfiguration` without a
     model.
     """
@@ -87,26 +87,32 @@ def supervisor(
     on_change: StatusListener = lambda _status: None,
 ) -> Supervisor:
     """Prepare a server that the first request starts; raises `LaunchFailed`."""
-    own, plan = settings.model, launch_plan(settings)
+    configured, plan = settings.model, launch_plan(settings)
     check_plan(plan)
-    logger.info("%s: %s", server_name(own), plan)
-    start = partial(start_llama_server, plan, ready_seconds=own.load_seconds, on_stage=on_stage)
-    return Supervisor(server_name(own), start, on_change=on_change)
+    logger.info("%s: %s", server_name(configured), plan)
+    start = partial(
+        start_llama_server, plan, ready_seconds=configured.load_seconds, on_stage=on_stage
+    )
+    return Supervisor(server_name(configured), start, on_change=on_change)
 
 
 @asynccontextmanager
 async def connect_managed(settings: Settings, server: Supervised) -> AsyncGenerator[Backend, None]:
-    """Connect to a managed server, wherever it is."""
-    own, file = settings.model, model_file(settings.model)
+    """Connect to a managed server, which may run in another process."""
+    configured, file = settings.model, model_file(settings.model)
 
     def connect(address: ServerAddress) -> LlamaServer:
         connection = connection_to(settings.backend, address)
         load_wait = settings.backend.load_wait_seconds
         return LlamaServer(connection, load_wait=load_wait, architecture=file.architecture)
 
-    names = (alias_of(own), *file.names)
+    names = (alias_of(configured), *file.names)
     planned = Description(
-        names, file.architecture, file.template, slots=own.slots, window=own.context_tokens
+        names,
+        file.architecture,
+        file.template,
+        slots=configured.slots,
+        window=configured.context_tokens,
     )
     backend = ManagedBackend(server, planned, connect, load_wait=settings.backend.load_wait_seconds)
     try:
@@ -129,57 +135,63 @@ def connection_to(
         idle=settings.idle_seconds,
         lost=settings.lost_seconds,
     )
-    own = {name.lower(): value.get_secret_value() for name, value in settings.headers.items()}
+    configured = {
+        name.lower(): value.get_secret_value() for name, value in settings.headers.items()
+    }
     return BackendClient(
         address.base_url,
         address.api_key,
-        headers={**(usual or {}), **own},
+        headers={**(usual or {}), **configured},
         timeouts=timeouts,
         key_header=key_header,
     )
 
 
 def settle_window(settings: Settings) -> Settings:
-    """Choose our model's window if it is to be what fits, by what memory there is now.
+    """Choose the largest window that fits into the free memory, if the settings ask for that.
 
-    Raises `InvalidConfiguration` if none fits, and `LaunchFailed` for a file that is no model.
+    Raises `InvalidConfiguration` if none fits, and `LaunchFailed` for a file without a model.
     """
-    own = settings.model
-    if own.source is None or settings.context.budget not in _MEASURED:
+    configured = settings.model
+    if configured.source is None or settings.context.budget not in _MEASURED:
         return settings
-    if own.path is not None:
-        check_model_file(own.path)
-    from proxy.hardware.snapshot import snapshot  # takes 50 ms that most starts can save
+    if configured.path is not None:
+        check_model_file(configured.path)
+    from proxy.hardware.snapshot import snapshot  # 50 ms that most starts can save
 
-    memory = usable_by(find_program(own.server), snapshot())
-    window = fit_window(own, settings.context, model_file(own), memory)
-    model = own.model_copy(update={"context_tokens": window})
+    memory = usable_by(find_program(configured.server), snapshot())
+    window = fit_window(configured, settings.context, model_file(configured), memory)
+    model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
 
 
 def launch_plan(settings: Settings) -> LaunchPlan:
     """Plan a start according to the model's profile; raises `LaunchFailed` without a program."""
-    own = settings.model
-    assert own.source is not None  # noqa: S101 - there is a model to start a server for
-    profile = introduce_file(settings, model_file(own)).recognition.profile
+    configured = settings.model
+    assert configured.source is not None  # noqa: S101 - a server is started only for a model
+    profile = introduce_file(settings, model_file(configured)).recognition.profile
     return LaunchPlan(
-        program=find_program(own.server),
-        model=own.source,
-        context_tokens=own.context_tokens,
-        slots=own.slots,
-        alias=alias_of(own),
-        gpu_layers=None if own.gpu_layers == "auto" else own.gpu_layers,
-        flash_attention=own.flash_attention,
-        cache_type_k=own.cache_type_k,
-        cache_type_v=own.cache_type_v,
-        port=own.port,
-        extra=(*profile.launch_flags, *sampling_flags(profile.sampling), *own.extra_arguments),
+        program=find_program(configured.server),
+        model=configured.source,
+        context_tokens=configured.context_tokens,
+        slots=configured.slots,
+        alias=alias_of(configured),
+        gpu_layers=None if configured.gpu_layers == "auto" else configured.gpu_layers,
+        flash_attention=configured.flash_attention,
+        cache_type_k=configured.cache_type_k,
+        cache_type_v=configured.cache_type_v,
+        port=configured.port,
+        extra=(
+            *profile.launch_flags,
+            *sampling_flags(profile.sampling),
+            *configured.extra_arguments,
+        ),
     )
 
 
 def nothing_to_serve() -> InvalidConfiguration:
-    """Say what an operator who has named nothing has to name."""
+    """Return the error for settings that name neither a server nor a model."""
     return InvalidConfiguration(
         "backend.url",
         "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
@@ -188,23 +200,23 @@ def nothing_to_serve() -> InvalidConfiguration:
     )
 
 
-def server_name(own: Model) -> str:
-    return f"{NAME}/{alias_of(own)}"
+def server_name(configured: Model) -> str:
+    return f"{NAME}/{alias_of(configured)}"
 
 
-def alias_of(own: Model) -> str:
-    """Return the name that clients use, by default that of the file or of the repository."""
-    if own.alias is not None:
-        return own.alias
-    if own.path is not None:
-        return own.path.stem
-    return (own.hf_repo or "").rpartition("/")[2].partition(":")[0]
+def alias_of(configured: Model) -> str:
+    """Return the name that clients use, by default the name of the file or repository."""
+    if configured.alias is not None:
+        return configured.alias
+    if configured.path is not None:
+        return configured.path.stem
+    return (configured.hf_repo or "").rpartition("/")[2].partition(":")[0]
 
 
 def introduce_file(
     settings: Settings, file: ModelFile, overrides: Overrides | None = None
 ) -> KnownModel:
-    """Give our model its profile, from its file and the operator's decisions."""
+    """Return the configured model with its profile, from its file and the overrides."""
     profiles, alias = load_profiles(settings.profile.folder), settings.model.alias
     names = (*file.names, *([alias] if alias else []))
     evidence = Evidence(names, file.architecture, file.template)
@@ -212,19 +224,19 @@ def introduce_file(
     return introduce(file.names[0], evidence, profiles, overrides)
 
 
-def model_file(own: Model) -> ModelFile:
-    """Return what is known of a model beforehand: its name if it is still to be downloaded."""
-    source = own.source
+def model_file(configured: Model) -> ModelFile:
+    """Return the metadata of a model; only its name before it was downloaded."""
+    source = configured.source
     return read_model_file(source) if isinstance(source, Path) else ModelFile((source or "",))
 
 
 def usable_by(program: tuple[str, ...], memory: Memory) -> Memory:
-    """Leave out the devices if the program was built without support for any."""
+    """Remove the devices if the program was built without support for them."""
     return memory if not memory.devices or uses_devices(program) else memory.without_devices()
 
 
 def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
-    """Return how to choose the window of an Ollama's models, if the hardware decides it.
+    """Return the function that chooses the window of an Ollama's models, None without one.
 
     Only for an Ollama on this machine, because the memory of another one is unknown. `fast`
     requests the same window as `full` and uses half of it.
@@ -233,22 +245,24 @@ def ollama_fitting(settings: Settings, url: str) -> Fitting | None:
     return ollama_window if is_near and settings.context.budget in _MEASURED else None
 
 
-def ollama_window(told: JsonObject, size: int, memory: Memory | None = None) -> int | None:
-    """Return the largest window for an Ollama's model, by its `model_info`; None to leave it.
+def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = None) -> int | None:
+    """Return the largest window for an Ollama's model; None leaves it to Ollama.
 
-    It is at least what Ollama would choose. Without a `memory` it is that of this machine, now.
+    It is at least Ollama's default. `memory` is by default the free memory of this machine.
     """
     from proxy.hardware.snapshot import snapshot
 
-    own_keys = f"{told.get('general.architecture')}."
-    # lists are left out, and one of them may be the numbers of heads
-    is_cut = any(name.startswith(own_keys) and value in (None, []) for name, value in told.items())
-    shape = shape_of(told, size)
+    prefix = f"{model_info.get('general.architecture')}."
+    # Ollama omits lists, and the numbers of heads may be one
+    is_cut = any(
+        name.startswith(prefix) and value in (None, []) for name, value in model_info.items()
+    )
+    shape = shape_of(model_info, size)
     if shape is None or is_cut:
         return None
     memory = memory or snapshot()
-    own = ollama_default_window(sum(device.total for device in memory.devices))
-    least = min(own, shape.trained_context)
+    default = ollama_default_window(sum(device.total for device in memory.devices))
+    least = min(default, shape.trained_context)
     return max(least, largest_window(shape, memory, Caching()).window)
 
 
@@ -257,8 +271,8 @@ def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) 
     if file.shape is None:
         raise InvalidConfiguration(
             "context.budget",
-            f"{context.budget!r} needs to know what the model needs, and {file.names[0]} does not "
-            "say; set model.context_tokens and budget = 'backend'",
+            f"{context.budget!r} requires the model's dimensions, which {file.names[0]} lacks; "
+            "set model.context_tokens and budget = 'backend'",
         )
     keys, values = CacheType[model.cache_type_k.upper()], CacheType[model.cache_type_v.upper()]
     fit = largest_window(file.shape, memory, Caching(model.slots, keys, values))
@@ -266,9 +280,9 @@ def fit_window(model: Model, context: Context, file: ModelFile, memory: Memory) 
         raise InvalidConfiguration(
             "context.budget",
             f"no window fits: {file.names[0]} needs {amount(fit.need.total)} and "
-            f"{amount(fit.room)} can be used; take a smaller quantisation, or budget = 'backend'",
+            f"{amount(fit.room)} can be used; use a smaller quantization, or budget = 'backend'",
         )
     window = fit.window if context.budget == "full" else max(STEP, fit.window // 2 // STEP * STEP)
     window = min(window, context.window_tokens or window)
-    logger.info("a window of %d tokens for each of %d slots was chosen", window, model.slots)
+    logger.info("chose a window of %d tokens for each of %d slots", window, model.slots)
     return window

@@ -1,6 +1,6 @@
-"""Opens what the settings name: each kind of backend, and several models that share the memory.
+"""Opens the configured backends: each kind of engine, and several models that share the memory.
 
-Anthropic's language is imported only when it is used, because imports slow down every start.
+Anthropic's adapter is imported only when it is used, because imports slow down every start.
 """
 
 import os
@@ -57,10 +57,9 @@ async def open_services(
     *,
     remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
-    """Open every model that the settings name; raises `InvalidConfiguration` if there is none.
+    """Open every configured model; raises `InvalidConfiguration` if there is none.
 
-    A server that has to be started starts in the background. If another process manages it, it is
-    `remote`.
+    A managed server starts in the background. If another process manages it, it is `remote`.
     """
     if settings.models:
         async with open_models(settings, serving, on_stage) as services:
@@ -89,7 +88,7 @@ async def open_backend(
 
 
 def server_urls(settings: Settings) -> tuple[str, ...]:
-    """Return where the running servers are; Ollama and Anthropic's API have default addresses."""
+    """Return the addresses of running servers; Ollama and Anthropic have default addresses."""
     is_ollama = settings.backend.kind == "ollama" or settings.ollama.model is not None
     if is_ollama and not settings.backend.addresses:
         return (ollama_url(os.environ.get("OLLAMA_HOST", "")),)
@@ -110,7 +109,7 @@ async def open_shared_server(
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
 ) -> AsyncGenerator[Supervisor | None, None]:
-    """Run a server that several workers share; None if it is not ours."""
+    """Run a server that several workers share; None if Temper does not manage it."""
     if server_urls(settings):
         yield None
     else:
@@ -119,10 +118,10 @@ async def open_shared_server(
 
 
 def address_of(settings: Settings, url: str | None = None) -> ServerAddress:
-    """Return the address of a server that is not ours, the first one or that at `url`."""
+    """Return the address of a server that Temper does not manage, by default the first."""
     key = settings.backend.api_key
-    where = url or server_urls(settings)[0]
-    return ServerAddress(where, key.get_secret_value() if key is not None else "")
+    url = url or server_urls(settings)[0]
+    return ServerAddress(url, key.get_secret_value() if key is not None else "")
 
 
 @asynccontextmanager
@@ -143,9 +142,9 @@ async def _connect_to_servers(
 @asynccontextmanager
 async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Backend, None]:
     """Connect to a server of its kind; without a kind it is detected."""
-    named, found = settings.backend.kind, address_of(settings, url)
+    named, address = settings.backend.kind, address_of(settings, url)
     kind = None if named == "auto" else named
-    connection = _connection(settings, found, kind)
+    connection = _connection(settings, address, kind)
     ollamas: list[Ollama] = []
 
     def adapter_for(kind: EngineKind) -> Backend:
@@ -153,7 +152,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
             case "llama-server":
                 return LlamaServer(connection, load_wait=settings.backend.load_wait_seconds)
             case "ollama":
-                ollamas.append(Ollama(connection, ollama_overrides(settings, found.base_url)))
+                ollamas.append(Ollama(connection, ollama_overrides(settings, address.base_url)))
                 return ollamas[-1]
             case "openai":
                 return AdaptiveEngine(connection)
@@ -170,26 +169,28 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
         await connection.close()
 
 
-def _connection(settings: Settings, found: ServerAddress, kind: EngineKind | None) -> BackendClient:
+def _connection(
+    settings: Settings, address: ServerAddress, kind: EngineKind | None
+) -> BackendClient:
     if kind == "anthropic":
         from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER
 
-        return connection_to(settings.backend, found, key_header=KEY_HEADER, usual=VERSION_HEADER)
-    return connection_to(settings.backend, found)
+        return connection_to(settings.backend, address, key_header=KEY_HEADER, usual=VERSION_HEADER)
+    return connection_to(settings.backend, address)
 
 
 def ollama_overrides(settings: Settings, url: str) -> OllamaOverrides:
-    """Translate the operator's decisions; Ollama wants a number if there is no unit."""
-    own, fitting = settings.ollama, ollama_fitting(settings, url)
-    stays: str | int | None = own.keep_alive or None
-    if own.keep_alive.removeprefix("-").isdecimal():
-        stays = int(own.keep_alive)
-    return OllamaOverrides(own.model, own.context_tokens or None, stays, fitting)
+    """Translate the settings; Ollama requires a number for a duration without a unit."""
+    ollama, fitting = settings.ollama, ollama_fitting(settings, url)
+    keep_alive: str | int | None = ollama.keep_alive or None
+    if ollama.keep_alive.removeprefix("-").isdecimal():
+        keep_alive = int(ollama.keep_alive)
+    return OllamaOverrides(ollama.model, ollama.context_tokens or None, keep_alive, fitting)
 
 
-_PATIENCE = 1.5  # seconds for each question to a server on this machine
+_LOOKUP_SECONDS = 1.5  # for each request to a server on this machine
 
-_HOW = (
+_ALTERNATIVES = (
     ("--backend-url http://127.0.0.1:8080", "for a server that runs elsewhere"),
     ("--model path/to/model.gguf", "starts a llama-server for the file"),
     ("--ollama qwen3:8b", "for an Ollama that runs elsewhere (OLLAMA_HOST)"),
@@ -200,21 +201,21 @@ _DOCTOR = "doctor"
 
 
 def ways_to_name(command: str) -> str:
-    """List how to name a server for a command, one way per line."""
-    ways = [*((f"temper {command} {flags}", what) for flags, what in _HOW)]
-    ways.append(("temper demo", "needs neither"))
-    width = max(len(way) for way, _ in ways)
-    return "".join(f"\n  {way:{width}}   {what}" for way, what in ways)
+    """List the command lines that name a server or a model, one per line."""
+    lines = [*((f"temper {command} {flags}", purpose) for flags, purpose in _ALTERNATIVES)]
+    lines.append(("temper demo", "needs neither"))
+    width = max(len(line) for line, _ in lines)
+    return "".join(f"\n  {line:{width}}   {purpose}" for line, purpose in lines)
 
 
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
 ) -> FoundServer | None:
-    """Look for a server if needed: at `urls`, or else where servers usually are.
+    """Look for a running server if the settings name none: at `urls`, or at the usual addresses.
 
-    The first one counts. The doctor also looks for a running Temper, whose managed server it can
-    only examine through it. If nothing is named and nothing is found, raises
-    `InvalidConfiguration` with what to do for `command`.
+    The first server counts. The doctor also looks for a running Temper, because it can examine a
+    managed server only through it. If no server answers, raises `InvalidConfiguration`, which lists
+    the alternatives for `command`.
     """
     if not names_nothing(settings):
         return None
@@ -222,19 +223,19 @@ async def find_backend(
         urls = tuple(likely_urls(os.environ.get("OLLAMA_HOST", "")))
         if command == _DOCTOR and settings.server.port:
             urls = (*urls, f"http://127.0.0.1:{settings.server.port}")
-    found = await find_running(urls, BackendClient, _PATIENCE)
-    if found is None:
+    server = await find_running(urls, BackendClient, _LOOKUP_SECONDS)
+    if server is None:
         problem = f"nothing is named, and no server answers at {', '.join(urls)}. Do one of these:"
         raise InvalidConfiguration("backend.url", problem + ways_to_name(command))
-    return found
+    return server
 
 
-def with_backend(settings: Settings, found: FoundServer | None) -> Settings:
-    """Return the settings with the server that was found, if they name nothing else."""
-    if found is None or not names_nothing(settings):
+def with_backend(settings: Settings, server: FoundServer | None) -> Settings:
+    """Return the settings with a running server, if they name nothing else."""
+    if server is None or not names_nothing(settings):
         return settings
-    named = {"url": found.url, "kind": found.kind}
-    return settings.model_copy(update={"backend": settings.backend.model_copy(update=named)})
+    address = {"url": server.url, "kind": server.kind}
+    return settings.model_copy(update={"backend": settings.backend.model_copy(update=address)})
 
 
 _MB = 2**20
@@ -244,21 +245,25 @@ _MB = 2**20
 async def open_models(
     settings: Settings, serving: ServiceOptions, on_stage: StageListener
 ) -> AsyncGenerator[Services, None]:
-    """Open every model of `[models.NAME]`; those with a file are loaded on demand.
+    """Open every model of `[models.NAME]`; models with a file are loaded on demand.
 
-    Raises `InvalidConfiguration` and `LaunchFailed` if one of them cannot be served at all.
+    Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
-    servers = {name: supervisor(own) for name, own in each.items() if own.model.source is not None}
+    servers = {
+        name: supervisor(alone) for name, alone in each.items() if alone.model.source is not None
+    }
     fleet = Fleet(servers, _swapping(settings, servers), most_waiting=serving.max_waiting)
     services = []
     async with AsyncExitStack() as stack:
         stack.push_async_callback(fleet.close)
-        for name, own in each.items():
+        for name, alone in each.items():
             served, server = settings.models[name], servers.get(name)
-            kind = open_backend(own, on_stage) if server is None else connect_managed(own, server)
+            backend = (
+                open_backend(alone, on_stage) if server is None else connect_managed(alone, server)
+            )
             service = serving.service(
-                await stack.enter_async_context(kind),
+                await stack.enter_async_context(backend),
                 name=name,
                 aliases=tuple(served.aliases),
                 overrides=overrides_for(settings, name, serving.profiles),
@@ -277,8 +282,8 @@ def settings_of(settings: Settings, name: str) -> Settings:
     address = {field: getattr(served, field) for field in Address.model_fields}
     thinking = settings.profile.thinking if served.thinking == "auto" else served.thinking
     effort = settings.profile.effort if served.effort == "auto" else served.effort
-    chosen = served.profile or settings.profile.name
-    profile = {"name": chosen, "thinking": thinking, "effort": effort}
+    profile_name = served.profile or settings.profile.name
+    profile = {"name": profile_name, "thinking": thinking, "effort": effort}
     changed = {
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),
@@ -296,10 +301,10 @@ def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) 
 
 
 def memory_of(served: ServedModel) -> int:
-    """Return a model's memory in bytes: as configured, or what it needs.
+    """Return the memory of a model in bytes: as configured, or calculated.
 
-    That is its weights, the cache of all slots and the compute buffers. If the file does not say,
-    it is the size of the file, and 0 for a model that is still to be downloaded.
+    The calculation adds weights, the cache of all slots and compute buffers. Without the model's
+    dimensions it is the size of the file, and 0 for a model that was not downloaded.
     """
     if served.memory_mb or served.path is None:
         return served.memory_mb * _MB
@@ -318,8 +323,8 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "
-                f"{budget.memory_mb}: raise that, take less with models.{name}.context_tokens or "
-                f"slots, or say with models.{name}.memory_mb what it really takes"
+                f"{budget.memory_mb}; raise that, reduce models.{name}.context_tokens or slots, or "
+                f"set models.{name}.memory_mb to the measured size"
             )
             raise InvalidConfiguration(f"models.{name}.path", problem)
     models = [

@@ -1,12 +1,18 @@
-"""From a decoded request to the turns that answer it: addressed, planned and fitted."""
+"""The steps between a decoded request and its first turn: resolve the model, plan, fit the context.
+
+    Decoded --resolve--> Resolved --plan--> Planned --fit--> Turn
+
+Each stage holds the one before. Operator-tool runs plan and fit every further turn in the same way
+(`run_turns`).
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import structs
@@ -14,10 +20,7 @@ from msgspec import structs
 from proxy import bounds
 from proxy.backends.affinity import PREFIX_HEADER, conversation_key
 from proxy.backends.client import PassthroughRequest
-from proxy.context.prefix import PrefixBroken
-from proxy.conversation.replies import ReplyEvent, TextDelta
 from proxy.conversation.requests import Request
-from proxy.conversation.tools import Tool
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.dialect import Answering, Client, Decoded
 from proxy.dialects.openai_chat.thinking import effort_in, fit_thinking
@@ -37,50 +40,61 @@ from proxy.serving.admission import Priority
 from proxy.serving.context_fitting import FittingMode
 from proxy.serving.services import OLLAMA, Service, Services
 
-if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
-    from proxy.tools.run import Ask
-
 _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
-# members by which a client would order requests in the engine (vLLM) or choose a slot (llama.cpp)
-_ENGINE_ORDER = frozenset({"priority", "id_slot"})
+# fields with which a client would order requests in the engine (vLLM) or choose a slot (llama.cpp)
+_ORDER_FIELDS = frozenset({"priority", "id_slot"})
+_ANONYMOUS = Client()
 
 Choice = TypeVar("Choice", bound=Enum)
 
-MOST_SHORTENINGS = 8  # of one prompt; each removes much more than the one before
+MOST_SHORTENINGS = 8  # per prompt; each removes much more than the one before
 
 
-class ParsedRequest(msgspec.Struct, frozen=True):
-    """A decoded request, and the service of its model."""
+class Resolved(msgspec.Struct, frozen=True):
+    """A decoded request with the service of its model; `request` uses the backend's model name."""
 
+    decoded: Decoded
+    client: Client
     request: Request
     service: Service
-    decoded: Decoded
 
-    def offering(self, tools: tuple[Tool, ...]) -> "ParsedRequest":
-        return structs.replace(self, request=self.request.offering(tools)) if tools else self
+    def with_request(self, request: Request) -> "Resolved":
+        return self if request is self.request else structs.replace(self, request=request)
 
 
-class PreparedRequest(msgspec.Struct, frozen=True):
-    """A prepared request; `headers` are sent to the backend, `mode` is the client's choice.
+class Planned(msgspec.Struct, frozen=True):
+    """A planned request.
 
-    One that `is_slow` is worked on in a thread, so that others are served meanwhile.
+    `headers` are sent to the backend. `mode` is the client's choice for a conversation that is too
+    long, None for the operator's. A request that `is_slow` is processed in a thread.
     """
 
+    resolved: Resolved
     plan: RequestPlan
-    answering: Answering
-    service: Service
     known: KnownModel
     headers: dict[str, str]
     mode: FittingMode | None = None
     is_slow: bool = False
 
+    @property
+    def answering(self) -> Answering:
+        return self.resolved.decoded.answering
+
+    @property
+    def service(self) -> Service:
+        return self.resolved.service
+
 
 @dataclass(frozen=True, slots=True)
 class RequestPreparation:
-    """Prepares requests; `workflows` are the operator's rules of order, by model name."""
+    """Prepares requests for their models.
+
+    `workflows` are the operator's rules of order by model name. `priorities` are the highest
+    priorities by key owner, and the defaults of these owners; all others get at most `NORMAL`.
+    """
 
     services: Services
     policy: Policy
@@ -88,79 +102,99 @@ class RequestPreparation:
     priorities: Mapping[str, Priority] = field(default_factory=dict)
 
     def priority_of(self, client: Client) -> Priority:
-        """Return the requested priority, but at most that of the key; raises `InvalidRequest`.
-
-        `priorities` are the highest ones by the owners of keys, and the default of these owners.
-        All others have at most the normal one.
-        """
+        """Return the requested priority, limited by the key; raises `InvalidRequest`."""
         highest = self.priorities.get(client.owner, Priority.NORMAL)
-        chosen = _read_choice(client, Priority, _PRIORITY)
-        if chosen is None:
+        requested = _read_choice(client, Priority, _PRIORITY)
+        if requested is None:
             return highest
-        return max(chosen, highest, key=[*Priority].index)  # the highest stands first
+        return max(requested, highest, key=[*Priority].index)  # the highest priority comes first
 
-    def address(self, decoded: Decoded) -> ParsedRequest:
-        """Return a request with its service; raises `UnknownModel`."""
+    async def resolve(self, decoded: Decoded, client: Client = _ANONYMOUS) -> Resolved:
+        """Find the service of the requested model; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
         request = service.address_to_backend(self.services.rename(decoded.request))
-        if self.priorities and (ordering := _ENGINE_ORDER & request.fields.keys()):
+        if self.priorities and (ordering := _ORDER_FIELDS & request.fields.keys()):
             request = structs.replace(request, fields=_without_order(request.fields))
             omitted = (Omitted(name) for name in sorted(ordering))
             decoded = structs.replace(decoded, facts=(*decoded.facts, *omitted))
-        return ParsedRequest(request, service, decoded)
-
-    async def locate(self, decoded: Decoded) -> ParsedRequest:
-        """Return an addressed request that names a model of its service; raises as `address`."""
-        parsed = self.address(decoded)
-        request = await parsed.service.choose_model(parsed.request)
-        return structs.replace(parsed, request=request)
+        return Resolved(decoded, client, await service.choose_model(request), service)
 
     def relay(self, passage: PassthroughRequest) -> tuple[PassthroughRequest, Service]:
-        """Return the service of a request that is passed on; raises `UnknownModel`."""
+        """Find the service of a passthrough request; raises `UnknownModel`."""
         service = self.services.find(passage.model)
         if self.priorities:
             passage = structs.replace(passage, fields=_without_order(passage.fields))
         return service.address_to_backend(self.services.rename(passage)), service
 
-    async def prepare(
-        self, parsed: ParsedRequest, client: Client, upstream: dict[str, str]
-    ) -> PreparedRequest:
-        """Prepare a request with what is known of its model; raises `InvalidRequest` kinds."""
-        request, service, decoded = parsed.request, parsed.service, parsed.decoded
-        known = await service.look_up(request.model)
-        hides_pictures = _judge_pictures(decoded, known)
-        effort = known.overrides.effort
-        effort = "" if effort and effort_in(request) else effort
-        thinking = request.thinking.or_else(known.overrides.thinking, effort)
-        if thinking is not request.thinking:
-            request = structs.replace(request, thinking=thinking)
-        said = known.quirks
-        request = fit_thinking(request, said.efforts, said.effort_variable, said.kept_by)
+    async def plan(self, resolved: Resolved, upstream: dict[str, str]) -> Planned:
+        """Plan a request for its model; `upstream` headers are sent to the backend.
+
+        Raises `InvalidRequest` kinds of errors.
+        """
+        decoded, client, service = resolved.decoded, resolved.client, resolved.service
+        known = await service.look_up(resolved.request.model)
+        hides_images = _must_hide_images(decoded, known)
+        request = _with_thinking(resolved.request, known)
         rules, skipped = NO_RULES, tuple[RuleSkipped, ...]()
-        # if prose is requested, for example a summary, no step can be due before it
+        # a request for prose, for example a summary, must not wait for a step
         if self.workflows and not decoded.accepts_prose:
             rules, skipped = await self.rules_for(request, service, known)
         policy = self._policy_for(client, known, accepts_prose=decoded.accepts_prose)
         quirks = _quirks_for(request, known)
-        terms = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
+        policy = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
-        planning = partial(_plan_large_request if is_slow else plan_request, request, terms)
+        planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
         plan = await asyncio.to_thread(planning) if is_slow else planning()
-        if hides_pictures:
+        if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
-        noted = (*decoded.facts, *(skipped if plan.offer is not None else ()))
+        facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
         if request.load.options and known.engine != OLLAMA:
-            noted += (Omitted("load_options"),)
-        if noted:
-            plan = structs.replace(plan, facts=(*plan.facts, *noted))
+            facts += (Omitted("load_options"),)
+        if facts:
+            plan = structs.replace(plan, facts=(*plan.facts, *facts))
         headers = {**upstream, PREFIX_HEADER: conversation_key(request, client.headers)}
-        mode = _compaction_for(client, decoded)
-        return PreparedRequest(plan, decoded.answering, service, known, headers, mode, is_slow)
+        return Planned(resolved, plan, known, headers, _fitting_mode(client, decoded), is_slow)
+
+    async def fit(self, planned: Planned, may_retry: MayRetry, *, is_last: bool = False) -> Turn:
+        """Fit a request into the context window; raises `ContextOverflow` if that is impossible.
+
+        The model may not call tools in the last turn of a run.
+        """
+        fitted = await planned.service.fitting.fit(
+            planned.plan, planned.known, planned.headers, planned.mode
+        )
+        new_id = planned.answering.new_call_id
+        begins = partial(begin, planned.plan, new_id, may_retry, fitted, is_last=is_last)
+        return await asyncio.to_thread(begins) if planned.is_slow else begins()
+
+    async def shorten(
+        self,
+        planned: Planned,
+        may_retry: MayRetry,
+        overflow: ContextOverflow,
+        *,
+        is_last: bool = False,
+    ) -> Turn | None:
+        """Fit a request again after the backend rejected its prompt; None if nothing can go."""
+        known = replace(planned.known, window=overflow.window or planned.known.window)
+        narrowed = structs.replace(planned, known=known)
+        try:
+            turn = await self.fit(narrowed, may_retry, is_last=is_last)
+        except ContextOverflow:  # the backend's own error is more precise
+            return None
+        return turn if turn.is_shortened else None
+
+    async def count(self, planned: Planned) -> int:
+        """Count the tokens of the prompt that would be sent."""
+        upstream_request = (await self.fit(planned, lambda: False)).next_request()
+        assert upstream_request is not None  # noqa: S101 - every turn begins with a request
+        fitting = planned.service.fitting
+        return await fitting.count(upstream_request, planned.known, planned.headers)
 
     async def rules_for(
         self, request: Request, service: Service, known: KnownModel
     ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        """Return the rules that the offered tools can satisfy, and the ones that they cannot."""
+        """Split the model's rules into those that the offered tools can satisfy, and the others."""
         if not request.tools or request.workflow != NO_RULES:
             return NO_RULES, ()
         rules = await self._workflow_of(request.model, service, known)
@@ -169,7 +203,7 @@ class RequestPreparation:
         return rules, tuple(map(RuleSkipped, missing))
 
     async def _workflow_of(self, model: str, service: Service, known: KnownModel) -> Workflow:
-        """Return the rules under any name that leads a client to the same model."""
+        """Return the rules under any name that resolves to the same model."""
         if model in self.workflows:
             return self.workflows[model]
         for name, rules in self.workflows.items():
@@ -180,49 +214,12 @@ class RequestPreparation:
                         return rules
         return NO_RULES
 
-    async def turn(
-        self, prepared: PreparedRequest, may_retry: MayRetry, *, is_last: bool = False
-    ) -> Turn:
-        """Make the turn that answers a request; raises `ContextOverflow` if nothing fits.
-
-        In the last turn of a run tools may no longer be called.
-        """
-        fitted = await prepared.service.fitting.fit(
-            prepared.plan, prepared.known, prepared.headers, prepared.mode
-        )
-        new_id = prepared.answering.new_call_id
-        making = partial(begin, prepared.plan, new_id, may_retry, fitted, is_last=is_last)
-        return await asyncio.to_thread(making) if prepared.is_slow else making()
-
-    async def shorter(
-        self,
-        prepared: PreparedRequest,
-        may_retry: MayRetry,
-        overflow: ContextOverflow,
-        *,
-        is_last: bool = False,
-    ) -> Turn | None:
-        known = replace(prepared.known, window=overflow.window or prepared.known.window)
-        changed = structs.replace(prepared, known=known)
-        try:
-            turn = await self.turn(changed, may_retry, is_last=is_last)
-        except ContextOverflow:  # the backend's own words say it better
-            return None
-        return turn if turn.is_shortened else None
-
-    async def count(self, prepared: PreparedRequest) -> int:
-        upstream_request = (await self.turn(prepared, lambda: False)).next_request()
-        assert upstream_request is not None  # noqa: S101 - every turn begins with one
-        return await prepared.service.fitting.count(
-            upstream_request, prepared.known, prepared.headers
-        )
-
     def _policy_for(self, client: Client, known: KnownModel, *, accepts_prose: bool) -> Policy:
-        """Let a request's headers override the operator's settings and the tuned ones."""
-        earned = known.tuned.get("guardrails")
-        policy = structs.replace(self.policy, **earned) if earned else self.policy
-        if chosen := _read_choice(client, TextPolicy, _TEXT_POLICY):
-            policy = structs.replace(policy, text_policy=chosen)
+        """Combine the operator's settings, the model's tuned ones, and the request's headers."""
+        tuned = known.tuned.get("guardrails")
+        policy = structs.replace(self.policy, **tuned) if tuned else self.policy
+        if text_policy := _read_choice(client, TextPolicy, _TEXT_POLICY):
+            policy = structs.replace(policy, text_policy=text_policy)
         elif accepts_prose:
             policy = structs.replace(policy, text_policy=TextPolicy.ACCEPT)
         if mode := _read_choice(client, Mode, _MODE):
@@ -230,84 +227,36 @@ class RequestPreparation:
         return policy
 
 
-@dataclass(slots=True, kw_only=True)
-class RunTurns:
-    """Makes the turns of one answer; `parsed` is its first request, from `client`.
+def takes_long(*pieces: bytes) -> bool:
+    """Whether processing some JSON would noticeably delay other requests.
 
-    Each is prepared and fitted like a separate request. The `upstream` headers are sent to the
-    backend, which `workers` share.
+    The number of objects decides, not the number of bytes: to start a thread costs more than to
+    read one long text.
     """
-
-    preparation: RequestPreparation
-    parsed: ParsedRequest
-    client: Client
-    upstream: dict[str, str]
-    may_retry: MayRetry
-    workers: int = 1
-    turns: list[Turn] = field(default_factory=list)
-    prefix_broken: PrefixBroken | None = None
-    _prepared: PreparedRequest | None = None
-    _is_begun: bool = False
-    _is_last: bool = False
-    _is_seen: bool = False
-    _shortenings: int = 0
-
-    @property
-    def prepared(self) -> PreparedRequest:
-        assert self._prepared is not None  # noqa: S101 - it has begun
-        return self._prepared
-
-    async def begin_with(self, prepared: PreparedRequest) -> Turn:
-        """Make the first turn from a prepared request; a run begins with it as well."""
-        turn = await self._fit(prepared)
-        self._is_begun = True
-        return turn
-
-    async def prepare(self, request: Request) -> PreparedRequest:
-        parsed = structs.replace(self.parsed, request=request)
-        return await self.preparation.prepare(parsed, self.client, self.upstream)
-
-    async def begin(self, ask: "Ask") -> Turn:
-        self._is_last, self._shortenings, self._is_seen = ask.is_last, 0, False
-        if self._is_begun:
-            self._is_begun = False
-            return self.turns[-1]
-        return await self._fit(await self.prepare(ask.request))
-
-    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
-        """Make another turn after a prompt proved too long; None if that does not help.
-
-        It is too late once part of the answer was shown.
-        """
-        if self._is_seen or self._shortenings == MOST_SHORTENINGS:
-            return None
-        self._shortenings += 1
-        turn = await self.preparation.shorter(
-            self.prepared, self.may_retry, overflow, is_last=self._is_last
-        )
-        if turn is not None:
-            self.turns[-1] = turn
-        return turn
-
-    def note(self, batch: Sequence[ReplyEvent]) -> None:
-        self._is_seen = self._is_seen or any(isinstance(one, TextDelta) for one in batch)
-
-    async def _fit(self, prepared: PreparedRequest) -> Turn:
-        self._prepared, service, known = prepared, prepared.service, prepared.known
-        service.resize(known, self.workers)
-        broken = service.fitting.watch_prefix(known.model, prepared.plan)
-        self.prefix_broken = self.prefix_broken or broken
-        turn = await self.preparation.turn(prepared, self.may_retry, is_last=self._is_last)
-        self.turns.append(turn)
-        return turn
+    size = sum(map(len, pieces))
+    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
+        return size > bounds.HUGE_BYTES
+    return sum(piece.count(b"{") for piece in pieces) > bounds.OBJECTS
 
 
 def _without_order(fields: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Drop what would let a client overtake others behind the operator's priorities."""
-    return {name: raw for name, raw in fields.items() if name not in _ENGINE_ORDER}
+    """Drop the fields with which a client could bypass the operator's priorities."""
+    return {name: raw for name, raw in fields.items() if name not in _ORDER_FIELDS}
+
+
+def _with_thinking(request: Request, known: KnownModel) -> Request:
+    """Apply the operator's thinking settings where the client has none, in the model's terms."""
+    effort = known.overrides.effort
+    effort = "" if effort and effort_in(request) else effort
+    thinking = request.thinking.or_else(known.overrides.thinking, effort)
+    if thinking is not request.thinking:
+        request = structs.replace(request, thinking=thinking)
+    quirks = known.quirks
+    return fit_thinking(request, quirks.efforts, quirks.effort_variable, quirks.kept_by)
 
 
 def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
+    """Plan in a thread, and compile the schemas there, because a large one takes seconds."""
     for schema in (*(tool.parameters for tool in request.tools), request.answer_schema):
         if schema is not None:
             prepare_checks(schema)
@@ -315,23 +264,24 @@ def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
 
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
+    """Correct the profile where earlier replies showed that reasoning has no opening mark."""
     opens = known.habit.lasting > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)
 
 
-def _compaction_for(client: Client, decoded: Decoded) -> FittingMode | None:
-    """Return what a client wants done to a long conversation; None if it does not say."""
-    chosen = _read_choice(client, FittingMode, _COMPACTION)
-    if chosen is not None or decoded.compaction is None:
-        return chosen
+def _fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
+    """Return the client's choice for a conversation that is too long: the header, else the body."""
+    header = _read_choice(client, FittingMode, _COMPACTION)
+    if header is not None or decoded.compaction is None:
+        return header
     return FittingMode.AUTO if decoded.compaction else FittingMode.OFF
 
 
-def _judge_pictures(decoded: Decoded, known: KnownModel) -> bool:
-    """Return whether there are pictures that a note has to replace.
+def _must_hide_images(decoded: Decoded, known: KnownModel) -> bool:
+    """Whether a note has to replace images, because the model cannot see any.
 
-    Raises `InvalidRequest` for one that the user has just sent to a model that takes none.
+    Raises `InvalidRequest` if the user's latest message has an image.
     """
     if not (decoded.image_error and known.is_blind):
         return False
@@ -341,22 +291,11 @@ def _judge_pictures(decoded: Decoded, known: KnownModel) -> bool:
 
 
 def _read_choice(client: Client, kind: type[Choice], header: str) -> Choice | None:
-    """Read a header that names one of the members of `kind`; None if it was not sent."""
-    if not (wished := client.headers.get(header)):
+    """Parse a header whose value is a member of `kind`; None if it was not sent."""
+    if not (value := client.headers.get(header)):
         return None
     try:
-        return kind(wished.strip().lower())
+        return kind(value.strip().lower())
     except ValueError:
-        known = ", ".join(str(one.value) for one in kind)
-        raise InvalidRequest(f"use one of: {known}", header) from None
-
-
-def takes_long(*pieces: bytes) -> bool:
-    """Return whether others would notice how long it takes to process some JSON.
-
-    Parts take their time, not letters: a thread costs more than to read a long text.
-    """
-    size = sum(map(len, pieces))
-    if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
-        return size > bounds.HUGE_BYTES
-    return sum(one.count(b"{") for one in pieces) > bounds.OBJECTS
+        allowed = ", ".join(str(member.value) for member in kind)
+        raise InvalidRequest(f"use one of: {allowed}", header) from None

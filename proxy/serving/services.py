@@ -1,4 +1,4 @@
-"""The models that clients can ask for, and the backend of each."""
+"""The models that clients can request, and the backend of each."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -42,18 +42,18 @@ class LoadClaim(Protocol):
 
     @property
     def news(self) -> str:
-        """What it waits for, in words."""
+        """The reason for the wait, for the client."""
 
     async def wait_until_granted(self) -> object:
         """Wait until the model can be used; raises the error that prevents it."""
 
     def late(self) -> BackendUnavailable:
-        """Return the error of a wait that took too long."""
+        """Return the error for a wait that took too long."""
 
 
 @asynccontextmanager
 async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, None]:
-    """Limit the wait for a model in seconds; raises `BackendUnavailable` after that."""
+    """Limit the wait for a model; raises `BackendUnavailable` after so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -63,7 +63,7 @@ async def load_wait(claim: LoadClaim, seconds: float) -> AsyncGenerator[None, No
 
 _DEFAULTS = ("default", "auto")  # model names of clients that leave the choice to the server
 OLLAMA, LLAMA_SERVER = "Ollama", "llama.cpp"  # engines, as their descriptions name them
-_LONGEST_NAME = 512  # characters; names may be paths
+_LONGEST_NAME = 512  # characters; a name may be a path
 
 Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 
@@ -72,10 +72,10 @@ Addressed = TypeVar("Addressed", Request, PassthroughRequest)
 class Service:
     """One model as clients see it.
 
-    Without a `name` it serves whatever its backend has. `parallel` is how many requests the backend
-    gets at once; None means its number of slots. `upstream` is the model's name at the backend, if
-    different. A model of a `fleet` is loaded while requests hold it. `tried` has what was measured
-    of models here.
+    Without a `name` it serves every model of its backend. `parallel` is the number of concurrent
+    requests to the backend; None means its number of slots. `upstream` is the model's name at the
+    backend, if different. A model of a `fleet` is loaded while requests hold it. `tried` has the
+    measurements of models on this machine.
     """
 
     backend: Backend
@@ -90,7 +90,7 @@ class Service:
     tried: TriedModels = field(default_factory=TriedModels)
 
     def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model for a client's `key` while a block runs; None if it is always loaded.
+        """Claim the model for a client's `key` while a block runs; None if it needs no loading.
 
         Raises `QueueFull`.
         """
@@ -103,17 +103,17 @@ class Service:
     def lease_for(
         self, request: Request, key: str, *, has_prompt: bool
     ) -> AbstractContextManager[LoadClaim | None]:
-        """Claim the model as long as a request says, and not at all for one that ends its stay.
+        """Claim the model for a request; a request that only unloads the model claims nothing.
 
-        Raises `QueueFull`; None if the model need not be loaded.
+        The model stays loaded as long as the request says. Raises `QueueFull`.
         """
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
-        is_end = request.load.seconds == 0 and not has_prompt
-        return nullcontext(None) if is_end else self.lease(key)
+        is_unload = request.load.seconds == 0 and not has_prompt
+        return nullcontext(None) if is_unload else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
-        """Have an Ollama load or unload the model of a request; what loads here is loaded."""
+        """Have an Ollama load or unload the model; other engines have it loaded already."""
         known = await self.look_up(request.model)
         if known.engine == OLLAMA:
             fields = {"model": request.fields["model"]}
@@ -127,16 +127,16 @@ class Service:
                     pass
 
     def address_to_backend(self, request: Addressed) -> Addressed:
-        """Name the model as its backend does, which does not know our aliases."""
+        """Use the backend's name of the model, because it does not know our aliases."""
         name = self.upstream or self.name or request.model
         if name == request.model:
             return request
         return replace(request, fields={**request.fields, "model": json.dump(name)})
 
     async def choose_model(self, request: Addressed) -> Addressed:
-        """Name the backend's first model where the client leaves the choice to the server.
+        """Use the backend's first model if the client leaves the choice to the server.
 
-        vLLM, LM Studio and others check names; a llama-server with one model takes any.
+        vLLM, LM Studio and others check names; a llama-server with one model accepts any.
         """
         if self.name or self.upstream or request.model not in _DEFAULTS:
             return request
@@ -149,7 +149,7 @@ class Service:
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
     def resize(self, known: KnownModel, process_count: int) -> None:
-        """Admit as many requests as the model has slots, or one process's share of them."""
+        """Admit as many requests as the model has slots, divided by the number of processes."""
         slots = self.parallel or known.slots
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
@@ -158,7 +158,7 @@ class Service:
         return self.name or "default"
 
     async def look_up(self, model: str, *, is_afresh: bool = False) -> KnownModel:
-        """Return what is known of the requested model; an alias means the model itself."""
+        """Return the profile and abilities of the requested model, which may be an alias."""
         name = self.upstream or self.name or model
         return await self.models.look_up(name, is_afresh=is_afresh)
 
@@ -170,10 +170,10 @@ class Service:
             details["status"] = {"value": condition, "failed": condition == "failed"}
             return (BackendModel(self.name, {**details, **await self.describe()}),)
         served = await self.backend.models()
-        if len(served) != 1:  # a catalogue, in which every entry would cost a question
+        if len(served) != 1:  # a catalogue, in which every entry would cost a request
             return served
-        only = served[0]
-        return (BackendModel(only.id, {**await self.describe(only.id), **only.details}),)
+        model = served[0]
+        return (BackendModel(model.id, {**await self.describe(model.id), **model.details}),)
 
     async def condition(self) -> Condition:
         if self.fleet is not None:
@@ -220,11 +220,11 @@ _CONDITIONS: dict[Health, Condition] = {
 
 
 class Services:
-    """Every model by name and alias; one without a name answers for all other names.
+    """All models by name and alias; a service without a name serves all other names.
 
     `patterns` give further names: pairs of a shell pattern, such as `claude-*`, and the model's
-    name. The first match counts. If all models have names, `default` and `auto` mean the first one,
-    unless another is called so.
+    name. The first match counts. If all models have names, `default` and `auto` mean the first
+    model, unless another has that name.
     """
 
     def __init__(
@@ -244,20 +244,20 @@ class Services:
         return ", ".join(service.name or service.backend.name for service in self._services)
 
     def find(self, model: str) -> Service:
-        """Return the service of a model; raises `UnknownModel`, which lists the models.
+        """Return the service of a model.
 
-        A name that is too long to be one is an `InvalidRequest`.
+        Raises `UnknownModel`, which lists the models, and `InvalidRequest` for an overlong name.
         """
         if len(model) > _LONGEST_NAME:
             problem = f"A model's name has at most {_LONGEST_NAME} characters, not {len(model)}."
             raise InvalidRequest(problem, "model")
-        found = self._by_name.get(self.resolve(model)) or self._by_name.get("")
-        if found is None:
+        service = self._by_name.get(self.resolve(model)) or self._by_name.get("")
+        if service is None:
             raise UnknownModel(model, tuple(service.name for service in self._services))
-        return found
+        return service
 
     def resolve(self, model: str) -> str:
-        """Return the model that a name's pattern leads to; the name itself without a pattern."""
+        """Return the model that a name means by the patterns; the name itself without a match."""
         for name in _spellings(model):
             if name in self._by_name:
                 return name
@@ -276,27 +276,27 @@ class Services:
         return replace(request, model=name, fields={**request.fields, "model": json.dump(name)})
 
     async def models(self) -> tuple[BackendModel, ...]:
-        offered = await asyncio.gather(*(one.offers() for one in self._services))
-        return tuple(chain.from_iterable(offered))
+        offers = await asyncio.gather(*(service.offers() for service in self._services))
+        return tuple(chain.from_iterable(offers))
 
     async def show(self, model: str) -> BackendModel:
         """Return one model by its name or alias; raises `UnknownModel`."""
-        service, meant = self.find(model), self.resolve(model)
-        offered = await service.offers()
-        for one in offered:
-            if one.id in (*_spellings(meant), service.name) or meant in _DEFAULTS:
-                known = {} if "capabilities" in one.details else await service.describe(one.id)
-                return BackendModel(one.id, {**known, **one.details})
-        raise UnknownModel(model, tuple(one.id for one in offered))
+        service, resolved = self.find(model), self.resolve(model)
+        offers = await service.offers()
+        for offer in offers:
+            if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
+                is_described = "capabilities" in offer.details
+                known = {} if is_described else await service.describe(offer.id)
+                return BackendModel(offer.id, {**known, **offer.details})
+        raise UnknownModel(model, tuple(offer.id for offer in offers))
 
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
-        """Return the service of a model and what is known of it; without a name the only one.
+        """Return the service and the profile of a model; without a name, of the only model.
 
-        Raises `InvalidRequest` kinds of errors, and `BackendFailed` ones if only the backend could
-        tell.
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` if the backend cannot be asked.
         """
         if not model:
-            names = [one.id for one in await self.models()]
+            names = [model.id for model in await self.models()]
             if len(names) != 1:
                 listed = ", ".join(names) or "none"
                 raise InvalidRequest(f"Name a model: ?model=NAME. Available: {listed}.", "model")
@@ -310,18 +310,18 @@ class Services:
 
     async def healths(self) -> dict[str, Health]:
         """Return each backend's state by its name; never raises."""
-        found = await asyncio.gather(*(service.healths() for service in self._services))
-        return {name: state for each in found for name, state in each.items()}
+        healths = await asyncio.gather(*(service.healths() for service in self._services))
+        return {name: health for by_name in healths for name, health in by_name.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """How models are served.
+    """Options for all models.
 
-    They are recognised by `profiles`, except where the operator's `overrides` decide. `parallel`
+    Models are recognized by `profiles`, except where the operator's `overrides` decide. `parallel`
     requests are sent to a backend at once (None: as many as it has slots); `max_waiting` may wait.
-    `patterns` give models further names, see `Services`. `tried` is what was measured of models
-    here, `tuned` what was earned for them.
+    `patterns` give models further names, see `Services`. `tried` has the measurements of models on
+    this machine, `tuned` the settings that were derived from them.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -343,7 +343,7 @@ class ServiceOptions:
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
-        """Serve the model of a backend under a name, or all its models under their own names."""
+        """Serve one model of a backend under a name, or without a name all of its models."""
         return Service(
             backend,
             KnownModels(
@@ -364,10 +364,10 @@ class ServiceOptions:
         )
 
     def alone(self, backend: Backend) -> Services:
-        """Serve one backend, whatever model a client asks for."""
+        """Serve one backend for every model name."""
         return Services([self.service(backend)], self.patterns)
 
 
 def _spellings(model: str) -> tuple[str, ...]:
-    """Return a model's name as clients of Ollama may mean it: with its tag, or without."""
+    """Return the name with and without Ollama's tag, because its clients send either."""
     return model, f"{model}:latest", model.removesuffix(":latest")

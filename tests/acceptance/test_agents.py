@@ -117,7 +117,7 @@ async def test_a_run_that_is_cancelled_while_the_model_writes_frees_its_slot(
                     stream.cancel()
             assert stream.result.stop is Stop.CANCELLED
         await idle(server)
-        line = model.opened.preparation.services.find("").admission.line
+        line = model.opened.preparation.services.find("").admission.queue
         assert (line.served, line.waiting) == (0, 0)
 
 

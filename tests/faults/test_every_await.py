@@ -126,7 +126,7 @@ async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
     client = HandMadeClient(json.dump(how.asked), "POST")
     interruption = Interruption(how.at, how.end(client))
     await interruption.run(client.ask(chat))
-    line = services.find("m").admission.line
+    line = services.find("m").admission.queue
     assert (line.served, line.waiting) == (0, 0), how
     assert [budget.take() for _ in range(FLOOR + 1)] == [True] * FLOOR + [False], how
     if not interruption.has_struck:

@@ -83,7 +83,7 @@ async def _ran(
     await interruption.run(work())
     check(attempt.talk.history, at)
     opened = model.opened
-    line = opened.preparation.services.find("").admission.line
+    line = opened.preparation.services.find("").admission.queue
     assert (line.served, line.waiting) == (0, 0), at
     with ExitStack() as requests:
         tickets = [requests.enter_context(opened.budget.request()) for _ in range(FLOOR)]

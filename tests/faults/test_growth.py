@@ -149,6 +149,10 @@ def test_the_schemas_of_a_large_request_are_compiled_beside_the_others() -> None
         "tools": [{"type": "function", "function": function}],
     }
     preparation = RequestPreparation(ServiceOptions().alone(ScriptedBackend()), Policy())
-    parsed = preparation.address(ChatDialect(STAMP).decode(json.dump(body), Client()))
-    asyncio.run(preparation.prepare(parsed, Client(), {}))
+    decoded = ChatDialect(STAMP).decode(json.dump(body), Client())
+
+    async def plan() -> None:
+        await preparation.plan(await preparation.resolve(decoded), {})
+
+    asyncio.run(plan())
     assert lines_run(partial(compile_schema, tool.parameters)) < NOISE

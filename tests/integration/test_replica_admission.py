@@ -73,7 +73,7 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
             engine = LlamaServer(BackendClient(behind.url))
             stack.push_async_callback(engine.close)
             services = serving.alone(engine)
-            found.lines += [service.admission.line for service in services]
+            found.lines += [service.admission.queue for service in services]
             front = serving_all(services, serving, ScriptedBackend())
             found.fronts.append(await stack.enter_async_context(front))
         yield found

@@ -1,71 +1,59 @@
-"""Serves the requests that pass the guardrails, in any language.
+"""The path of a chat request, in every API dialect.
 
-`Chat._answer` shows all steps from top to bottom; `TokenCount` does the first half.
+    step          function                               result
+    accept        `edge.Edge.accept`, `Chat.receive`     Received: connection, client, live record
+    authenticate  `edge.Edge.authenticate`               the owner of the API key
+    decode        `Chat.decode`                          Decoded: typed request, answer encoder
+    resolve       `Chat.resolve`                         Resolved: service, backend's model name
+    plan          `Chat.plan`                            Planned: policy, tools, repaired history
+    fit           `Chat.fit`                             Answer: its first turn fits the window
+    admit, run    `Answer.events`                        events, while a slot of the backend is held
+    encode        `Answer.send`                          bytes in the client's dialect
+
+The edge runs the first two steps, because they are the same for every endpoint. `Chat._answer`
+calls the others in this order; each stage holds the one before. `TokenCount` stops after `plan`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-from msgspec import structs
 from starlette.requests import ClientDisconnect
 
-from proxy.api.answer_source import AnswerSource, SingleTurn, SlotTerms
+from proxy.api.answer import Answer, Received
 from proxy.api.client_connection import ClientConnection
-from proxy.api.dialects import CHAT
-from proxy.api.documents import DocumentTexts
 from proxy.api.errors import describe, refuse
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
-    client_key,
     client_of,
     find_secrets,
     note_status,
+    queue_key_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
 from proxy.backends.pool import pin
 from proxy.dialects.dialect import Client, Decoded, Dialect
-from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
 from proxy.observability.exchange_recorder import ExchangeRecorder
-from proxy.observability.live_request import LiveRequest, RequestTarget
+from proxy.observability.live_request import RequestTarget
 from proxy.observability.observers import Observers
-from proxy.serving.admission import Priority
-from proxy.serving.request_preparation import (
-    ParsedRequest,
-    PreparedRequest,
-    RequestPreparation,
-    RunTurns,
-)
+from proxy.serving.request_preparation import Planned, RequestPreparation, Resolved
 
-if TYPE_CHECKING:  # nothing of it is imported where no tool server is configured
+if TYPE_CHECKING:  # imported only where the operator has tools
     from proxy.mcp.definitions import ServedTool
     from proxy.mcp.hosting import ToolHosting
 
-
-class RequestContext(msgspec.Struct):
-    """One request, and what follows it from its arrival to its end."""
-
-    connection: ClientConnection
-    client: Client
-    ticket: RetryTicket
-    live: LiveRequest
-    stream: AnswerStream
-    recorder: ExchangeRecorder | None
-    upstream: dict[str, str] = msgspec.field(default_factory=dict)
-    prepared: PreparedRequest | None = None
-    owned: "tuple[ServedTool, ...]" = ()
+Decode: TypeAlias = Callable[[bytes, Client], Decoded]
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers requests in the language of `dialect`; `process_count` processes share the slots.
+    """Answers requests in one dialect; `process_count` processes share the backend's slots.
 
-    `tools` are those of the operator, None where no tool server is configured.
+    `tools` are the operator's, None if there are none.
     """
 
     dialect: Dialect
@@ -79,123 +67,134 @@ class Chat:
 
     async def __call__(self, connection: ClientConnection) -> None:
         with self.budget.request() as ticket:
-            context = RequestContext(
-                connection,
-                client_of(connection.scope),
-                ticket,
-                begin_live_request(connection, self.observers, self.dialect.name),
-                AnswerStream(connection, self.timeouts, self.dialect.stream_type),
-                ExchangeRecorder() if self.observers.recording is not None else None,
-            )
+            received = self.receive(connection, ticket)
+            live, stream = received.live, received.stream
             try:
-                await self._answer(context)
+                await self._answer(received)
             except ClientDisconnect:
                 return
             except TemperError as error:
-                context.live.status = describe(error).status
-                if not await context.stream.fail(error):
+                live.status = describe(error).status
+                if not await stream.fail(error):
                     await refuse(connection, error)
-            except Exception:  # a bug of ours, which the server logs
-                context.live.status = 500
-                await context.stream.fail(TemperError())
+            except Exception:  # a bug, which the server logs
+                live.status = 500
+                await stream.fail(TemperError())
                 raise
             finally:
-                self._report(context)
+                self._report(received)
 
-    async def _answer(self, context: RequestContext) -> None:
-        """Read, load, prepare, fit and answer a request."""
-        connection, client = context.connection, context.client
-        decoded = await self.reader.read(
-            connection, _asking(self.dialect, self.dialect.decode, client, self.tools)
+    async def _answer(self, received: Received) -> None:
+        """Run the steps in order, while the model stays loaded."""
+        decoded = await self.decode(received)
+        resolved = await self.resolve(received, decoded)
+        tools: tuple[ServedTool, ...] = ()
+        if self.tools is not None:
+            resolved, tools = self.tools.offer_to(resolved)
+        service, has_prompt = resolved.service, not decoded.load_status
+        with service.lease_for(
+            resolved.request, received.queue_key, has_prompt=has_prompt
+        ) as claim:
+            if claim is not None:
+                with received.live.wait_for_model(self.observers.load(service.title)):
+                    await received.stream.wait_for(claim, decoded)
+            if decoded.load_status:
+                await service.load(resolved.request, received.upstream)
+                await received.connection.respond(200, {}, decoded.load_status)
+                return
+            planned = await self.plan(received, resolved)
+            answer = await self.fit(received, planned, tools)
+            try:
+                await answer.send(self.timeouts)
+            finally:
+                answer.close()
+
+    def receive(self, connection: ClientConnection, ticket: RetryTicket) -> Received:
+        """Begin the record of a request."""
+        scope, observers = connection.scope, self.observers
+        client = client_of(scope)
+        return Received(
+            connection,
+            client,
+            queue_key_of(client, scope),
+            self.reader.upstream_headers(scope),
+            begin_live_request(connection, observers, self.dialect.name),
+            AnswerStream(connection, self.timeouts, self.dialect.stream_type),
+            ticket.may_retry,
+            ExchangeRecorder() if observers.recording is not None else None,
         )
-        parsed = await self.preparation.locate(decoded)
-        request, service = parsed.request, parsed.service
-        context.live.asked = RequestTarget(
+
+    async def decode(self, received: Received) -> Decoded:
+        """Read and decode the body; raises `InvalidRequest` kinds of errors."""
+        decode = _decoder(self.dialect.decode, self.tools)
+        return await self.reader.read(received.connection, received.client, decode)
+
+    async def resolve(self, received: Received, decoded: Decoded) -> Resolved:
+        """Find the service of the model; raises `UnknownModel` and `InvalidRequest`."""
+        resolved = await self.preparation.resolve(decoded, received.client)
+        request, service, live = resolved.request, resolved.service, received.live
+        live.asked = RequestTarget(
             request.model, service.title, service.backend.name, request.stream
         )
-        if self.tools is not None:
-            context.owned = self.tools.tools_for(decoded, client.owner)
-            parsed = parsed.offering(tuple(one.tool for one in context.owned))
-        context.live.priority = self.preparation.priority_of(client).value
-        key = client_key(client, connection.scope)
-        with service.lease_for(request, key, has_prompt=not decoded.load_status) as claim:
-            if claim is not None:
-                with context.live.wait_for_model(self.observers.load(service.title)):
-                    await context.stream.wait_for(claim, decoded)
-            context.upstream = self.reader.upstream_headers(connection.scope)
-            if decoded.load_status:
-                await service.load(request, context.upstream)
-                await connection.respond(200, {}, decoded.load_status)
-                return
-            prepared = await self.preparation.prepare(parsed, client, context.upstream)
-            context.prepared = prepared
-            source = await self._source(parsed, prepared, context)
-            try:
-                if request.stream:
-                    await source.stream(connection, context.stream)
-                else:
-                    await source.whole(connection, self.timeouts)
-            finally:
-                source.close()
+        live.priority = self.preparation.priority_of(received.client).value
+        return resolved
 
-    async def _source(
-        self, parsed: ParsedRequest, prepared: PreparedRequest, context: RequestContext
-    ) -> AnswerSource:
-        """Fit the conversation into the window, and prepare the source of the answer."""
-        service, known, live = prepared.service, prepared.known, context.live
+    async def plan(self, received: Received, resolved: Resolved) -> Planned:
+        """Decide the policy and repair the history; raises `InvalidRequest` kinds of errors."""
+        received.planned = await self.preparation.plan(resolved, received.upstream)
+        return received.planned
+
+    async def fit(
+        self, received: Received, planned: Planned, tools: "tuple[ServedTool, ...]" = ()
+    ) -> Answer:
+        """Fit the conversation into the window; raises `ContextOverflow`.
+
+        A request that may call `tools` of the operator becomes a run of several turns.
+        """
+        service, known, preparation = planned.service, planned.known, self.preparation
+        service.resize(known, self.process_count)
+        received.live.prefix_broken = service.fitting.watch_prefix(known.model, planned.plan)
+        turn = await preparation.fit(planned, received.may_retry)
+        backend, recorder = pin(service.backend), received.recorder
         learning = service.fitting.learning(known.model, known.window)
-        policies = (learning,) if context.recorder is None else (learning, context.recorder)
+        policies = (learning,) if recorder is None else (learning, recorder)
+        load = self.observers.load(service.title)
+        if self.tools is None or not tools:
+            shorten = partial(preparation.shorten, planned, received.may_retry)
+            return Answer(received, planned, turn, backend, load, shorten, policies)
+        from proxy.api.tool_run import ToolRun
+        from proxy.serving.run_turns import RunTurns
+
         turns = RunTurns(
-            preparation=self.preparation,
-            parsed=parsed,
-            client=context.client,
-            upstream=context.upstream,
-            may_retry=context.ticket.may_retry,
+            preparation=preparation,
+            resolved=planned.resolved,
+            upstream=received.upstream,
+            may_retry=received.may_retry,
             workers=self.process_count,
         )
-        try:
-            turn = await turns.begin_with(prepared)
-        finally:
-            live.prefix_broken = turns.prefix_broken
-        key = client_key(context.client, context.connection.scope)
-        slot = partial(service.admission.slot, key, Priority(live.priority), live.number)
-        room = (known.window or 0) * (known.slots or 1)
-        load = self.observers.load(service.title)
-        estimate = partial(service.fitting.estimate, known.model, prepared.plan)
-        terms = SlotTerms(
-            pin(service.backend),
-            *(slot, known.window, room, load, turns.shorter, estimate, policies),
-        )
-        if self.tools is None or not context.owned:
-            answering, upstream = prepared.answering, prepared.headers
-            return SingleTurn(
-                turn, terms, live, answering, upstream=upstream, recorder=context.recorder
-            )
-        # nothing of it is imported where no tool server is configured
-        from proxy.api.tool_run import ToolRun
-
+        turns.begin_with(planned, turn)
         return ToolRun(
-            turns, terms, live, self.tools, owned=context.owned, recorder=context.recorder
+            received, turns, backend, load, policies=policies, hosting=self.tools, offered=tools
         )
 
-    def _report(self, context: RequestContext) -> None:
-        note_status(context.live, context.connection)
-        record = context.live.record()
+    def _report(self, received: Received) -> None:
+        note_status(received.live, received.connection)
+        record = received.live.record()
         self.observers.take(record)
-        recording, recorder = self.observers.recording, context.recorder
-        prepared = context.prepared
-        if recording is None or recorder is None or prepared is None:
+        recording, recorder = self.observers.recording, received.recorder
+        planned = received.planned
+        if recording is None or recorder is None or planned is None:
             return
         if not recorder.is_whole:
             recording.leave_out(record.number)
             return
-        recorded = recorder.exchange(prepared.known, prepared.plan, record)
-        recording.write(recorded, *find_secrets(context.connection.scope), number=record.number)
+        exchange = recorder.exchange(planned.known, planned.plan, record)
+        recording.write(exchange, *find_secrets(received.connection.scope), number=record.number)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Reports how many tokens a request in the language of `dialect` would have, as it is sent."""
+    """Counts the tokens that a request in one dialect would send to the backend."""
 
     dialect: Dialect
     reader: RequestReader
@@ -203,16 +202,15 @@ class TokenCount:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
-        client = client_of(connection.scope)
+        client, preparation = client_of(connection.scope), self.preparation
         try:
-            decode = _asking(self.dialect, self.dialect.decode_count, client, self.tools)
-            parsed = await self.preparation.locate(await self.reader.read(connection, decode))
+            decode = _decoder(self.dialect.decode_count, self.tools)
+            decoded = await self.reader.read(connection, client, decode)
+            resolved = await preparation.resolve(decoded, client)
             if self.tools is not None:
-                owned = self.tools.tools_for(parsed.decoded, client.owner)
-                parsed = parsed.offering(tuple(one.tool for one in owned))
+                resolved, _ = self.tools.offer_to(resolved)
             upstream = self.reader.upstream_headers(connection.scope)
-            prepared = await self.preparation.prepare(parsed, client, upstream)
-            tokens = await self.preparation.count(prepared)
+            tokens = await preparation.count(await preparation.plan(resolved, upstream))
         except ClientDisconnect:
             return
         except TemperError as error:
@@ -221,23 +219,6 @@ class TokenCount:
         await connection.respond(200, {}, self.dialect.encode_count(tokens))
 
 
-_documents = DocumentTexts()
-
-
-def _asking(
-    dialect: Dialect,
-    decode: Callable[[bytes, Client], Decoded],
-    client: Client,
-    tools: "ToolHosting | None",
-) -> Callable[[bytes], Decoded]:
-    """Return what reads a request, and before that what it asks of the operator's tools."""
-
-    def read(body: bytes) -> Decoded:
-        if dialect is not CHAT:  # whose words go upstream as they are
-            body = _documents.expand(body)
-        if tools is None:
-            return decode(body, client)
-        asked = take_requested_tools(body, tools.offer.policy.hosted)
-        return structs.replace(decode(asked.body, client), requested_tools=asked.requested_tools)
-
-    return read
+def _decoder(decode: Decode, tools: "ToolHosting | None") -> Decode:
+    """Return a decoder that also extracts the requested tools of the operator, if there are any."""
+    return decode if tools is None else partial(tools.decode, decode)

@@ -24,9 +24,9 @@ from proxy.api.errors import describe, refuse
 from proxy.api.request_reader import (
     RequestReader,
     begin_live_request,
-    client_key,
     client_of,
     note_status,
+    queue_key_of,
 )
 from proxy.api.streaming import Deadline, StreamTimeouts
 from proxy.backends.client import PassthroughRequest, Pieces
@@ -95,7 +95,8 @@ class Relay:
     async def __call__(self, connection: ClientConnection) -> None:
         live = begin_live_request(connection, self.observers, self.dialect)
         try:
-            read = await self.reader.read(connection, self.read)
+            client = client_of(connection.scope)
+            read = await self.reader.read(connection, client, lambda body, _: self.read(body))
             await self._answer(read, connection, live)
         except ClientDisconnect:
             return
@@ -165,7 +166,7 @@ class Relay:
         load = self.observers.load(service.title)
         scope = connection.scope
         client = client_of(scope)
-        upstream, key = self.reader.upstream_headers(scope), client_key(client, scope)
+        upstream, key = self.reader.upstream_headers(scope), queue_key_of(client, scope)
         priority = self.preparation.priority_of(client)
         live.priority = priority.value
         with service.lease(key) as claim:

@@ -1,8 +1,8 @@
-"""Pages for browsers: `/` leads to all there is, `/docs` lists the routes, `/ui` is the dashboard.
+"""Pages for browsers: `/` is an overview, `/docs` lists the routes, `/ui` is the dashboard.
 
-`/docs` needs no script and nothing from another server. The page of `/ui` holds no data and needs
-no key; everything else of it needs an operator's key. Browsers cache nothing of it, other pages
-cannot read it, and it loads only vendored files.
+`/docs` needs no script and no other server. The page of `/ui` holds no data and needs no key; its
+data needs an operator's key. Browsers do not cache the data, other pages cannot read it, and the
+page loads only vendored files.
 """
 
 import hashlib
@@ -151,7 +151,7 @@ class Dashboard:
         return _Feed(self.watching, _refusal(request, "too_many_watchers"))
 
     async def requests(self, request: Request) -> Response:
-        limit, before = (request.query_params.get(one, "") for one in ("limit", "before"))
+        limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
         return await self._ask_peer(request, BoardQuestion("older", before, most))
 
@@ -168,7 +168,7 @@ class Dashboard:
         return await self._ask_peer(request, BoardQuestion("cancel", request.path_params["name"]))
 
     async def confirm(self, request: Request) -> Response:
-        """Decide a call that waits for a person; a second or late decision is refused."""
+        """Decide a call that waits for a person; only the first decision counts."""
         body = await read_body(request.scope, request.receive, _SMALL)
         try:
             answer = msgspec.json.decode(body, type=_CallDecision)
@@ -176,7 +176,7 @@ class Dashboard:
             raise InvalidRequest("Expected true or false.", "allow") from error
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        who = request.scope["state"].get("owner") or "somebody without a key"
+        who = request.scope["state"].get("owner") or "a user without a key"
         where = request.client.host if request.client is not None else "an unknown address"
         tools = self.watching.tools
         name = request.path_params["name"]
@@ -187,7 +187,7 @@ class Dashboard:
         return _document({"confirmation": name, "allowed": answer.allow})
 
     def answer(self, question: BoardQuestion) -> BoardAnswer:
-        """Answer what a page, or another worker, asks about a request of this one's board."""
+        """Answer a question of a page, or of another worker, about a request on this board."""
         board, name = self.watching.board, question.name
         number = board.number_of(name)
         if question.what == "older" and (number is not None or not name):
@@ -217,7 +217,7 @@ class Dashboard:
         return _to_board_answer(before_after(line, self.profiles))
 
     async def _ask_peer(self, request: Request, question: BoardQuestion) -> Response:
-        """Answer, or have the worker answer that has the request."""
+        """Answer, or forward the question to the worker that has the request."""
         answer = None
         if self.siblings is not None and self.watching.board.number_of(question.name) is None:
             answer = await self.siblings.ask(question)
@@ -229,7 +229,7 @@ class Dashboard:
 
 
 class _Feed(Response):
-    """The feed, or the `refusal` where too many watch; it is counted when it is let in."""
+    """The feed, or the `refusal` if there are too many watchers."""
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
         super().__init__()
@@ -247,9 +247,9 @@ class _Feed(Response):
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether a page of another origin asks, even one that may use the API.
+    """Whether the request comes from a page of another origin, even one that may use the API.
 
-    Browsers send no origin with what a page reads without asking, but say that it is another site.
+    Browsers send no Origin header with simple GET requests, but Sec-Fetch-Site.
     """
     if request.headers.get("sec-fetch-site") == "cross-site":
         return True
@@ -272,16 +272,16 @@ def _refusal(request: Request, code: str) -> Response:
 
 
 def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) -> APIRouter:
-    """Make `/`, which leads browsers to the dashboard, and `/docs` of an application.
+    """Return the routes `/`, which redirects browsers to the dashboard, and `/docs`.
 
-    On the `ollama_port`, if there is one, `/` is what an Ollama has there.
+    On the `ollama_port`, if there is one, `/` answers like Ollama.
     """
     router = APIRouter()
 
     @router.api_route(ROOT_PATH, methods=["GET", "HEAD"], include_in_schema=False)
     async def show(request: Request) -> Response:
         server = request.scope.get("server") or ("", 0)
-        if ollama_port and server[1] == ollama_port:  # whose clients look for these very words
+        if ollama_port and server[1] == ollama_port:  # its clients expect exactly this text
             return PlainTextResponse(_LIKE_OLLAMA)
         if has_dashboard and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse("ui", 307, {"cache-control": "no-store"})

@@ -282,7 +282,8 @@ def heal_messages(
     """Return messages that a backend and its chat template can read, and the repairs."""
     facts: list[Fact] = []
     healed = tuple([heal_members(message, facts) for message in messages])
-    healed = pair_calls(healed, facts)
+    if any(message.calls or message.role in roles.RESULTS for message in healed):
+        healed = pair_calls(healed, facts)
     healed = fit_roles(healed, template, facts)
     if template.control_tokens:
         healed = neutralise(healed, template.control_tokens, facts)

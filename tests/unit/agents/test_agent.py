@@ -235,7 +235,7 @@ async def test_a_run_is_cancelled_in_good_order() -> None:
         agent, hooks = Agent(model, [get_weather]), Hooks(on_chunk=on_chunk)
         result = await agent.run("Hi", conversation=talk, cancel=cancel, hooks=hooks)
         await backend.upstream_requests[1].left.wait()
-        line = model.opened.preparation.services.find("").admission.line
+        line = model.opened.preparation.services.find("").admission.queue
         assert (line.served, line.waiting) == (0, 0)
     assert (result.stop, result.output) == (Stop.CANCELLED, None)
     assert [message.role for message in talk.history] == ["user", "assistant", "tool"]

@@ -206,7 +206,7 @@ async def test_a_prompt_that_cannot_be_shortened_is_an_error() -> None:
 async def test_tools_run_while_nobody_waits_for_a_slot() -> None:
     served: list[int] = []
     async with scripted(WEATHER_CALLED, says("Fine.")) as (model, _):
-        line = model.opened.preparation.services.find("").admission.line
+        line = model.opened.preparation.services.find("").admission.queue
 
         def get_weather(city: str) -> str:
             """Tell the weather."""
@@ -221,7 +221,7 @@ async def test_several_runs_take_turns_at_the_slots_there_are() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):
-        line = model.opened.preparation.services.find("").admission.line
+        line = model.opened.preparation.services.find("").admission.queue
         busiest = 0
 
         async def get_weather(city: str) -> str:

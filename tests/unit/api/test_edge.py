@@ -168,12 +168,24 @@ async def app_named(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "answer"),
-    [("POST", "/chat", b"chat"), ("GET", "/chat", b"app"), ("POST", "/other", b"app")],
+    ("method", "path", "headers", "answer"),
+    [
+        ("POST", "/chat", {}, b"chat"),
+        ("GET", "/chat", {}, b"app"),
+        ("POST", "/other", {}, b"app"),
+        ("POST", "/chat", {"idempotency-key": "k"}, b"repeatable"),
+        ("GET", "/chat", {"idempotency-key": "k"}, b"app"),
+        ("POST", "/other", {"idempotency-key": "k"}, b"app"),
+        ("POST", "/embeddings", {"idempotency-key": "k"}, b"embeddings"),
+    ],
 )
-def test_only_a_post_to_an_endpoint_takes_it(method: str, path: str, answer: bytes) -> None:
-    client = HandMadeClient(method=method, path=path)
-    served = edge(app_named, endpoints={"/chat": lambda: Named(b"chat")})
+def test_a_post_goes_to_the_endpoint_of_its_path(
+    method: str, path: str, headers: dict[str, str], answer: bytes
+) -> None:
+    client = HandMadeClient(method=method, path=path, headers=headers)
+    endpoints = {"/chat": lambda: Named(b"chat"), "/embeddings": lambda: Named(b"embeddings")}
+    served = edge(app_named, endpoints=endpoints)
+    served.repeatable = {"/chat": lambda: Named(b"repeatable")}
     asyncio.run(client.call(served))
     assert client.answer == answer
 

@@ -185,15 +185,15 @@ async def test_what_the_server_around_it_decides_is_told_in_one_line(
     hosted = Hosted(reading(server=taken))
     async with living(hosted):
         pass
-    told = [one for one in capsys.readouterr().err.splitlines() if "counts for nothing" in one]
-    assert len(told) == 1
-    assert "server.host, server.port, server.workers, server.stall_seconds counts" in told[0]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "no effect here" in line]
+    assert len(lines) == 1
+    assert "server.host, server.port, server.workers, server.stall_seconds: no effect" in lines[0]
 
 
 async def test_nobody_is_told_of_what_was_not_set(capsys: pytest.CaptureFixture[str]) -> None:
     async with living(Hosted(reading())):
         pass
-    assert "counts for nothing" not in capsys.readouterr().err
+    assert "no effect here" not in capsys.readouterr().err
 
 
 async def test_a_wrong_setting_ends_the_start_with_its_sentence() -> None:

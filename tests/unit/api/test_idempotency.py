@@ -54,15 +54,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_without_a_key_every_request_is_its_own() -> None:
-    endpoint = Endpoint()
-    endpoint.gate.set()
-    app = guarded(endpoint)
-    for _ in range(2):
-        await HandMadeClient(b"{}", "POST").ask(app)
-    assert endpoint.begun == 2
-
-
 @pytest.mark.parametrize("kind", [STREAM, JSON])
 async def test_the_same_request_gets_the_answer_that_there_is(kind: bytes) -> None:
     endpoint = Endpoint(kind=kind)

@@ -54,7 +54,7 @@ def test_a_new_configuration_takes_effect_and_tells_what_does_not(
     loaded = LoadedConfiguration(lambda: new, OLD, OLD)
     assert loaded.reload()
     assert loaded.serving.guardrails.strict
-    assert loaded.asked == new
+    assert loaded.configured == new
     assert "server.workers" in caplog.text
 
 
@@ -69,8 +69,8 @@ def test_a_wrong_configuration_changes_nothing_and_says_why(
 
     loaded = LoadedConfiguration(reload, OLD, OLD)
     assert not loaded.reload()
-    assert (loaded.serving, loaded.asked) == (OLD, OLD)
-    assert "stays as it was" in caplog.text
+    assert (loaded.serving, loaded.configured) == (OLD, OLD)
+    assert "the old one stays in use" in caplog.text
     assert "server.port" in caplog.text or "unheard-of" in caplog.text
 
 

@@ -48,7 +48,7 @@ class Answer:
 
     make: Callable[[ReplyEvent | None], StreamEncoder] = lambda _: Letters()
     rest: Callable[[TemperError], Sequence[ReplyEvent]] = lambda _: ()
-    backend: str = "b"
+    backend_name: str = "b"
 
     def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
         return self.make(first)

@@ -258,5 +258,5 @@ def test_what_is_no_model_is_refused_for_that(tmp_path: Path) -> None:
     full: dict[str, object] = {"budget": "full"}
     with pytest.raises(LaunchFailed, match="does not exist"):
         settle_window(settings_of(model={"path": path}, context=full))
-    with pytest.raises(InvalidConfiguration, match="does not say"):
+    with pytest.raises(InvalidConfiguration, match="dimensions"):
         settle_window(settings_of(model={"hf_repo": "owner/to-download"}, context=full))

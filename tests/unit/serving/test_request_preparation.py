@@ -1,22 +1,16 @@
-import asyncio
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
-from proxy.api.app import ServerOptions
 from proxy.api.dialects import CHAT, STAMP
 from proxy.backends.client import Description, PassthroughRequest
-from proxy.context.prefix import PrefixBroken
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.conversation.messages import Message, assistant_message, tool_result
-from proxy.conversation.replies import TextDelta
-from proxy.conversation.requests import Request, UpstreamRequest
-from proxy.conversation.tools import ToolCall
+from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.workflows import NO_RULES, Prerequisite, Workflow
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
-from proxy.dialects.dialect import Client
+from proxy.dialects.dialect import Client, Decoded
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import ContextOverflow, InvalidRequest
 from proxy.facts import Omitted, RuleSkipped
@@ -28,384 +22,288 @@ from proxy.profiles.tuned import Tuned, TunedSettings
 from proxy.serving.admission import Priority
 from proxy.serving.assembly import tuned_changes
 from proxy.serving.context_fitting import FittingMode
-from proxy.serving.request_preparation import (
-    PreparedRequest,
-    RequestPreparation,
-    RunTurns,
-    takes_long,
-)
+from proxy.serving.request_preparation import Planned, RequestPreparation, takes_long
 from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
-from proxy.tools.run import Ask
 from tests.fakes.backend import ScriptedBackend
 
+OPTIONS = ServiceOptions()
 RULES = Workflow(("read",), (), ("finish",))
 OTHERS = Workflow(("ask",), (), ("finish",))
+HELLO: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+HISTORY: list[JsonValue] = [
+    {"role": role, "content": f"{role} number {number} " + "word " * 100}
+    for number in range(30)
+    for role in ("assistant", "user")
+]
+LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}, *HISTORY]}
 
 
 class Catalogue(ScriptedBackend):
-    """A backend of which every name is another model, but for the case it is written in."""
+    """A backend with a separate model for each name, ignoring case."""
 
     async def describe(self, model: str) -> Description:
         return Description((model,), identity=model.casefold())
 
 
-def request(model: str, *tools: str) -> Request:
-    offered = [f'{{"type":"function","function":{{"name":"{name}"}}}}' for name in tools]
-    body = f'{{"model":"{model}","messages":[{{"role":"user","content":"Hi"}}],"tools":['
-    return decode_request(f"{body}{','.join(offered)}]}}".encode())
+def alone(description: Description | None = None, options: ServiceOptions = OPTIONS) -> Services:
+    return options.alone(ScriptedBackend(description=description))
 
 
-def ordered(
-    services: Services, rules: dict[str, Workflow], asked: Request
+async def plan(
+    body: JsonObject | Decoded,
+    services: Services | None = None,
+    headers: dict[str, str] | None = None,
+    workflows: dict[str, Workflow] | None = None,
+) -> Planned:
+    preparation = RequestPreparation(services or alone(), Policy(), workflows or {})
+    client = Client(headers=headers or {})
+    decoded = body if isinstance(body, Decoded) else CHAT.decode(json.dump(body), client)
+    resolved = await preparation.resolve(decoded, client)
+    return await preparation.plan(resolved, {"x-request-id": "req_test"})
+
+
+async def rules_of(
+    services: Services,
+    workflows: dict[str, Workflow],
+    model: str,
+    *tools: str,
+    workflow: Workflow = NO_RULES,
 ) -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-    async def look() -> tuple[Workflow, tuple[RuleSkipped, ...]]:
-        service = services.find(asked.model)
-        known = await service.look_up(asked.model)
-        preparation = RequestPreparation(services, Policy(), rules)
-        return await preparation.rules_for(asked, service, known)
-
-    return asyncio.run(look())
-
-
-def rules_of(services: Services, rules: dict[str, Workflow], model: str) -> Workflow:
-    return ordered(services, rules, request(model, "read", "ask", "finish"))[0]
+    """Return the rules for a request, and the facts about those that were skipped."""
+    offered: list[JsonValue] = [{"type": "function", "function": {"name": name}} for name in tools]
+    request = decode_request(json.dump({**HELLO, "model": model, "tools": offered}))
+    request = structs.replace(request, workflow=workflow)
+    service = services.find(model)
+    known = await service.look_up(model)
+    preparation = RequestPreparation(services, Policy(), workflows)
+    return await preparation.rules_for(request, service, known)
 
 
-@pytest.mark.parametrize("section", ["default", "qwen", "qwen.gguf", "my-agent"])
-@pytest.mark.parametrize("model", ["default", "qwen", "gpt-4", ""])
-def test_the_only_model_keeps_its_rules_whatever_it_is_called(section: str, model: str) -> None:
-    backend = ScriptedBackend(description=Description(("qwen", "qwen.gguf")))
-    assert rules_of(ServerOptions().alone(backend), {section: RULES}, model) == RULES
+QWEN = Description(("qwen", "qwen.gguf"))
 
 
-def test_of_several_rules_those_under_the_name_that_was_asked_for_hold() -> None:
-    services = ServerOptions().alone(ScriptedBackend(description=Description(("qwen",))))
-    rules = {"first": RULES, "second": OTHERS}
-    assert rules_of(services, rules, "second") == OTHERS
-    assert rules_of(services, rules, "third") == RULES
-
-
-@pytest.mark.parametrize(("model", "found"), [("a", RULES), ("A", RULES), ("b", NO_RULES)])
-def test_among_many_models_rules_stay_with_theirs(model: str, found: Workflow) -> None:
-    assert rules_of(ServerOptions().alone(Catalogue()), {"a": RULES}, model) == found
-
-
-@pytest.mark.parametrize("section", ["large", "coder"])
 @pytest.mark.parametrize(
-    ("model", "found"), [("large", RULES), ("coder", RULES), ("small", NO_RULES)]
+    ("description", "workflows", "model", "rules"),
+    [
+        *((QWEN, {name: RULES}, "qwen", RULES) for name in ("default", "qwen.gguf", "my-agent")),
+        *((QWEN, {"qwen": RULES}, name, RULES) for name in ("default", "gpt-4", "")),
+        (QWEN, {"first": RULES, "second": OTHERS}, "second", OTHERS),
+        (QWEN, {"first": RULES, "second": OTHERS}, "third", RULES),
+    ],
 )
-def test_an_alias_is_the_model_itself(section: str, model: str, found: Workflow) -> None:
-    serving, backend = ServerOptions(), ScriptedBackend(description=Description(("same",)))
-    large = serving.service(backend, name="large", aliases=("coder",))
-    services = Services([serving.service(backend, name="small"), large])
-    assert rules_of(services, {"gone": OTHERS, section: RULES}, model) == found
+async def test_a_single_model_has_its_rules_under_every_name(
+    description: Description, workflows: dict[str, Workflow], model: str, rules: Workflow
+) -> None:
+    found, _ = await rules_of(alone(description), workflows, model, "read", "ask", "finish")
+    assert found == rules
 
 
-def test_a_rule_that_waits_for_what_is_not_offered_is_left_out_and_told() -> None:
-    services = ServerOptions().alone(ScriptedBackend())
-    rules = replace(RULES, prerequisites=(Prerequisite("edit", "read"),))
-    left, skipped = ordered(services, {"m": rules}, request("m", "edit", "finish"))
-    assert (left, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
+@pytest.mark.parametrize(
+    ("section", "model", "rules"),
+    [
+        ("large", "large", RULES),
+        ("large", "coder", RULES),
+        ("large", "small", NO_RULES),
+        ("coder", "large", RULES),
+        ("coder", "coder", RULES),
+        ("coder", "small", NO_RULES),
+    ],
+)
+async def test_several_services_have_separate_rules(
+    section: str, model: str, rules: Workflow
+) -> None:
+    backend = ScriptedBackend(description=Description(("same",)))
+    large = OPTIONS.service(backend, name="large", aliases=("coder",))
+    services = Services([OPTIONS.service(backend, name="small"), large])
+    workflows = {"gone": OTHERS, section: RULES}
+    assert (await rules_of(services, workflows, model, "read", "finish"))[0] == rules
 
 
-def test_a_client_that_has_rules_of_its_own_or_no_tools_is_left_alone() -> None:
-    services = ServerOptions().alone(ScriptedBackend())
-    own = replace_workflow(request("m", "finish"), OTHERS)
-    assert ordered(services, {"m": RULES}, own) == (NO_RULES, ())
-    assert ordered(services, {"m": RULES}, request("m")) == (NO_RULES, ())
+@pytest.mark.parametrize(("model", "rules"), [("a", RULES), ("A", RULES), ("b", NO_RULES)])
+async def test_the_models_of_a_catalogue_have_separate_rules(model: str, rules: Workflow) -> None:
+    services = OPTIONS.alone(Catalogue())
+    assert (await rules_of(services, {"a": RULES}, model, "read", "finish"))[0] == rules
 
 
-def replace_workflow(asked: Request, workflow: Workflow) -> Request:
-    return Request(asked.model, asked.messages, asked.fields, asked.tools, workflow=workflow)
+async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -> None:
+    workflows = {"m": replace(RULES, prerequisites=(Prerequisite("edit", "read"),))}
+    rules, skipped = await rules_of(alone(), workflows, "m", "edit", "finish")
+    assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-HELLO: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-SPOKEN: list[JsonValue] = [
-    {"role": role, "content": f"{role} number {number} " + "word " * 100}
-    for number in range(30)
-    for role in ("assistant", "user")
+async def test_the_rules_of_the_client_and_requests_without_tools_take_precedence() -> None:
+    nothing = NO_RULES, ()
+    assert await rules_of(alone(), {"m": RULES}, "m", "finish", workflow=OTHERS) == nothing
+    assert await rules_of(alone(), {"m": RULES}, "m") == nothing
+
+
+@pytest.mark.parametrize("is_summary", [False, True])
+async def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
+    tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
+    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), Client())
+    decoded = structs.replace(decoded, accepts_prose=is_summary)
+    planned = await plan(decoded, workflows={"m": Workflow(("look",))})
+    assert planned.plan.offer is not None
+    assert planned.plan.offer.missing_steps == (() if is_summary else ("look",))
+
+
+async def test_a_request_is_planned_for_its_model() -> None:
+    planned = await plan(HELLO, alone(Description(("m",), window=2048)))
+    assert (planned.known.model, planned.known.window) == ("m", 2048)
+    assert [message.text for message in planned.plan.messages] == ["Hi"]
+    assert planned.mode is None
+    assert planned.headers.keys() == {"x-request-id", "x-temper-prefix"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "is_on", "effort"),
+    [
+        (Overrides(thinking=False), {}, False, ""),
+        (Overrides(thinking=False), {"chat_template_kwargs": {"enable_thinking": True}}, True, ""),
+        (Overrides(effort="low"), {}, None, "low"),
+        (Overrides(effort="low"), {"reasoning_effort": "high"}, None, "high"),
+        (Overrides(effort="low"), {"reasoning_effort": "none"}, False, ""),
+        (
+            Overrides(effort="low"),
+            {"chat_template_kwargs": {"reasoning_effort": "high"}},
+            None,
+            "",
+        ),
+        (Overrides(effort="low"), {"thinking_budget_tokens": 9}, None, ""),
+    ],
+)
+async def test_the_operator_decides_about_reasoning_unless_the_client_does(
+    overrides: Overrides, options: JsonObject, is_on: bool | None, effort: str
+) -> None:
+    services = alone(options=ServiceOptions(overrides=overrides))
+    thinking = (await plan({**HELLO, **options}, services)).plan.request.thinking
+    assert (thinking.is_on, thinking.effort) == (is_on, effort)
+
+
+IMAGE: JsonObject = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "AA=="},
+}
+NEW_IMAGE: list[JsonValue] = [{"role": "user", "content": [IMAGE]}]
+IMAGE_OF_A_TOOL: list[JsonValue] = [
+    {"role": "user", "content": "Look."},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}],
+    },
+    {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}],
+    },
 ]
-LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}, *SPOKEN]}
 
 
-def preparation(backend: ScriptedBackend) -> RequestPreparation:
-    return RequestPreparation(ServiceOptions().alone(backend), Policy())
+@pytest.mark.parametrize(
+    ("messages", "is_blind", "result"),
+    [
+        (NEW_IMAGE, True, "refused"),
+        (NEW_IMAGE, False, "sent"),
+        (IMAGE_OF_A_TOOL, True, "hidden"),
+        (IMAGE_OF_A_TOOL, False, "sent"),
+    ],
+)
+async def test_images_for_a_model_that_cannot_see_them(
+    messages: list[JsonValue], *, is_blind: bool, result: str
+) -> None:
+    body = json.dump({"model": "m", "max_tokens": 9, "messages": messages})
+    decoded = MessagesDialect(STAMP).decode(body, Client())
+    planning = plan(decoded, alone(Description(("m",), is_blind=is_blind)))
+    if result == "refused":
+        with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
+            await planning
+        return
+    sent = b"".join(message.source for message in (await planning).plan.messages)
+    assert (b"image_url" in sent) is (result == "sent")
+    assert (b"An image that this model cannot read." in sent) is (result == "hidden")
 
 
-async def test_what_was_earned_for_a_model_counts_below_headers() -> None:
-    backend = ScriptedBackend(description=Description(("m",)))
+async def test_headers_override_the_settings() -> None:
+    headers = {
+        "x-temper-text-policy": "Accept",
+        "x-temper-guardrails": "observe",
+        "x-temper-compaction": " report ",
+    }
+    planned = await plan(HELLO, headers=headers)
+    assert planned.plan.policy.text_policy is TextPolicy.ACCEPT
+    assert planned.plan.policy.mode is Mode.OBSERVE
+    assert planned.mode is FittingMode.REPORT
+    for header in headers:
+        with pytest.raises(InvalidRequest, match="use one of") as raised:
+            await plan(HELLO, headers={header: "please"})
+        assert raised.value.param == header
 
-    class Earned(TunedSettings):
+
+async def test_tuned_settings_apply_unless_a_header_overrides_them() -> None:
+    class Tuning(TunedSettings):
         def of(self, known: KnownModel) -> Tuned:
             return tuned_changes(Settings(), {"guardrails": {"text_policy": "respond"}})
 
-    preparing = RequestPreparation(ServiceOptions(tuned=Earned()).alone(backend), Policy())
-    assert (await prepared(preparing, HELLO)).plan.policy.text_policy is TextPolicy.RESPOND
+    services = alone(Description(("m",)), ServiceOptions(tuned=Tuning()))
+    policy = (await plan(HELLO, services)).plan.policy
+    assert policy.text_policy is TextPolicy.RESPOND
     header = {"x-temper-text-policy": "accept"}
-    assert (await prepared(preparing, HELLO, header)).plan.policy.text_policy is TextPolicy.ACCEPT
-    (told,) = await preparing.services.models()
-    assert told.details["tuned"] == "text_policy = respond"
+    policy = (await plan(HELLO, services, header)).plan.policy
+    assert policy.text_policy is TextPolicy.ACCEPT
+    (listed,) = await services.models()
+    assert listed.details["tuned"] == "text_policy = respond"
 
 
-async def prepared(
-    preparing: RequestPreparation, body: JsonObject, headers: dict[str, str] | None = None
-) -> PreparedRequest:
-    client = Client(headers=headers or {})
-    parsed = preparing.address(CHAT.decode(json.dump(body), client))
-    return await preparing.prepare(parsed, client, {"x-request-id": "req_test"})
-
-
-def received(
-    body: JsonObject,
-    headers: dict[str, str] | None = None,
-    *,
-    backend: ScriptedBackend | None = None,
-) -> PreparedRequest:
-    return asyncio.run(prepared(preparation(backend or ScriptedBackend()), body, headers))
+@pytest.mark.parametrize(
+    ("compaction", "mode"), [(None, None), (True, FittingMode.AUTO), (False, FittingMode.OFF)]
+)
+async def test_a_dialect_may_decide_about_prose_and_compaction(
+    compaction: bool | None, mode: FittingMode | None
+) -> None:
+    decoded = structs.replace(
+        CHAT.decode(json.dump(HELLO), Client()),
+        accepts_prose=True,
+        compaction=compaction,
+        facts=(Omitted("web_search"),),
+    )
+    planned = await plan(decoded)
+    assert planned.plan.policy.text_policy is TextPolicy.ACCEPT
+    assert planned.mode is mode
+    assert planned.plan.facts == (Omitted("web_search"),)
 
 
 def upstream_request(turn: Turn | None) -> UpstreamRequest:
     assert turn is not None
-    asked = turn.next_request()
-    assert asked is not None
-    return asked
+    request = turn.next_request()
+    assert request is not None
+    return request
 
 
-def test_a_request_is_read_and_its_model_looked_up() -> None:
-    backend = ScriptedBackend(description=Description(("m",), window=2048))
-    taken = received(HELLO, backend=backend)
-    assert (taken.known.model, taken.known.window) == ("m", 2048)
-    assert [message.text for message in taken.plan.messages] == ["Hi"]
-    assert taken.mode is None
-    assert taken.headers.keys() == {"x-request-id", "x-temper-prefix"}
-
-
-@pytest.mark.parametrize(
-    ("said", "is_on"), [({}, False), ({"chat_template_kwargs": {"enable_thinking": True}}, True)]
-)
-def test_the_operator_says_whether_a_model_thinks_where_the_client_does_not(
-    said: JsonObject, is_on: bool
-) -> None:
-    services = ServiceOptions(overrides=Overrides(thinking=False)).alone(ScriptedBackend())
-    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
-    assert taken.plan.request.thinking.is_on is is_on
-
-
-@pytest.mark.parametrize(
-    ("said", "effort"),
-    [
-        ({}, "low"),
-        ({"reasoning_effort": "high"}, "high"),
-        ({"reasoning_effort": "none"}, ""),
-        ({"chat_template_kwargs": {"reasoning_effort": "high"}}, ""),
-        ({"thinking_budget_tokens": 9}, ""),
-    ],
-)
-def test_the_operator_says_how_much_a_model_thinks_where_the_client_does_not(
-    said: JsonObject, effort: str
-) -> None:
-    services = ServiceOptions(overrides=Overrides(effort="low")).alone(ScriptedBackend())
-    taken = asyncio.run(prepared(RequestPreparation(services, Policy()), {**HELLO, **said}))
-    assert taken.plan.request.thinking.effort == effort
-
-
-@pytest.mark.parametrize("is_blind", [True, False])
-def test_pictures_are_refused_where_the_model_takes_none(*, is_blind: bool) -> None:
-    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=is_blind)))
-    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
-    shown: JsonValue = [{"role": "user", "content": [{"type": "image", "source": source}]}]
-    body = json.dump({"model": "m", "max_tokens": 9, "messages": shown})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
-    preparation_ = preparing.prepare(parsed, Client(), {"x-request-id": "req_test"})
-    if is_blind:
-        with pytest.raises(InvalidRequest, match=r"^capability_rejected: image_block "):
-            asyncio.run(preparation_)
-    else:
-        assert asyncio.run(preparation_).known.model == "m"
-
-
-def test_a_picture_that_a_tool_returned_is_hidden_from_a_model_that_takes_none() -> None:
-    preparing = preparation(ScriptedBackend(description=Description(("m",), is_blind=True)))
-    source: JsonObject = {"type": "base64", "media_type": "image/png", "data": "AA=="}
-    use: JsonObject = {"type": "tool_use", "id": "t", "name": "read", "input": {}}
-    picture: JsonObject = {"type": "image", "source": source}
-    result: JsonObject = {"type": "tool_result", "tool_use_id": "t", "content": [picture]}
-    told: JsonValue = [
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [result]},
-    ]
-    body = json.dump({"model": "m", "max_tokens": 9, "messages": told})
-    parsed = preparing.address(MessagesDialect(STAMP).decode(body, Client()))
-    prepared_ = asyncio.run(preparing.prepare(parsed, Client(), {"x-request-id": "req_test"}))
-    sent = b"".join(one.source for one in prepared_.plan.messages)
-    assert b"image_url" not in sent
-    assert b"An image that this model cannot read." in sent
-
-
-def test_headers_override_what_the_operator_set() -> None:
-    taken = received(
-        HELLO,
-        {
-            "x-temper-text-policy": "Accept",
-            "x-temper-guardrails": "observe",
-            "x-temper-compaction": " report ",
-        },
-    )
-    assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
-    assert taken.plan.policy.mode is Mode.OBSERVE
-    assert taken.mode is FittingMode.REPORT
-
-
-@pytest.mark.parametrize(
-    "header", ["x-temper-text-policy", "x-temper-guardrails", "x-temper-compaction"]
-)
-def test_a_wish_that_nobody_knows_is_refused_by_its_header(header: str) -> None:
-    with pytest.raises(InvalidRequest, match="use one of") as raised:
-        received(HELLO, {header: "please"})
-    assert raised.value.param == header
-
-
-async def test_a_prompt_that_proves_too_long_is_made_shorter_where_that_helps() -> None:
-    taken = preparation(ScriptedBackend())
-    request = await prepared(taken, LONG)
-    whole = upstream_request(await taken.turn(request, lambda: True))
+async def test_a_rejected_prompt_is_shortened_if_that_helps() -> None:
+    preparation = RequestPreparation(alone(), Policy())
+    planned = await plan(LONG)
+    whole = upstream_request(await preparation.fit(planned, lambda: True))
     assert len(whole.messages) == 61
     overflow = ContextOverflow("too long", 9000, 4096)
-    shorter = upstream_request(await taken.shorter(request, lambda: True, overflow))
-    assert len(b"".join(one.source for one in shorter.messages)) < 20_000
-
-    wide = ContextOverflow("too long", 100_001, 100_000)
-    assert await taken.shorter(request, lambda: True, wide) is None
-    narrow = ContextOverflow("too long", 9000, 150)
-    assert await taken.shorter(request, lambda: True, narrow) is None
+    shorter = upstream_request(await preparation.shorten(planned, lambda: True, overflow))
+    assert len(b"".join(message.source for message in shorter.messages)) < 20_000
+    for window in (100_000, 150):  # wide enough, and too narrow for anything
+        overflow = ContextOverflow("too long", 100_001, window)
+        assert await preparation.shorten(planned, lambda: True, overflow) is None
 
 
-def test_tokens_are_counted_by_the_backend_or_else_estimated() -> None:
+async def test_tokens_are_counted_by_the_backend_or_estimated() -> None:
     async def count(backend: ScriptedBackend) -> int:
-        taken = preparation(backend)
-        return await taken.count(await prepared(taken, HELLO))
+        services = OPTIONS.alone(backend)
+        planned = await plan(HELLO, services)
+        return await RequestPreparation(services, Policy()).count(planned)
 
-    assert asyncio.run(count(ScriptedBackend(counts=[17]))) == 17
-    assert 1 < asyncio.run(count(ScriptedBackend())) < 200
-
-
-@pytest.mark.parametrize(
-    ("wish", "mode"), [(None, None), (True, FittingMode.AUTO), (False, FittingMode.OFF)]
-)
-def test_a_language_may_say_what_it_wants_of_text_and_of_shortening(
-    wish: bool | None, mode: FittingMode | None
-) -> None:
-    client = Client()
-    decoded = structs.replace(
-        CHAT.decode(json.dump(HELLO), client),
-        accepts_prose=True,
-        compaction=wish,
-        facts=(Omitted("web_search"),),
-    )
-    preparing = preparation(ScriptedBackend())
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
-    assert taken.plan.policy.text_policy is TextPolicy.ACCEPT
-    assert taken.mode is mode
-    assert taken.plan.facts == (Omitted("web_search"),)
-
-
-@pytest.mark.parametrize("is_summary", [False, True])
-def test_a_summary_waits_for_no_step(*, is_summary: bool) -> None:
-    rules = Workflow(("look",))
-    tools: list[JsonValue] = [{"type": "function", "function": {"name": "look"}}]
-    client = Client()
-    decoded = CHAT.decode(json.dump({**HELLO, "tools": tools}), client)
-    decoded = structs.replace(decoded, accepts_prose=is_summary)
-    services = ServiceOptions().alone(ScriptedBackend())
-    preparing = RequestPreparation(services, Policy(), {"m": rules})
-    taken = asyncio.run(preparing.prepare(preparing.address(decoded), client, {}))
-    assert taken.plan.offer is not None
-    assert taken.plan.offer.missing_steps == (() if is_summary else ("look",))
-
-
-DIALOGUE: list[JsonValue] = [
-    {"role": role, "content": f"{number} " * 300}
-    for number in range(12)
-    for role in ("user", "assistant")
-]
-CALL = ToolCall("1", "find", "{}")
-ROUND: tuple[Message, ...] = (assistant_message("", (CALL,)), tool_result("1", "found"))
-TOO_LONG = ContextOverflow("too long", 9_000, 3_000)
-
-
-def turns_of(backend: ScriptedBackend, *said: JsonValue, workers: int = 1) -> RunTurns:
-    preparation = RequestPreparation(ServiceOptions().alone(backend), Policy())
-    body: JsonObject = {"model": "m", "messages": [*said, {"role": "user", "content": "Hi"}]}
-    parsed = preparation.address(CHAT.decode(json.dump(body), Client()))
-    return RunTurns(
-        preparation=preparation,
-        parsed=parsed,
-        client=Client(),
-        upstream={"x-request-id": "r"},
-        may_retry=lambda: True,
-        workers=workers,
-    )
-
-
-async def test_each_turn_is_prepared_anew_and_its_prompt_watched() -> None:
-    turns = turns_of(ScriptedBackend(description=Description(("m",), slots=4)), workers=2)
-    request = turns.parsed.request
-    first = await turns.begin(Ask(request))
-    second = await turns.begin(Ask(request.append_messages(ROUND)))
-    assert turns.turns == [first, second]
-    upstream_request = second.next_request()
-    assert upstream_request is not None
-    assert [one.role for one in upstream_request.messages] == ["user", "assistant", "tool"]
-    assert turns.prepared.headers["x-request-id"] == "r"
-    assert turns.prefix_broken is None
-    line = turns.prepared.service.admission.line
-    places = [line.join(str(number)) for number in range(3)]
-    assert [one is not None and one.is_served for one in places] == [True, True, False]
-
-
-async def test_a_session_goes_on_from_the_last_prompt_of_a_run() -> None:
-    turns = turns_of(ScriptedBackend())
-    request = turns.parsed.request
-    await turns.begin(Ask(request.append_messages(ROUND)))
-    other = assistant_message("It is found.", ())
-    await turns.begin(Ask(request.append_messages((other,))))
-    assert isinstance(turns.prefix_broken, PrefixBroken)
-    assert turns.prefix_broken.place == 1
-
-
-async def test_a_turn_that_somebody_has_begun_is_the_first() -> None:
-    turns = turns_of(ScriptedBackend())
-    request = turns.parsed.request
-    prepared = await turns.prepare(request)
-    begun = await turns.begin_with(prepared)
-    assert await turns.begin(Ask(request)) is begun
-    assert await turns.begin(Ask(request.append_messages(ROUND))) is not begun
-    assert turns.turns[0] is begun
-
-
-async def test_a_prompt_that_proves_too_long_is_shortened_until_something_was_shown() -> None:
-    turns = turns_of(ScriptedBackend(), *DIALOGUE)
-    long = await turns.begin(Ask(turns.parsed.request))
-    short = await turns.shorter(TOO_LONG)
-    assert short is not None
-    assert turns.turns == [short] != [long]
-    turns.note([TextDelta("It")])
-    assert await turns.shorter(TOO_LONG) is None
-    await turns.begin(Ask(turns.parsed.request))
-    assert await turns.shorter(TOO_LONG) is not None
-
-
-async def test_a_prompt_of_which_nothing_can_go_stays() -> None:
-    turns = turns_of(ScriptedBackend())
-    turn = await turns.begin(Ask(turns.parsed.request))
-    assert await turns.shorter(ContextOverflow("too long", 10, 5)) is None
-    assert turns.turns == [turn]
+    assert await count(ScriptedBackend(counts=[17])) == 17
+    assert 1 < await count(ScriptedBackend()) < 200
 
 
 @pytest.mark.parametrize(
-    ("owner", "wished", "given"),
+    ("owner", "header", "priority"),
     [
         ("ann", "", "normal"),
         ("ann", "high", "normal"),
@@ -418,47 +316,45 @@ async def test_a_prompt_of_which_nothing_can_go_stays() -> None:
         ("boss", "normal", "normal"),
     ],
 )
-def test_a_client_has_the_priority_it_wishes_up_to_that_of_its_key(
-    owner: str, wished: str, given: str
+def test_the_priority_of_a_request_is_limited_by_its_key(
+    owner: str, header: str, priority: str
 ) -> None:
     limits = {"batch": Priority.LOW, "boss": Priority.HIGH}
-    services = ServiceOptions().alone(ScriptedBackend())
-    preparing = RequestPreparation(services, Policy(), priorities=limits)
-    headers = {"x-temper-priority": wished} if wished else {}
-    assert preparing.priority_of(Client(owner=owner, headers=headers)).value == given
+    preparation = RequestPreparation(alone(), Policy(), priorities=limits)
+    headers = {"x-temper-priority": header} if header else {}
+    assert preparation.priority_of(Client(owner=owner, headers=headers)).value == priority
     with pytest.raises(InvalidRequest, match="use one of: high, normal, low"):
-        preparing.priority_of(Client(headers={"x-temper-priority": "now"}))
-
-
-ORDERED = b'{"model":"m","prompt":"Hi","id_slot":0,"pri\\u006frity":-9,"seed":1}'
+        preparation.priority_of(Client(headers={"x-temper-priority": "now"}))
 
 
 @pytest.mark.parametrize("has_priorities", [True, False])
-def test_a_body_orders_nothing_in_an_engine_behind_priorities(*, has_priorities: bool) -> None:
+async def test_a_body_cannot_bypass_the_priorities(*, has_priorities: bool) -> None:
     limits = {"batch": Priority.LOW} if has_priorities else {}
-    services = ServiceOptions().alone(ScriptedBackend())
-    preparing = RequestPreparation(services, Policy(), priorities=limits)
-    fields = json.split_object(ORDERED)
+    preparation = RequestPreparation(alone(), Policy(), priorities=limits)
+    fields = json.split_object(
+        b'{"model":"m","prompt":"Hi","id_slot":0,"pri\\u006frity":-9,"seed":1}'
+    )
     decoded = CHAT.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', Client())
     request = structs.replace(decoded.request, model="m", fields=fields)
-    decoded = structs.replace(decoded, request=request)
-    parsed = preparing.address(decoded)
-    passage, _ = preparing.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
+    resolved = await preparation.resolve(structs.replace(decoded, request=request))
+    passage, _ = preparation.relay(PassthroughRequest("/v1/completions", "prompt", "m", fields))
     kept = {"model", "prompt", "seed"} if has_priorities else set(fields)
-    assert parsed.request.fields.keys() == passage.fields.keys() == kept
+    assert resolved.request.fields.keys() == passage.fields.keys() == kept
     omitted = (Omitted("id_slot"), Omitted("priority")) if has_priorities else ()
-    assert parsed.decoded.facts == omitted
+    assert resolved.decoded.facts == omitted
 
 
 @pytest.mark.parametrize(
     ("body", "is_slow"),
     [
-        (b"{}" * 9_000, False),  # small, however many parts it has
+        (b"{}" * 9_000, False),  # small, with many objects
         (b"a" * 2**20, False),  # large, and one text
         (b"{}" * 2**17, True),
         (b"a" * (2**20 + 1), True),
     ],
 )
-def test_what_takes_long_is_large_and_has_many_parts_or_is_huge(body: bytes, is_slow: bool) -> None:
+def test_large_bodies_with_many_objects_and_huge_bodies_take_long(
+    body: bytes, is_slow: bool
+) -> None:
     assert takes_long(body) is is_slow
     assert takes_long(body[:100], body[100:]) is is_slow

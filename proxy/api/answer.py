@@ -1,0 +1,292 @@
+"""One answer: the steps admit, run and encode of a planned request.
+
+An `Answer` has one turn, sent to one backend. `tool_run.ToolRun` has several, with tools of the
+operator in between; only a request that may call such tools gets one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from proxy.api.client_connection import ClientConnection
+from proxy.api.errors import describe
+from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
+from proxy.backends.affinity import PREFIX_HEADER
+from proxy.backends.client import ChatBackend, ReplyEvents
+from proxy.conversation.replies import (
+    EventSink,
+    PromptProgress,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    ToolCalled,
+    ToolCallStarted,
+    UsageReported,
+)
+from proxy.dialects.dialect import AnswerBuilder, Client, StreamEncoder
+from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
+from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
+from proxy.guardrails.reasoning import EnoughHeardError
+from proxy.inference.driver import BackendPolicy, run_turn
+from proxy.inference.turn import MayRetry, Turn, TurnState
+from proxy.observability.exchange_recorder import ExchangeRecorder
+from proxy.observability.live_request import LiveRequest
+from proxy.observability.record import Load
+from proxy.serving.admission import Priority, Slot
+from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned
+
+_CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
+
+Shorten: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
+
+
+class Received(msgspec.Struct):
+    """An accepted and authenticated request of `client`; its body may still be on the way.
+
+    Requests with the same `queue_key` share their turn for a slot. The `upstream` headers are sent
+    to the backend. `planned` is set once the request has come that far.
+    """
+
+    connection: ClientConnection
+    client: Client
+    queue_key: str
+    upstream: dict[str, str]
+    live: LiveRequest
+    stream: AnswerStream
+    may_retry: MayRetry
+    recorder: ExchangeRecorder | None = None
+    planned: Planned | None = None
+
+
+@dataclass(eq=False)
+class Answer:
+    """Produces the events of one answer, and sends them to the client.
+
+    `load` counts the requests of the service. `shorten` fits the conversation again after the
+    backend rejected the prompt as too long. The `policies` observe and bound each reply.
+    """
+
+    received: Received
+    planned: Planned
+    turn: Turn
+    backend: ChatBackend
+    load: Load | None
+    shorten: Shorten
+    policies: Sequence[BackendPolicy]
+
+    def __post_init__(self) -> None:
+        self._has_shown_content = False
+        self._restarts = 0
+        self._window_facts: tuple[Fact, ...] = ()
+        self.live = self.received.live
+        self.live.facts_so_far = lambda: self.facts
+
+    @property
+    def backend_name(self) -> str:
+        return self.backend.name
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        return (*self.turn.facts, *self._window_facts)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer ended normally."""
+        return self.turn.state is TurnState.DONE
+
+    async def send(self, timeouts: StreamTimeouts) -> None:
+        """Send the answer; stop all work as soon as the client disconnects."""
+        received = self.received
+        stream = received.stream if self.planned.resolved.request.stream else None
+        async with aclosing(self._batches(stream)) as batches:
+            sending = (
+                self._send_whole(batches, timeouts)
+                if stream is None
+                else stream.send(batches, self)
+            )
+            await received.connection.while_connected(sending)
+
+    def close(self) -> None:
+        """Record the outcome, and break the reference cycle with the live request."""
+        live = self.live
+        live.facts, live.facts_so_far = self.facts, None
+        live.set_backend(self.backend_name)
+        if self.is_done:
+            live.outcome = outcome(live.facts)
+
+    async def events(self, stream: AnswerStream | None) -> ReplyEvents:
+        """Wait for a slot and run the turn; yields batches of events while holding the slot.
+
+        Content that `stream` takes directly is in no batch (decision 0029).
+        """
+        sink = self._sink_to(stream) if stream is not None else None
+        self.live.wait(self.load)
+        async with self._slot():
+            self.live.admit(self._share)
+            is_over = False
+            while not is_over:
+                batches = run_turn(
+                    self.turn,
+                    self.backend,
+                    self.planned.headers,
+                    self.live.attempt,
+                    sink=sink,
+                    policies=self.policies,
+                )
+                try:
+                    async for batch in batches:
+                        self._note_shown(batch)
+                        yield batch
+                    is_over = True
+                except ContextOverflow as overflow:
+                    # a streaming client that has seen content cannot be sent another answer
+                    is_final = self._has_shown_content and stream is not None
+                    if is_final or not await self._restart(overflow):
+                        raise
+                finally:
+                    await batches.aclose()
+
+    def encoder(self, first: ReplyEvent | None) -> StreamEncoder:
+        return self.planned.answering.begin(first)
+
+    def headers(self) -> Mapping[str, str]:
+        headers = {"x-temper-backend": self.backend_name}
+        if prefix := self.planned.headers.get(PREFIX_HEADER):
+            headers[PREFIX_HEADER] = prefix
+        if shape := context(self.turn.facts):
+            headers["x-temper-context"] = shape
+        return headers
+
+    def comments(self) -> Sequence[str]:
+        reported = report(self.facts)
+        shape = reported.pop("context", "")
+        facts = "; ".join(f"{name}={value}" for name, value in reported.items())
+        return [f"x-temper {facts}", *([f"x-temper-context {shape}"] if shape else [])]
+
+    def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
+        """Return the final events of an answer that reached its deadline, () for other failures."""
+        if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
+            return ()
+        rest = self.turn.cut_off()
+        self._note_shown(rest)
+        return rest
+
+    async def _restart(self, overflow: ContextOverflow) -> bool:
+        """Replace the turn by one with a shorter prompt, if that is possible."""
+        if self._restarts == MOST_SHORTENINGS:
+            return False
+        self._restarts += 1
+        turn = await self.shorten(overflow)
+        self.turn = turn or self.turn
+        return turn is not None
+
+    def _slot(self) -> Slot:
+        received, live = self.received, self.live
+        admission = self.planned.service.admission
+        return admission.slot(received.queue_key, Priority(live.priority), live.number)
+
+    @property
+    def _share(self) -> float:
+        """The prompt's share of the tokens of all slots, 0 if either is unknown."""
+        known = self.planned.known
+        room = (known.window or 0) * (known.slots or 1)
+        return _fitted_tokens(self.turn) / room if room else 0.0
+
+    def _note_shown(self, batch: Sequence[ReplyEvent]) -> None:
+        """Record the events that the client is sent."""
+        if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
+            self._has_shown_content = True
+            self.live.note_first_token()
+        if batch and not isinstance(batch[-1], TextDelta):
+            for event in batch[-2:]:  # the usage and the end come last
+                self._note_end(event)
+
+    def _note_end(self, event: ReplyEvent) -> None:
+        match event:
+            case UsageReported(usage):
+                self.live.usage, window = event, self.planned.known.window
+                is_full = usage.get("total_tokens") == window
+                self._window_facts = (WindowFilled(window),) if window and is_full else ()
+            case ReplyFinished(reason):
+                self.live.finish_reason = reason
+            case PromptProgress():
+                self.live.note_progress(event)
+            case _:
+                pass
+
+    def _sink_to(self, stream: AnswerStream) -> EventSink:
+        """Return a sink that accepts content while the stream can be written directly."""
+
+        def take(content: Sequence[ReplyEvent]) -> bool:
+            if not stream.is_ready:
+                return False
+            shown: list[ReplyEvent] = []
+            try:
+                self.turn.receive_all(content, shown)
+            except EnoughHeardError:
+                return False  # only `run_turn` can stop the model
+            if shown:
+                self._note_shown(shown)
+                stream.show(shown)
+            return True
+
+        return take
+
+    def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
+        batches = self.events(stream)
+        if stream is not None and self.planned.answering.tells_prompt_size:
+            batches = self._with_prompt_size(batches)
+        recorder = self.received.recorder
+        return batches if recorder is None else recorder.record_answer(batches)
+
+    async def _with_prompt_size(self, batches: ReplyEvents) -> ReplyEvents:
+        """Add the size of the prompt to the first events, unless the backend reports it there.
+
+        Claude Code shows it, and compacts by it, before the usage at the end is known.
+        """
+        has_begun = False
+        async with aclosing(batches):
+            async for batch in batches:
+                if not has_begun and not any(isinstance(event, PromptProgress) for event in batch):
+                    tokens = _fitted_tokens(self.turn) or self._estimated_tokens()
+                    batch = (*batch, PromptProgress(tokens, 0, tokens))
+                has_begun = True
+                yield batch
+
+    def _estimated_tokens(self) -> int:
+        planned = self.planned
+        return planned.service.fitting.estimate(planned.known.model, planned.plan)
+
+    async def _send_whole(self, batches: ReplyEvents, timeouts: StreamTimeouts) -> None:
+        """Assemble one body from the events that a stream would show."""
+        connection = self.received.connection
+        async with WholeAnswer(connection, timeouts.keep_alive, self.headers) as answer:
+            builder: AnswerBuilder | None = None
+            try:
+                async with Deadline(timeouts.deadline, self.backend_name):
+                    async for batch in batches:
+                        # a turn that was restarted with a shorter prompt begins again
+                        if builder is None or isinstance(batch[0], ReplyStarted):
+                            builder = self.planned.answering.builder(batch[0])
+                        for event in batch:
+                            builder.add(event)
+            except TemperError as error:
+                rest = self.cut_off(error) if builder is not None else ()
+                if builder is None or not rest:
+                    self.live.status = describe(error).status
+                    await answer.fail(error)
+                    return
+                for event in rest:
+                    builder.add(event)
+            body = (builder or self.planned.answering.builder(None)).build()
+            reported = {f"x-temper-{name}": value for name, value in report(self.facts).items()}
+            await answer.end(reported, body)
+
+
+def _fitted_tokens(turn: Turn) -> int:
+    """Return the tokens of the prompt as counted while it was fitted, 0 if it was not."""
+    return sum(fact.sent for fact in turn.facts if isinstance(fact, Compacted))

@@ -1,0 +1,92 @@
+"""The turns of a run, where tools of the operator or of a program run between the model's replies.
+
+A plain chat has one turn and imports nothing of this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proxy.context.prefix import PrefixBroken
+from proxy.conversation.replies import ReplyEvent, TextDelta
+from proxy.conversation.requests import Request
+from proxy.errors import ContextOverflow
+from proxy.inference.turn import MayRetry, Turn
+from proxy.serving.request_preparation import (
+    MOST_SHORTENINGS,
+    Planned,
+    RequestPreparation,
+    Resolved,
+)
+
+if TYPE_CHECKING:
+    from proxy.tools.run import Ask
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTurns:
+    """Plans and fits each turn of a run like a separate request.
+
+    `resolved` is the first request. The `upstream` headers are sent to the backend, whose slots
+    `workers` processes share.
+    """
+
+    preparation: RequestPreparation
+    resolved: Resolved
+    upstream: dict[str, str]
+    may_retry: MayRetry
+    workers: int = 1
+    turns: list[Turn] = field(default_factory=list)
+    prefix_broken: PrefixBroken | None = None
+    _planned: Planned | None = None
+    _is_begun: bool = False
+    _is_last: bool = False
+    _has_shown_text: bool = False
+    _shortenings: int = 0
+
+    @property
+    def planned(self) -> Planned:
+        assert self._planned is not None  # noqa: S101 - the run has begun
+        return self._planned
+
+    def begin_with(self, planned: Planned, turn: Turn) -> None:
+        """Use a turn that was already fitted as the first turn of the run."""
+        self._planned = planned
+        self.turns.append(turn)
+        self._is_begun = True
+
+    async def plan(self, request: Request) -> Planned:
+        return await self.preparation.plan(self.resolved.with_request(request), self.upstream)
+
+    async def begin(self, ask: "Ask") -> Turn:
+        self._is_last, self._shortenings, self._has_shown_text = ask.is_last, 0, False
+        if self._is_begun:
+            self._is_begun = False
+            return self.turns[-1]
+        planned = self._planned = await self.plan(ask.request)
+        service, known = planned.service, planned.known
+        service.resize(known, self.workers)
+        broken = service.fitting.watch_prefix(known.model, planned.plan)
+        self.prefix_broken = self.prefix_broken or broken
+        turn = await self.preparation.fit(planned, self.may_retry, is_last=self._is_last)
+        self.turns.append(turn)
+        return turn
+
+    async def shorter(self, overflow: ContextOverflow) -> Turn | None:
+        """Replace the turn after the backend rejected its prompt; None if that does not help.
+
+        A turn of which the client has seen text cannot be replaced.
+        """
+        if self._has_shown_text or self._shortenings == MOST_SHORTENINGS:
+            return None
+        self._shortenings += 1
+        turn = await self.preparation.shorten(
+            self.planned, self.may_retry, overflow, is_last=self._is_last
+        )
+        if turn is not None:
+            self.turns[-1] = turn
+        return turn
+
+    def note(self, batch: Sequence[ReplyEvent]) -> None:
+        if not self._has_shown_text:
+            self._has_shown_text = any(isinstance(event, TextDelta) for event in batch)

@@ -1,0 +1,246 @@
+"""What a client and the record get of one answer, streamed or whole."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.types import Message
+
+from proxy.api.app import ServerOptions
+from proxy.api.client_connection import WIRE, ClientConnection
+from proxy.api.dialects import CHAT
+from proxy.api.request_reader import BodyLimits, RequestReader
+from proxy.api.routes.chat import Chat
+from proxy.api.streaming import StreamTimeouts
+from proxy.backends.client import ReplyEvents
+from proxy.conversation import json
+from proxy.conversation.replies import (
+    EventSink,
+    ReplyEvent,
+    ReplyFinished,
+    ReplyStarted,
+    TextDelta,
+    UsageReported,
+)
+from proxy.conversation.requests import UpstreamRequest
+from proxy.errors import BackendUnavailable, TemperError
+from proxy.facts import ReplyOutcome
+from proxy.inference.plan import Policy
+from proxy.observability.observers import Observers
+from proxy.observability.record import RequestRecord, Tokens
+from proxy.serving.request_preparation import RequestPreparation
+from tests.fakes.asgi import HandMadeClient, HandMadeWire
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.upstream_requests import WEATHER
+from tests.patience import PATIENCE_SECONDS
+
+USAGE: json.JsonObject = {
+    "prompt_tokens": 7,
+    "completion_tokens": 2,
+    "total_tokens": 9,
+    "prompt_tokens_details": {"cached_tokens": 5},
+}
+HELLO: list[ReplyEvent | TemperError] = [
+    ReplyStarted("id", 5, "served"),
+    TextDelta("Hello"),
+    UsageReported(USAGE),
+    ReplyFinished("stop"),
+]
+
+
+@dataclass
+class Records:
+    """Keeps the records of requests."""
+
+    records: list[RequestRecord] = field(default_factory=list)
+
+    def take(self, record: RequestRecord) -> None:
+        self.records.append(record)
+
+
+@dataclass
+class Offering(ScriptedBackend):
+    """Offers all content but the first to the sink; `taken` is the sink's answers."""
+
+    offered: Sequence[Sequence[ReplyEvent]] = ()
+    taken: list[bool] = field(default_factory=list)
+
+    async def stream(
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
+    ) -> ReplyEvents:
+        assert sink is not None
+        yield [ReplyStarted("c"), TextDelta("It")]
+        for content in self.offered:
+            self.taken.append(sink(content))
+            if not self.taken[-1]:
+                yield content
+        yield [ReplyFinished("stop")]
+
+
+@dataclass
+class Waiting(ScriptedBackend):
+    """Plays its script, and then waits for `end` to be set, repeating `text` if there is one."""
+
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+    text: str = ""
+
+    async def stream(
+        self,
+        upstream_request: UpstreamRequest,
+        headers: dict[str, str],
+        sink: EventSink | None = None,
+    ) -> ReplyEvents:
+        if self.scripts:
+            async for batch in super().stream(upstream_request, headers, sink):
+                yield batch
+        while self.text:
+            yield [TextDelta(self.text)]
+            await asyncio.sleep(0)
+        await self.end.wait()
+
+
+async def answer(
+    client: HandMadeClient,
+    backend: ScriptedBackend,
+    *,
+    is_stream: bool,
+    timeouts: StreamTimeouts | None = None,
+    wire: HandMadeWire | None = None,
+    tools: tuple[json.JsonValue, ...] = (),
+) -> RequestRecord:
+    """Have a chat answered; `wire` is the direct path to the client."""
+    body: json.JsonObject = {
+        "model": "test",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": is_stream,
+        "tools": [*tools],
+    }
+    client.body, client.method = json.dump(body), "POST"
+    records = Records()
+    chat = Chat(
+        CHAT,
+        RequestReader(BodyLimits()),
+        RequestPreparation(ServerOptions().alone(backend), Policy()),
+        timeouts or StreamTimeouts(),
+        observers=Observers((records,)),
+    )
+    scope = client.scope
+    if wire is not None:
+        scope["extensions"] = {WIRE: {"wire": wire}}
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await chat(ClientConnection(scope, client.receive, client.send))
+    (record,) = records.records
+    return record
+
+
+async def test_content_goes_directly_to_a_client_that_is_ready() -> None:
+    client, wire = HandMadeClient(), HandMadeWire(is_writable=True)
+    content = [[TextDelta(" is "), TextDelta("noon <to")], [TextDelta("ol")]]
+    backend = Offering(offered=content)
+    await answer(client, backend, is_stream=True, wire=wire, tools=(WEATHER,))
+    assert backend.taken == [True, True]
+    assert len(wire.written) == 1
+    assert wire.written[0].index(b'" is "') < wire.written[0].index(b'"noon"')
+    assert client.answer.index(b'"It"') < client.answer.index(b" <tool")
+
+
+async def test_content_takes_the_ordinary_path_while_the_client_is_not_ready() -> None:
+    client, wire = HandMadeClient(), HandMadeWire()
+    backend = Offering(offered=[[TextDelta(" is noon")]])
+    await answer(client, backend, is_stream=True, wire=wire)
+    assert (backend.taken, wire.written) == ([False], [])
+    assert client.answer.count(b" is noon") == 1
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_whole_answer_is_recorded(is_stream: bool) -> None:
+    client = HandMadeClient()
+    record = await answer(client, ScriptedBackend([HELLO]), is_stream=is_stream)
+    assert b"Hello" in client.answer
+    assert (record.id, record.status, record.stream) == ("req_test", 200, is_stream)
+    assert record.tokens == Tokens(7, 5, 2)
+    assert record.first_token is not None
+    assert record.finish_reason == "stop"
+    assert [(ran.kind, ran.defect, ran.error) for ran in record.attempts] == [
+        ("as_asked", None, None)
+    ]
+    assert record.outcome is ReplyOutcome.CLEAN
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "status", "reason", "error"),
+    [
+        (lambda: Waiting(text="and on "), 200, "length", None),
+        (Waiting, 504, None, None),
+        (lambda: ScriptedBackend([[BackendUnavailable("b", "is down")]]), 502, None, "unavailable"),
+    ],
+    ids=["cut off at the deadline", "silent until the deadline", "failed"],
+)
+async def test_an_answer_that_does_not_end_by_itself_is_recorded(
+    *,
+    backend: Callable[[], ScriptedBackend],
+    status: int,
+    reason: str | None,
+    error: str | None,
+    is_stream: bool,
+) -> None:
+    client, timeouts = HandMadeClient(), StreamTimeouts(deadline=0.02)
+    record = await answer(client, backend(), is_stream=is_stream, timeouts=timeouts)
+    assert (record.status, record.finish_reason) == (status, reason)
+    assert (record.first_token is None) is (status != 200)
+    assert error in (None, record.error)
+    assert (b"error" in client.answer) is (status != 200)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_disconnected_client_is_recorded(is_stream: bool) -> None:
+    client = HandMadeClient()
+    client.leaves.set()
+    record = await answer(client, Waiting(), is_stream=is_stream)
+    assert (record.status, record.left) == (499, "before_first_token")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_broken_answer_has_no_outcome(is_stream: bool) -> None:
+    broken: list[ReplyEvent | TemperError] = [TextDelta("He"), BackendUnavailable("b", "broke")]
+    client = HandMadeClient()
+    record = await answer(client, ScriptedBackend([broken]), is_stream=is_stream)
+    assert record.outcome is None
+
+
+@dataclass
+class PingCounter(HandMadeClient):
+    """Sets `event` after two empty pieces of the body, which is how pings are sent."""
+
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    empty: int = 0
+
+    async def send(self, message: Message) -> None:
+        await super().send(message)
+        self.empty += message["type"] == "http.response.body" and not message["body"]
+        if self.empty == 2:
+            self.event.set()
+
+
+async def test_only_the_end_mark_follows_the_finish_reason() -> None:
+    client = PingCounter()
+    backend = Waiting([HELLO], end=client.event)
+    await answer(client, backend, is_stream=True, timeouts=StreamTimeouts(keep_alive=0.01))
+    rest = client.answer.partition(b'"finish_reason":"stop"')[2]
+    assert b'"choices"' not in rest
+    assert rest.endswith(b"data: [DONE]\n\n")
+
+
+async def test_fields_that_the_backend_left_out_are_filled_in() -> None:
+    client = HandMadeClient()
+    backend = ScriptedBackend([[TextDelta("Hello"), ReplyFinished("stop")]])
+    await answer(client, backend, is_stream=False)
+    document = json.parse(client.answer)
+    assert isinstance(document, dict)
+    assert str(document["id"]).startswith("chatcmpl-")
+    assert document["model"] == "test"
