@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sse_starlette.sse import AppStatus
 
-from tests.examples import load_profile
+from tests.examples import PROFILE, load_profile
 from tests.fakes.steady_loop import SteadyPolicy
 from tests.leaks import left_open, open_sockets
 from tests.patience import patient
@@ -45,6 +45,15 @@ for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
 # thousands of tests are millions of objects that live on: to look through them again and again for
 # garbage takes a second each time
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that only `.ci/run` has time for."""
+    if PROFILE != "quick":
+        return
+    for item in items:
+        if item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.skip(reason="needs HYPOTHESIS_PROFILE=deep"))
 
 
 def pytest_collection_finish() -> None:
