@@ -169,18 +169,12 @@ def certificates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_is_told_to_stop() -> Iterator[None]:
-    """sse-starlette remembers a signal for the whole process; other tests have servers too."""
-    yield
-    AppStatus.should_exit = False
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A test that configures logging, as commands do, does it for the whole process."""
+def process_state_is_restored() -> Iterator[None]:
+    """Commands configure logging, and sse-starlette remembers a signal, for the whole process."""
     root, ours = logging.getLogger(), logging.getLogger("proxy")
     handlers, levels = root.handlers, (root.level, ours.level)
     yield
+    AppStatus.should_exit = False
     root.handlers = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
@@ -188,7 +182,7 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> Iterator[None]:
-    """Nobody could close it any more, and the garbage collector would fail another test for it."""
+    """Later it cannot be closed, and the garbage collector would fail another test for it."""
     before = open_sockets()
     yield
     after = open_sockets()

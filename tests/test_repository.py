@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
+from fnmatch import translate
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,13 @@ from tests.faults.report import summary
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-IGNORED = [
-    line.rstrip("/")
-    for line in (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
-    if not line.startswith("#")
-]
+IGNORED = re.compile(
+    "|".join(
+        translate(line.rstrip("/"))
+        for line in (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+        if not line.startswith("#")
+    )
+)
 
 PACKAGES = ("proxy", "temper", "temper_evals")
 FOLDERS = {".ci", ".github", "benchmarks", "config", "deploy", "docs", "tests", *PACKAGES}
@@ -52,7 +54,7 @@ USED_UNSEEN = {
 
 
 def is_ignored(path: Path) -> bool:
-    return any(fnmatch(part, pattern) for part in path.parts for pattern in IGNORED)
+    return any(IGNORED.match(part) for part in path.parts)
 
 
 def tracked_files(folder: str) -> Iterator[Path]:
