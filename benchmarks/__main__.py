@@ -1,21 +1,15 @@
 """`python -m benchmarks`: how fast Temper is, beside other proxies, and what faults do to it.
 
 python -m benchmarks peers            install the other proxies, outside the repository
-python -m benchmarks run call slow    measure these scenarios; without a name: all but soak
+python -m benchmarks run call slow    measure these scenarios; without a name: all
 python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
-python -m benchmarks profile burst    which functions take the time
 python -m benchmarks instructions     instructions of calls, tokens and a start; --check them
-python -m benchmarks scaling          what Ray Serve costs; --into PAGE where it is shown
 python -m benchmarks mock --port N    the backend alone
-python -m benchmarks replicas         turns before one engine, and what a shared store costs
-python -m benchmarks stalls           how long others wait while a hostile request is worked on
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
 python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
 python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
 python -m benchmarks ablation         what each heuristic about calls in text is worth
-python -m benchmarks gold             BFCL's right calls: does the review let them pass?
-python -m benchmarks ends FILE        recorded turns: behind which ends would a model be asked?
 python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
 """
 
@@ -24,27 +18,23 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
-from benchmarks import ablation, close_out_ends, gold, pages, replicas, stalls
+from benchmarks import ablation, pages
 from benchmarks.evals import evidence, proxies, publishing
 from benchmarks.evals import replies as recorded
 from benchmarks.faults import backend as faulty
 from benchmarks.faults import findings, soak
 from benchmarks.faults.findings import Findings
 from benchmarks.instructions import command as instructions
-from benchmarks.load import backend, peers, profiling, results, runs, table
+from benchmarks.load import backend, peers, results, runs, table
 from benchmarks.load.candidates import CANDIDATES, REPOSITORY, kind_of
 from benchmarks.load.results import Results
-from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS, Size
+from benchmarks.load.scenarios import FULL, QUICK, SCENARIOS
 from benchmarks.real import command as real
-from benchmarks.scaling import measuring
 from temper_evals.bfcl import installed_data
-
-_USUAL = tuple(name for name in SCENARIOS if name != "soak")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,14 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     installing = commands.add_parser("peers", help="install other proxies")
     _add_peers(installing)
     installing.set_defaults(command=_peers)
-    _add_profile(commands.add_parser("profile", help="profile Temper in one scenario"))
     instructions.add_arguments(
         commands.add_parser("instructions", help="count instructions under valgrind")
     )
     _add_mock(commands.add_parser("mock", help="serve the mock backend"))
-    _add_scaling(commands.add_parser("scaling", help="measure what Ray Serve costs"))
     _add_evidence(commands.add_parser("evidence", help="measure help and harm"))
-    _add_replicas(commands.add_parser("replicas", help="measure several Tempers together"))
     _add_replies(commands.add_parser("replies", help="play recorded replies"))
     converting = commands.add_parser("bfcl", help="make recorded replies of BFCL's results")
     converting.add_argument("results", type=Path, help="with a folder for each model")
@@ -86,9 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     ablation.add_arguments(
         commands.add_parser("ablation", help="turn off each heuristic about calls in text")
     )
-    _add_gold(commands.add_parser("gold", help="review calls that are right, those of BFCL"))
-    _add_ends(commands.add_parser("ends", help="count what the close-out check asks about"))
-    _add_stalls(commands.add_parser("stalls", help="measure what hostile shapes do to others"))
     real.add_arguments(commands.add_parser("real", help="measure real models in a closed loop"))
     _add_faults(commands.add_parser("faults", help="soak Temper while everything goes wrong"))
     return parser
@@ -107,8 +91,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--date", default=results.today())
-    parser.add_argument("--minutes", type=float, help="length of soak")
-    _add_size(parser)
+    parser.add_argument("--quick", action="store_true", help="a look; no figures to report")
+    parser.add_argument(
+        "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to measure"
+    )
     _add_peers(parser)
     parser.set_defaults(command=_run)
 
@@ -132,52 +118,6 @@ def _add_mock(parser: argparse.ArgumentParser) -> None:
         "--faults", type=int, metavar="SEED", help="commit faults, as `faults` does"
     )
     parser.set_defaults(command=_mock)
-
-
-def _add_stalls(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("only", nargs="*", metavar="WORD", help="shapes with one of these words")
-    parser.set_defaults(command=lambda chosen: stalls.run(chosen.only))
-
-
-def _add_gold(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="default: download that of bfcl-eval")
-    parser.add_argument("--show", type=int, default=0, metavar="N", help="calls that did not pass")
-    parser.set_defaults(command=lambda chosen: gold.run(chosen.data, chosen.show))
-
-
-def _add_ends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="turns as JSON lines, compressed or not")
-    parser.set_defaults(command=_ends)
-
-
-def _add_replicas(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", default="", help="a Valkey or Redis on loopback, for this alone")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
-    parser.add_argument("--page", type=Path, help="renew the figures of this page")
-    parser.set_defaults(command=_replicas)
-
-
-def _add_scaling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
-    parser.add_argument("--into", type=Path, help="a page with the place for the table")
-    parser.set_defaults(command=_scaling)
-
-
-def _add_profile(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", choices=SCENARIOS)
-    parser.add_argument("--output", type=Path, default=Path("benchmark.pstats"))
-    parser.add_argument("--minutes", type=float, help="length of soak")
-    _add_size(parser)
-    parser.set_defaults(command=_profile)
-
-
-def _add_size(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="a look; no figures to report")
-    parser.add_argument(
-        "--temper", type=Path, default=REPOSITORY, help="the checkout of Temper to measure"
-    )
 
 
 def _add_peers(parser: argparse.ArgumentParser) -> None:
@@ -208,22 +148,17 @@ def _candidate(name: str) -> str:
     return name
 
 
-def _size(chosen: argparse.Namespace) -> Size:
-    size = QUICK if chosen.quick else FULL
-    return size if chosen.minutes is None else replace(size, soak_minutes=chosen.minutes)
-
-
 def _run(chosen: argparse.Namespace) -> int:
     unknown = [name for name in chosen.scenarios if name not in SCENARIOS]
     if unknown:
         sys.stderr.write(f"no such scenario: {', '.join(unknown)}; known: {', '.join(SCENARIOS)}\n")
         return 2
     plan = runs.Plan(
-        scenarios=chosen.scenarios or _USUAL,
+        scenarios=chosen.scenarios or tuple(SCENARIOS),
         peers=chosen.peers.resolve(),
         candidates=chosen.only,
         rounds=chosen.rounds or (1 if chosen.quick else 5),
-        size=_size(chosen),
+        size=QUICK if chosen.quick else FULL,
         temper=chosen.temper.resolve(),
     )
     found = Results(chosen.date, results.this_machine(), is_quick=chosen.quick)
@@ -231,18 +166,6 @@ def _run(chosen: argparse.Namespace) -> int:
         runs.run(plan, found, _tell)
     results.save(found, chosen.output)
     sys.stdout.write(f"\n{table.markdown(found)}\nAll figures: {chosen.output}\n")
-    return 0
-
-
-def _scaling(chosen: argparse.Namespace) -> int:
-    shown = measuring.table(measuring.measure(chosen.rounds, chosen.seconds))
-    if chosen.into is None:
-        sys.stdout.write(f"{shown}\n")
-        return 0
-    machine = f"{results.today()}: {results.this_machine()}"
-    heading = f"Measured on {machine}; medians of {chosen.rounds} rounds."
-    page = chosen.into.read_text(encoding="utf-8")
-    chosen.into.write_text(pages.renew(page, {"scaling": f"{heading}\n\n{shown}"}), "utf-8")
     return 0
 
 
@@ -266,14 +189,6 @@ def _table(chosen: argparse.Namespace) -> int:
 def _peers(chosen: argparse.Namespace) -> int:
     for name, outcome in peers.install(chosen.peers.resolve()).items():
         sys.stdout.write(f"{name:9} {outcome}\n")
-    return 0
-
-
-def _profile(chosen: argparse.Namespace) -> int:
-    told = profiling.profile(
-        chosen.scenario, _size(chosen), chosen.output, temper=chosen.temper.resolve()
-    )
-    sys.stdout.write(f"{told}The profile: {chosen.output}\n")
     return 0
 
 
@@ -310,20 +225,6 @@ def _evidence(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _replicas(chosen: argparse.Namespace) -> int:
-    store: str = chosen.store
-    figures = replicas.markdown(
-        replicas.measure_turns(),
-        replicas.measure_throughput(store, chosen.rounds, chosen.seconds) if store else None,
-        replicas.measure_outage(store) if store else None,
-    )
-    sys.stdout.write(figures)
-    if chosen.page is not None:
-        page = pages.renew(chosen.page.read_text("utf-8"), {"replicas": figures})
-        chosen.page.write_text(page, encoding="utf-8")
-    return 0
-
-
 def _replies(chosen: argparse.Namespace) -> int:
     recorded.measure(chosen.folder, chosen.output, chosen.most, chosen.peers.resolve())
     return 0
@@ -333,12 +234,6 @@ def _bfcl(chosen: argparse.Namespace) -> int:
     data = chosen.data or installed_data()
     for model, count in recorded.convert(chosen.results, data, chosen.output).items():
         sys.stdout.write(f"{model}: {count} replies\n")
-    return 0
-
-
-def _ends(chosen: argparse.Namespace) -> int:
-    found = close_out_ends.count_ends(close_out_ends.read_lines(chosen.file))
-    sys.stdout.write(close_out_ends.markdown(found))
     return 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from sse_starlette.sse import AppStatus
 
-from tests.examples import load_profile
+from tests.examples import PROFILE, load_profile
 from tests.fakes.steady_loop import SteadyPolicy
 from tests.leaks import left_open, open_sockets
 from tests.patience import patient
@@ -45,6 +45,15 @@ for _name in filter(_MEANT_FOR_OTHERS.fullmatch, [*os.environ]):
 # thousands of tests are millions of objects that live on: to look through them again and again for
 # garbage takes a second each time
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that only `.ci/run` has time for."""
+    if PROFILE != "quick":
+        return
+    for item in items:
+        if item.get_closest_marker("deep"):
+            item.add_marker(pytest.mark.skip(reason="needs HYPOTHESIS_PROFILE=deep"))
 
 
 def pytest_collection_finish() -> None:
@@ -160,18 +169,12 @@ def certificates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_is_told_to_stop() -> Iterator[None]:
-    """sse-starlette remembers a signal for the whole process; other tests have servers too."""
-    yield
-    AppStatus.should_exit = False
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A test that configures logging, as commands do, does it for the whole process."""
+def process_state_is_restored() -> Iterator[None]:
+    """Commands configure logging, and sse-starlette remembers a signal, for the whole process."""
     root, ours = logging.getLogger(), logging.getLogger("proxy")
     handlers, levels = root.handlers, (root.level, ours.level)
     yield
+    AppStatus.should_exit = False
     root.handlers = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
@@ -179,7 +182,7 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> Iterator[None]:
-    """Nobody could close it any more, and the garbage collector would fail another test for it."""
+    """Later it cannot be closed, and the garbage collector would fail another test for it."""
     before = open_sockets()
     yield
     after = open_sockets()

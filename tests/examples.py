@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "quick")
-QUICK_SHARE = 4
+QUICK_SHARE = 10
 
 Item = TypeVar("Item")
 

@@ -3,6 +3,8 @@
 import ast
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -40,11 +42,27 @@ WORDS_OF_CALLS = {"guardrails/rescue/syntaxes/envelope.py", "dialects/openai_cha
 REASON_WORDS = {ending.reason for ending in endings.ENDINGS}
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(PROXY.rglob("*.py")):
-        name = file.relative_to(PROXY).as_posix()
-        if name not in TABLES:
-            yield name, ast.parse(file.read_text("utf-8"))
+@cache
+def trees() -> tuple[tuple[str, ast.Module], ...]:
+    """Parse every module but the tables."""
+    files = {file.relative_to(PROXY).as_posix(): file for file in sorted(PROXY.rglob("*.py"))}
+    return tuple(
+        (name, ast.parse(file.read_text("utf-8")))
+        for name, file in files.items()
+        if name not in TABLES
+    )
+
+
+@cache
+def literals() -> tuple[tuple[str, int, str], ...]:
+    """Return the module, the line and the text of every string but docstrings."""
+    return tuple((name, line, text) for name, tree in trees() for line, text in strings(tree))
+
+
+def literals_with(marks: AbstractSet[str]) -> list[tuple[str, int, str]]:
+    """Return the strings that contain one of these marks."""
+    pattern = re.compile("|".join(map(re.escape, marks)))
+    return [literal for literal in literals() if pattern.search(literal[2])]
 
 
 def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -60,35 +78,16 @@ def is_reason(node: ast.expr) -> bool:
 
 
 def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
-    found = [
-        (name, line, mark)
-        for name, tree in trees()
-        for line, text in strings(tree)
-        for mark in MARKS - SHARED
-        if mark in text
-    ]
-    assert found == []
+    assert literals_with(MARKS - SHARED) == []
 
 
 def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
-    marks = {mark for mark in MARKS_OF_CALLS | MARKS_OF_TURNS if len(mark) > 2}
-    found = [
-        (name, line, mark)
-        for name, tree in trees()
-        for line, text in strings(tree)
-        for mark in marks - WORDS
-        if SIGNS.search(mark) and mark in text
-    ]
-    assert found == []
+    marks = (MARKS_OF_CALLS | MARKS_OF_TURNS) - WORDS
+    assert literals_with({mark for mark in marks if len(mark) > 2 and SIGNS.search(mark)}) == []
 
 
 def test_no_finish_reason_exists_outside_of_the_table() -> None:
-    found = [
-        (name, line, text)
-        for name, tree in trees()
-        for line, text in strings(tree)
-        if text in REASONS
-    ]
+    found = [literal for literal in literals() if literal[2] in REASONS]
     for name, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare) and is_reason(node.left):

@@ -37,13 +37,12 @@ class Size:
     slow_streams: int = 256
     slow_tokens: int = 200
     argument_tokens: int = 10_000
-    soak_minutes: float = 10.0
     healthy_replies: int = 200
     rest_seconds: float = 1.5
 
 
 FULL = Size()
-QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 0.2, 10)
+QUICK = Size(0.5, 2, 2_000, 256, 50, 2_000, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,21 +229,6 @@ async def arguments(subject: Subject, size: Size) -> Measured:
     return _measured({"total": _MS * once, "growth": twice / once}, *batches)
 
 
-async def soak(subject: Subject, size: Size) -> Measured:
-    """Serve many slow streams for minutes; compare memory and descriptors with the beginning."""
-    workload = Workload(Behaviour("prose", size.slow_tokens, 20))
-    effort = Effort(seconds=5.0, at_once=size.slow_streams, ramp=1.0)
-    warm = await send(subject.target, workload, effort)
-    before = subject.usage()
-    effort = Effort(seconds=60 * size.soak_minutes, at_once=size.slow_streams, ramp=1.0)
-    batch = await send(subject.target, workload, effort)
-    after = subject.usage()
-    figures: Figures = {"minutes": size.soak_minutes, "requests": len(batch.answers)}
-    if before is not None and after is not None:
-        figures |= {**_state("start", before), **_state("end", after)}
-    return _measured(figures, warm, batch)
-
-
 async def healthy(subject: Subject, size: Size) -> Measured:
     """Ask for healthy replies, from the backend and through Temper in turn, and compare them."""
     figures, problems = await measuring.measure(
@@ -258,10 +242,6 @@ def _cpu(figure: str, before: Usage | None, after: Usage | None, number: int) ->
     if before is None or after is None:
         return {}
     return {figure: (after.cpu_seconds - before.cpu_seconds) * 1e6 / max(1, number)}
-
-
-def _state(moment: str, used: Usage) -> Figures:
-    return {f"{moment}_mb": used.memory_mb, f"{moment}_descriptors": used.descriptors}
 
 
 def _totals(batch: Batch) -> Figures:
@@ -308,5 +288,4 @@ SCENARIOS: dict[str, Scenario] = {
         is_single=True,
         only=(TEMPER,),
     ),
-    "soak": Scenario("256 slow streams for minutes", soak, only=(TEMPER,)),
 }

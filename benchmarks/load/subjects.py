@@ -5,7 +5,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,18 +56,6 @@ def running(name: str, situation: Situation) -> Iterator[Subject]:
     log = situation.folder / f"{situation.port}.log"
     with launched(launch_of(name, situation), situation.port, log, core=1) as subject:
         yield replace(subject, backend_url=situation.backend_url)
-
-
-@contextmanager
-def serve_temper(
-    backend_url: str, log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[Subject]:
-    """Run this checkout's Temper on a core of its own."""
-    port = free_port()
-    command = (sys.executable, "-m", "proxy", "serve", "--backend-url", backend_url, "--json")
-    launch = Launch((*command, "--port", str(port)), environment or {}, REPOSITORY)
-    with launched(launch, port, log, core=1) as subject:
-        yield subject
 
 
 @contextmanager

@@ -74,15 +74,6 @@ ROWS: dict[str, dict[str, str]] = {
         "changed": "the same: changed",
         "prompts": "the same: prompts changed but for `respond`",
     },
-    "soak": {
-        "minutes": "soak: minutes",
-        "requests": "the same: answers",
-        "errors": "the same: errors",
-        "start_mb": "the same: memory at the start, MB",
-        "end_mb": "the same: memory at the end, MB",
-        "start_descriptors": "the same: descriptors at the start",
-        "end_descriptors": "the same: descriptors at the end",
-    },
 }
 
 

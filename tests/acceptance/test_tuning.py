@@ -116,7 +116,7 @@ def test_a_model_file_is_served_and_tuned_within_its_minutes(
 ) -> None:
     model = tmp_path / "tuned.gguf"  # the shared file is served for other tests as well
     model.hardlink_to(scripted_model)
-    flags = ("--model", str(model), "--minutes", "0.3", "--dry-run")
+    flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")
     with temper("tune", *flags, XDG_CACHE_HOME=str(tmp_path)) as process:
         said, complained = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, complained

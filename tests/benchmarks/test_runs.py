@@ -27,10 +27,14 @@ TINY = Size(
 )
 
 
+OTHER = f"temper@{REPOSITORY}"
+
+
 def run(folder: Path, *scenarios: str) -> tuple[Results, list[str]]:
     told: list[str] = []
     found = Results("2026-01-02", this_machine())
-    plan = runs.Plan(scenarios, folder, ("direct", "temper", "forge"), rounds=1, size=TINY)
+    candidates = ("direct", "temper", OTHER, "forge")
+    plan = runs.Plan(scenarios, folder, candidates, rounds=1, size=TINY)
     runs.run(plan, found, told.append)
     return found, told
 
@@ -42,15 +46,17 @@ pytestmark = pytest.mark.usefixtures("programs_are_forks")
 def measured(
     programs_are_forks: None, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Results, list[str]]:
-    return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments")
+    return run(tmp_path_factory.mktemp("peers"), "call", "slow", "arguments", "start")
 
 
 def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured
-    assert results.problems == {"call": {}, "slow": {}, "arguments": {}}
+    assert results.problems == {"call": {}, "slow": {}, "arguments": {}, "start": {}}
+    assert results.candidates() == ["direct", "temper", OTHER]
     for scenario in ("call", "slow", "arguments"):
-        assert results.candidates() == ["direct", "temper"]
         assert results.figure(scenario, "temper", "errors") == 0
+        assert results.figure(scenario, OTHER, "errors") == 0
+    assert results.figure("start", OTHER, "ready_seconds") is not None
     if sys.platform == "linux":
         for figure in ("cpu_us_per_request", "cpu_us_per_request_alone"):
             assert results.figure("call", "temper", figure) is not None
@@ -60,19 +66,6 @@ def test_temper_is_measured_beside_the_backend_itself(measured: tuple[Results, l
         assert took > 0
     assert results.figure("slow", "temper", "delay_p99") is not None
     assert results.figure("arguments", "temper", "growth") is not None
-
-
-def test_a_temper_of_another_checkout_is_a_candidate_of_its_own(tmp_path: Path) -> None:
-    other = f"temper@{REPOSITORY}"
-    found = Results("2026-01-02", this_machine())
-    plan = runs.Plan(("rush", "start"), tmp_path, ("temper", other), rounds=1, size=TINY)
-    runs.run(plan, found, print)
-    assert found.candidates() == ["temper", other]
-    assert found.problems == {"rush": {}, "start": {}}
-    for candidate in found.candidates():
-        for figure in ("first_content", "first_content_p99", "delay_p99"):
-            assert found.figure("rush", candidate, figure) is not None
-        assert found.figure("start", candidate, "ready_seconds") is not None
 
 
 def test_a_checkout_that_is_not_there_is_left_out(tmp_path: Path) -> None:
@@ -89,8 +82,10 @@ def test_a_peer_that_is_not_installed_is_left_out(measured: tuple[Results, list[
     assert f"forge is {reason}" in told
 
 
+@pytest.mark.deep
 def test_healthy_replies_are_compared_with_the_same_without_temper(tmp_path: Path) -> None:
-    results, _ = run(tmp_path, "healthy")
+    results = Results("2026-01-02", this_machine())
+    runs.run(runs.Plan(("healthy",), tmp_path, ("temper",), rounds=1, size=TINY), results, print)
     assert results.candidates() == ["temper"]
     for kind in KINDS:
         for way in WAYS:

@@ -8,6 +8,7 @@ from proxy.facts import Dropped, LadderEnded, RejectedReply, Rescued
 from proxy.guardrails.offer import TextPolicy
 from tests.corpus.cases import Case, outcomes
 from tests.corpus.negatives import negatives
+from tests.examples import share
 
 LEAST_COUNT = 200
 THOUGHTS = "thoughts"
@@ -18,7 +19,7 @@ CASES = [case for cases in negatives().values() for case in cases]
 @pytest.mark.parametrize("policy", TextPolicy)
 @pytest.mark.parametrize("title", negatives())
 def test_no_hard_negative_is_handed_out(title: str, policy: TextPolicy) -> None:
-    for case in negatives()[title]:
+    for case in share(negatives()[title]):
         whole, *in_pieces = outcomes(replace(case, policy=policy))
         assert whole.calls == case.calls[: len(whole.calls)], case
         assert all(other == whole for other in in_pieces), case
@@ -27,7 +28,7 @@ def test_no_hard_negative_is_handed_out(title: str, policy: TextPolicy) -> None:
 @pytest.mark.parametrize("title", sorted(negatives().keys() - {THOUGHTS}))
 def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
     for case in negatives()[title]:
-        whole, *_ = outcomes(case)
+        whole = next(outcomes(case))
         is_judged = any(isinstance(fact, Rescued | Dropped | LadderEnded) for fact in whole.facts)
         assert is_judged or whole.text == case.reply, case
 
@@ -35,14 +36,14 @@ def test_a_reply_without_calls_stays_as_it_is(title: str) -> None:
 def test_few_of_them_are_asked_about_as_calls_that_nobody_can_read() -> None:
     found = []
     for case in CASES:
-        whole, *_ = outcomes(replace(case, policy=TextPolicy.AUTO))
+        whole = next(outcomes(replace(case, policy=TextPolicy.AUTO)))
         found += [case.reply] if RejectedReply("unknown_syntax") in whole.facts else []
     assert found == ["[get_weather(city=get_city())]", '[get_weather(city="Rome", city="Bari")]']
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.calls], ids=lambda one: one.title)
 def test_what_is_meant_among_them_is_handed_out_or_asked_for_again(case: Case) -> None:
-    whole, *_ = outcomes(case)
+    whole = next(outcomes(case))
     assert whole.calls == case.calls
 
 

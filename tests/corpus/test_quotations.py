@@ -28,11 +28,11 @@ def promoted(case: Case) -> bool:
 
 
 def test_no_quotation_is_promoted() -> None:
-    found = [case.reply for case in quotations(5_000 if ALL else 250, seed=26) if promoted(case)]
+    found = [case.reply for case in quotations(5_000 if ALL else 100, seed=26) if promoted(case)]
     assert found == []
 
 
-@pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 7)), (beside_words, (5, 29))])
+@pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 19)), (beside_words, (5, 67))])
 def test_all_markup_and_all_words_show_calls(
     cases: Callable[[int], Iterator[Case]], steps: tuple[int, int]
 ) -> None:
@@ -41,7 +41,7 @@ def test_all_markup_and_all_words_show_calls(
 
 
 def test_no_call_of_a_tools_result_is_promoted() -> None:
-    found = [case.reply for case in traps(2_000 if ALL else 150, seed=29) if promoted(case)]
+    found = [case.reply for case in traps(2_000 if ALL else 60, seed=29) if promoted(case)]
     assert found == []
 
 
@@ -66,7 +66,7 @@ def test_a_trap_is_not_repeated_by_the_question_nor_made_by_the_reply_to_it() ->
 
 
 def test_quotations_and_traps_are_judged_the_same_however_they_arrive() -> None:
-    for case in (*quotations(2 * 70, seed=1), *traps(70, seed=2)):
+    for case in (*quotations(140 if ALL else 40, seed=1), *traps(70 if ALL else 20, seed=2)):
         whole, *pieces = outcomes(replace(case, policy=TextPolicy.AUTO))
         assert all(one == whole for one in pieces), case.reply
 

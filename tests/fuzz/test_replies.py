@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.examples import examples
 from tests.fuzz.replies import dictionary, fuzz_one, mutations, seeds
 
 RUNS = 20
-EACH = 100
+EACH = examples(100)
 
 
 @pytest.mark.parametrize("seed", range(RUNS))

@@ -189,13 +189,13 @@ def test_a_reply_that_does_not_end_cannot_exceed_the_minutes_of_tune(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine
-    done = ended("tune", "--backend-url", url, "--minutes", "0.4")
+    done = ended("tune", "--backend-url", url, "--minutes", "0.1")
     assert done.returncode == 0, done.stderr
     if silent.arrived.acquire(blocking=False):  # a busy machine starts no Temper in that time
         assert silent.left.acquire(timeout=PATIENCE_SECONDS)
     assert "respond: no case was finished: off" in done.stdout
     told = " ".join(done.stdout.split())
-    assert "not one case was finished with a setting and without it. Pass --minutes 2." in told
+    assert "not one case was finished with a setting and without it. Pass --minutes " in told
     (file,) = Path("cache/temper/tuned/runs").rglob("runs.jsonl")
     assert file.read_bytes() == b""
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from benchmarks.scaling.cluster import Cluster, Ingress, cluster
 from proxy.conversation.json import JsonObject
 from tests.fakes.paced_engine import PacedEngine
 from tests.fakes.sockets import listening_in_thread
 from tests.patience import PATIENCE_SECONDS
+from tests.scaling.cluster import Cluster, Ingress, cluster
 
 MISSING = "Ray is missing: the extra `ray` brings it"
 SETTINGS = """

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 
-from benchmarks.scaling.cluster import REPOSITORY
 from tests.patience import PATIENCE_SECONDS
+from tests.scaling.cluster import REPOSITORY
 from tests.scaling.conftest import Served, body_of
 
 SLOW = "[[tokens=100;ms=50]]"

@@ -16,13 +16,13 @@ import httpx
 import psutil
 import pytest
 
-from benchmarks.scaling.cluster import Cluster, cluster
 from proxy.conversation.json import JsonObject
 from tests.engines.asking import CHAT, TICKET, TICKETS, TOOLS, WISHES, Server, said, through_temper
 from tests.engines.model import NAME
 from tests.engines.model_folder import write
 from tests.fakes.answers import read_answer
 from tests.patience import PATIENCE_SECONDS
+from tests.scaling.cluster import Cluster, cluster
 
 MISSING = "vLLM is missing: no extra brings it, so it is added to an environment with the extra ray"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason=MISSING)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 import yaml
 
-from benchmarks.scaling.cluster import REPOSITORY, Cluster, ray_program
 from proxy.conversation.json import JsonObject
 from tests.patience import PATIENCE_SECONDS
+from tests.scaling.cluster import REPOSITORY, Cluster, ray_program
 from tests.scaling.conftest import Served
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "growing.md").read_text(encoding="utf-8")

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.scaling.cluster import Cluster, Refused
 from proxy.conversation.json import JsonObject
 from tests.fakes.llama import build_model
 from tests.patience import PATIENCE_SECONDS
+from tests.scaling.cluster import Cluster, Refused
 from tests.scaling.conftest import body_of
 
 

@@ -1,8 +1,8 @@
 """Runs of whole members of a list or an object, found by one pattern and parsed at once.
 
 The lenient reader would read the same, one character at a time, which takes ten times as long:
-others would wait for seconds while a hostile reply of 5 MB is read (`python -m benchmarks stalls
-written`). This knows only unambiguous members; the reader continues after the last one it finds.
+others would wait for seconds while a hostile reply of 5 MB is read. This knows only unambiguous
+members; the reader continues after the last one it finds.
 """
 
 import json as stdlib_json

@@ -10,9 +10,10 @@ from temper_evals.scenarios.restraint import small_talk
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import ALL_FAMILIES, FULL, HELD_OUT, QUICK, suite, task_named
 from temper_evals.scenarios.task import PlannedTask
+from tests.examples import examples
 from tests.unit.temper_evals.players import gambling, idling, judged, knowing, play
 
-SEEDS = 200
+SEEDS = examples(200)
 # a run of these takes forty steps, and its judgement is that of all others
 FEW_SEEDS = 12
 
@@ -39,7 +40,7 @@ def test_who_idles_is_right_in_small_talk_only(family: str) -> None:
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_who_gambles_is_hardly_ever_right(family: str) -> None:
     found = tasks(family)
-    assert sum(judged(task, gambling).right for task in found) <= 0.02 * len(found)
+    assert sum(judged(task, gambling).right for task in found) <= max(1, 0.02 * len(found))
 
 
 def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedCall]]:

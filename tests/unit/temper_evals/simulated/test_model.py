@@ -22,6 +22,7 @@ from temper_evals.simulated.profiles import (
     load_profile,
 )
 from temper_evals.simulated.request import read_request
+from tests.examples import examples
 from tests.unit.temper_evals.players import knowing, messages_of, play
 from tests.unit.temper_evals.simulated.test_request import ANSWERING
 
@@ -40,6 +41,7 @@ REACTIONS = {
     Reaction.ANSWER_TOOL_RESTRAINT: 1.0,
 }
 SINGLE = FAMILIES["single"](1)
+DRAWS = examples(20_000)
 SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"name": {"enum": [str(SINGLE.calls[0].name)]}, "arguments": {"type": "object"}},
@@ -95,10 +97,10 @@ def test_the_same_request_gets_the_same_reply() -> None:
         (Flaw.WRONG_COUNT, "parallel"),
     ],
 )
-def test_20_000_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None:
+def test_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) -> None:
     rate = load_profile("p-small").rates[flaw]
     profile = replace(always(flaw), rates={flaw: rate})
-    task, count = FAMILIES[family](1), 20_000
+    task, count = FAMILIES[family](1), DRAWS
     seen = read_request(task.request(0))
     assert seen is not None
     simulated = SimulatedModel(profile)
@@ -114,14 +116,14 @@ def test_20_000_draws_are_within_the_band_of_each_rate(flaw: Flaw, family: str) 
         (Flaw.PROSE_FIRST, Reaction.SPECIFIC, f"Call {SINGLE.calls[0].name}."),
     ],
 )
-def test_20_000_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, told: str) -> None:
+def test_corrections_are_within_the_band(flaw: Flaw, reaction: Reaction, told: str) -> None:
     rate = load_profile("p-small").reactions[reaction]
     profile = replace(load_profile("p-small"), rates={flaw: 1.0})
     seen = read_request({**SINGLE.request(0), "messages": after(SINGLE, "Well.", told)})
     assert seen is not None
     simulated = SimulatedModel(profile)
-    hits = sum(simulated.reply(replace(seen, seed=number)).flaw is None for number in range(20_000))
-    assert abs(hits / 20_000 - rate) < 2.576 * math.sqrt(rate * (1 - rate) / 20_000)
+    hits = sum(simulated.reply(replace(seen, seed=number)).flaw is None for number in range(DRAWS))
+    assert abs(hits / DRAWS - rate) < 2.576 * math.sqrt(rate * (1 - rate) / DRAWS)
 
 
 PARAPHRASES = [
@@ -254,13 +256,13 @@ def test_a_tool_that_failed_may_be_the_end_of_it() -> None:
     ("flaw", "reaction"),
     [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
 )
-def test_20_000_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
+def test_failed_tools_are_followed_as_real_models_do(flaw: Flaw, reaction: Reaction) -> None:
     profile = load_profile("n-30b")
     task = FAMILIES["failing"](0)
     _, said = play(task, knowing)
     seen = read_request({**task.request(0), "messages": [*messages_of(task), *said[:2]]})
     assert seen is not None
-    simulated, count = SimulatedModel(profile), 20_000
+    simulated, count = SimulatedModel(profile), DRAWS
     found = [simulated.reply(replace(seen, seed=number)).flaw for number in range(count)]
     is_end = {Flaw.EARLY_STOP, Flaw.PROSE_LATER}
     kinds = is_end if flaw in is_end else {*Flaw} - is_end

@@ -1,22 +1,13 @@
-"""How long the scanner takes for a megabyte of each of many hostile or degenerate replies.
+"""Hostile and degenerate replies: texts that repeat, and the time that the scanner takes."""
 
-Run as `python -m benchmarks.rescue_floods [characters]`. Each flood arrives whole, in pieces of
-4 kB and in pieces of 16 characters, which are about tokens. The goal is 100 ms of CPU a megabyte,
-1000 ms in tokens; `growth` is how much longer twice the text takes, and has to stay below 2.5.
-"""
-
-import sys
 import time
 
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner
 
-MEGABYTE = 1_000_000
-PIECES = {"whole": 2 * MEGABYTE, "4 kB": 4_096, "16": 16}
-_TOKEN = 16
 _BAR, _LINE = "\uff5c", "\u2581"
 _ARGUMENTS = '<tool_call>{"name":"look","arguments":{"at":'
-# A unit that is repeated, or a beginning and such a unit.
+# A unit that is repeated, or a prefix and such a unit.
 FLOODS: dict[str, str | tuple[str, str]] = {
     "braces": "{",
     "brackets": "[",
@@ -115,38 +106,17 @@ def text_of(flood: str | tuple[str, str], size: int) -> str:
     return (start + unit * (size // len(unit) + 1))[:size]
 
 
-def seconds_for(text: str, piece: int) -> float:
-    """Scan a text that arrives in pieces of a size."""
+def measured(flood: str | tuple[str, str], size: int, piece: int) -> float:
+    """Return the growth of the scanner's time from half of this size to all of it."""
+    once, twice = (_seconds_for(text_of(flood, length), piece) for length in (size // 2, size))
+    return twice / max(once, 1e-6)
+
+
+def _seconds_for(text: str, piece: int) -> float:
+    """Scan a text that arrives in pieces of a size; CPU seconds."""
     start = time.process_time()
     scanner = Scanner(SYNTAXES, ("look",))
-    for place in range(0, len(text), piece):
-        scanner.feed(text[place : place + piece])
+    for offset in range(0, len(text), piece):
+        scanner.feed(text[offset : offset + piece])
     scanner.finish()
     return time.process_time() - start
-
-
-def measured(flood: str | tuple[str, str], size: int, piece: int) -> tuple[float, float]:
-    """Return the seconds for this much of a flood, and how much longer twice as much takes."""
-    repetitions = 1 if piece == _TOKEN else 2
-    one, two = (
-        min(seconds_for(text_of(flood, much), piece) for _ in range(repetitions))
-        for much in (size // 2, size)
-    )
-    return two, two / max(one, 1e-6)
-
-
-def main(size: int = MEGABYTE) -> None:
-    """Print the table."""
-    head = "".join(f"{f'{name}, ms':>14s}{'MB/s':>8s}{'growth':>8s}" for name in PIECES)
-    sys.stdout.write(f"{'flood':34s}{head}\n")
-    for name, flood in FLOODS.items():
-        sys.stdout.write(f"{name:34s}")
-        for piece in PIECES.values():
-            seconds, growth = measured(flood, size, piece)
-            speed = size / MEGABYTE / seconds
-            sys.stdout.write(f"{1000 * seconds:14.1f}{speed:8.1f}{growth:8.2f}")
-        sys.stdout.write("\n")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTE)

@@ -108,7 +108,7 @@ class Cluster:
             "args": {"cpus": 0.1, **arguments},
             "runtime_env": {"env_vars": variables},
         }
-        host = "127.0.0.1" if self.ingress == "python" else "0.0.0.0"  # noqa: S104 - as Ray wants it
+        host = "127.0.0.1" if self.ingress == "python" else "0.0.0.0"
         return {
             "proxy_location": "EveryNode",
             "http_options": {"host": host, "port": self.ports.http},
@@ -206,7 +206,7 @@ def cluster(ingress: Ingress, key: str = _KEY, **environment: str) -> Iterator[C
     one = Cluster(folder, ports, ingress, token, surroundings, key)
     log = folder / "start.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - Ray's own program
+        process = subprocess.Popen(
             _command(folder, ports),
             cwd=folder,
             env=surroundings,
