@@ -21,6 +21,7 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.foreign_history import sign
 from proxy.dialects.openai_chat.decode import decode_request
 from proxy.errors import InvalidRequest
+from tests.examples import examples
 from tests.fakes.anthropic_types import check_count, check_question
 from tests.fakes.histories import call, called, history, result, said
 from tests.fakes.scripts import TOOLS
@@ -71,7 +72,7 @@ def test_what_is_counted_is_the_prompt() -> None:
     assert counted == {name: whole[name] for name in whole if name not in left_out}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(turns(), st.sampled_from(FIELDS))
 def test_whatever_is_asked_the_sdk_has_types_for_it(
     cut: list[list[JsonObject]], fields: JsonObject
@@ -319,7 +320,7 @@ def test_what_anthropic_has_not_signed_does_not(block: JsonValue) -> None:
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(turns())
 def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
     cut: list[list[JsonObject]],
@@ -333,7 +334,7 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
         assert longer.system == shorter.system
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(turns())
 def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonObject]]) -> None:
     whole = history(*(one for turn in cut for one in turn))
