@@ -90,7 +90,7 @@ def usage_of(events: list[ReplyEvent]) -> UsageReported:
 
 
 @pytest.mark.parametrize(
-    "question",
+    "upstream_request",
     [
         asking(said("user", "Hi")),
         asking(*ROUND),

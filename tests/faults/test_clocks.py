@@ -19,7 +19,7 @@ HOUR = 3600.0
 # Who reads the clock on the wall, and why: all of them write down when something was.
 DATED = {
     "agents/model.py": "the moment at which an answer was created",
-    "api/fronts.py": "the moment at which an answer was created",
+    "api/dialects.py": "the moment at which an answer was created",
     "api/routes/ollama.py": "the moment at which a model is to be unloaded, for clients",
     "cli/top.py": "how long ago something was, for people",
     "observability/board.py": "the moment at which the board began; from then on time is steady",

@@ -53,12 +53,12 @@ def test_what_is_stamped_is_fresh() -> None:
 def test_a_language_is_imported_when_its_first_request_comes() -> None:
     program = """
 import sys
-from proxy.api.dialects import all_fronts
-fronts = all_fronts()
+from proxy.api.dialects import all_dialects
+dialects = all_dialects()
 others = ["anthropic_messages", "openai_responses"]
-decoders = [f"proxy.dialects.{one}.front" for one in others]
+decoders = [f"proxy.dialects.{one}.dialect" for one in others]
 assert not any(one in sys.modules for one in decoders), "early"
-assert [fronts.of(path).name for path in ("/v1/messages", "/v1/responses")]
+assert [dialects.of(path).name for path in ("/v1/messages", "/v1/responses")]
 assert all(one in sys.modules for one in decoders), "never"
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -74,7 +74,7 @@ def test_a_client_that_leaves_before_it_has_asked_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "questions"),
+    ("headers", "upstream_requests"),
     [
         ({}, 1),
         ({"x-temper-text-policy": " Respond "}, 2),

@@ -22,7 +22,7 @@ def decoded(dialect: OllamaDialect, **members: JsonValue) -> Decoded:
 
 
 @pytest.mark.parametrize(
-    ("front", "title"), [(CHAT, "OllamaChatRequest"), (GENERATE, "OllamaGenerateRequest")]
+    ("dialect", "title"), [(CHAT, "OllamaChatRequest"), (GENERATE, "OllamaGenerateRequest")]
 )
 def test_it_is_a_front_end(dialect: Dialect, title: str) -> None:
     assert (dialect.name, dialect.stream_type) == ("ollama", "application/x-ndjson")
@@ -31,7 +31,7 @@ def test_it_is_a_front_end(dialect: Dialect, title: str) -> None:
     assert schemas.error["title"] == "OllamaError"
 
 
-@pytest.mark.parametrize(("front", "member"), [(CHAT, "message"), (GENERATE, "response")])
+@pytest.mark.parametrize(("dialect", "member"), [(CHAT, "message"), (GENERATE, "response")])
 def test_it_answers_as_it_was_asked(dialect: OllamaDialect, member: str) -> None:
     answering = decoded(dialect).answering
     stream = answering.begin(None)
