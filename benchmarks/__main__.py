@@ -1,15 +1,15 @@
-"""`python -m benchmarks`: how fast Temper is, beside other proxies, and what faults do to it.
+"""`python -m benchmarks`: the speed of Temper and of other proxies, its help, and its faults.
 
 python -m benchmarks peers            install the other proxies, outside the repository
-python -m benchmarks run call slow    measure these scenarios; without a name: all
-python -m benchmarks table FILE       what a run found, as Markdown; --into PAGE where it is shown
+python -m benchmarks run call slow    measure these scenarios, or all
+python -m benchmarks table FILE       the results of a run as Markdown; --into PAGE renews a page
 python -m benchmarks instructions     instructions of calls, tokens and a start; --check them
-python -m benchmarks mock --port N    the backend alone
+python -m benchmarks mock --port N    serve the mock backend
 python -m benchmarks faults           ten minutes of faults: is anything lost, does anything grow?
-python -m benchmarks evidence OUT     does it help? other proxies beside it; --page docs/evidence.md
+python -m benchmarks evidence OUT     help and harm, with other proxies; --page docs/evidence.md
 python -m benchmarks replies FOLDER   recorded replies of models through Temper and forge
 python -m benchmarks bfcl RESULT OUT  the results of a checkout of BFCL as such a folder
-python -m benchmarks ablation         what each heuristic about calls in text is worth
+python -m benchmarks ablation         the value of each heuristic about calls in text
 python -m benchmarks real --model F   24 tasks in a closed loop with real models (GGUF files)
 """
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True)
     _add_run(commands.add_parser("run", help="measure"))
-    shown = commands.add_parser("table", help="show what a run found")
+    shown = commands.add_parser("table", help="show the results of a run")
     shown.add_argument("file", type=Path)
     shown.add_argument("--into", type=Path, nargs="+", default=(), help="pages to renew")
     shown.set_defaults(command=_table)
@@ -161,34 +161,35 @@ def _run(chosen: argparse.Namespace) -> int:
         size=QUICK if chosen.quick else FULL,
         temper=chosen.temper.resolve(),
     )
-    found = Results(chosen.date, results.this_machine(), is_quick=chosen.quick)
-    with contextlib.suppress(KeyboardInterrupt):  # what was measured so far is kept
-        runs.run(plan, found, _tell)
-    results.save(found, chosen.output)
-    sys.stdout.write(f"\n{table.markdown(found)}\nAll figures: {chosen.output}\n")
+    measured = Results(chosen.date, results.this_machine(), is_quick=chosen.quick)
+    with contextlib.suppress(KeyboardInterrupt):  # partial results are saved
+        runs.run(plan, measured, _report)
+    results.save(measured, chosen.output)
+    sys.stdout.write(f"\n{table.markdown(measured)}\nAll figures: {chosen.output}\n")
     return 0
 
 
 def _table(chosen: argparse.Namespace) -> int:
     try:
-        found = results.load(chosen.file)
+        measured = results.load(chosen.file)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{chosen.file} cannot be read: {error}\n")
         return 1
+    figures = table.figures_of(measured)
     for page in chosen.into:
         try:
-            page.write_text(pages.renew(page.read_text("utf-8"), table.figures_of(found)), "utf-8")
+            page.write_text(pages.renew(page.read_text("utf-8"), figures), "utf-8")
         except (OSError, ValueError) as error:
             sys.stderr.write(f"{page} cannot be renewed: {error}\n")
             return 1
     if not chosen.into:
-        sys.stdout.write(table.markdown(found))
+        sys.stdout.write(table.markdown(measured))
     return 0
 
 
 def _peers(chosen: argparse.Namespace) -> int:
-    for name, outcome in peers.install(chosen.peers.resolve()).items():
-        sys.stdout.write(f"{name:9} {outcome}\n")
+    for name, result in peers.install(chosen.peers.resolve()).items():
+        sys.stdout.write(f"{name:9} {result}\n")
     return 0
 
 
@@ -204,24 +205,24 @@ def _mock(chosen: argparse.Namespace) -> int:
 def _faults(chosen: argparse.Namespace) -> int:
     only = tuple(chosen.only or ())
     effort = soak.Effort(chosen.requests, chosen.seconds, chosen.seed, only=only, rest=chosen.rest)
-    found = Findings(chosen.date, results.this_machine(), chosen.seed)
-    soak.run(effort, found, _tell)
-    findings.save(found, chosen.output)
-    told = findings.page(found)
+    outcome = Findings(chosen.date, results.this_machine(), chosen.seed)
+    soak.run(effort, outcome, _report)
+    findings.save(outcome, chosen.output)
+    page = findings.page(outcome)
     if chosen.page is not None:
-        chosen.page.write_text(told, encoding="utf-8")
-    sys.stdout.write(f"{told}\nAll figures: {chosen.output}\n")
-    return 0 if found.is_good else 1
+        chosen.page.write_text(page, encoding="utf-8")
+    sys.stdout.write(f"{page}\nAll figures: {chosen.output}\n")
+    return 0 if outcome.is_good else 1
 
 
 def _evidence(chosen: argparse.Namespace) -> int:
     folder, installed = chosen.folder.resolve(), chosen.peers.resolve()
     for part in publishing.parts_of(installed, publishing.SIZES[chosen.size]):
         if not chosen.no_runs and (chosen.part is None or part.name in chosen.part):
-            publishing.publish(part, folder, _tell)
+            publishing.publish(part, folder, _report)
     if chosen.page is not None:
-        told = evidence.page(folder, proxies.versions(installed))
-        chosen.page.write_text(told, encoding="utf-8")
+        page = evidence.page(folder, proxies.versions(installed))
+        chosen.page.write_text(page, encoding="utf-8")
     return 0
 
 
@@ -237,7 +238,7 @@ def _bfcl(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 

@@ -6,12 +6,14 @@ is measured goes by a clock of the test's own, or by the order in which things h
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Coroutine
 from typing import ParamSpec
 
 P = ParamSpec("P")
 
 PATIENCE_SECONDS = 300.0
+BUSY_LOOKS = 500  # beyond which a wait is one for another process, or for a thread
 
 
 def patient(
@@ -27,8 +29,19 @@ def patient(
     return end_in_time
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for another process or thread; a busy loop would take the processor from it."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     """Let others work until something is so."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not is_so():  # noqa: ASYNC110 - what comes about has nobody who would say so
-            await asyncio.sleep(0)
+        looks = 0
+        while not is_so():  # there is no event for the condition
+            looks += 1
+            # other tasks get their turn at once, other processes the processor
+            await asyncio.sleep(0 if looks < BUSY_LOOKS else 0.002)

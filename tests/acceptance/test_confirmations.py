@@ -68,6 +68,7 @@ def waiting(client: httpx.Client) -> JsonObject:
     """Wait until a call waits for a person."""
     found: list[JsonObject] = []
     while not found:
+        time.sleep(0.02)
         found = client.get("/ui/api/state").json()["confirmations"]
     return found[0]
 

@@ -1,6 +1,5 @@
 """A real llama-server that knows no end: it forgets the beginning of its window instead."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from tests.fakes.answers import read_answer
 from tests.fakes.command import client_before
 from tests.fakes.llama import plan_for, serving
 from tests.fakes.scripts import SCRIPTS, WEATHER_TOOL
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 WINDOW = 1024
 FOREVER = {"messages": [{"role": "user", "content": "[[forever]]"}]}
@@ -34,13 +33,11 @@ def front(shifting: RunningServer) -> Iterator[httpx.Client]:
 
 
 def until_idle(server: RunningServer) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
     headers = {"authorization": f"Bearer {server.api_key}"}
     with httpx.Client(
         base_url=server.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
     ) as client:
-        while client.get("/slots").json()[0]["is_processing"]:
-            assert time.monotonic() < deadline
+        wait_until(lambda: not client.get("/slots").json()[0]["is_processing"])
 
 
 @pytest.mark.fault("F10")

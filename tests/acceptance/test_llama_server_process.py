@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from proxy.processes.process import RunningServer
 from proxy.processes.start_progress import StartProgress
 from proxy.profiles.profile import Sampling
 from tests.fakes.llama import SLOTS, build_model, plan_for, serving
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -176,6 +175,4 @@ def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
             with pytest.raises(httpx.TransportError):
                 reply.read()
     # a dying process closes one socket after another, within milliseconds
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while is_listening(base_url):
-        assert time.monotonic() < deadline
+    wait_until(lambda: not is_listening(base_url))

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.load.processes import free_port
 from tests.fakes.command import processes_with, temper
 from tests.fakes.front import PLAIN
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 # A server that does not begin before the gate is open; then it becomes the embedded one.
 GATED = """#!/bin/sh
@@ -78,9 +78,7 @@ class Served:
 
     def until(self, path: str, status: int) -> None:
         """Ask until that is the answer."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self.get(path).status_code != status:
-            assert time.monotonic() < deadline
+        wait_until(lambda: self.get(path).status_code == status)
 
     @property
     def is_listening(self) -> bool:
@@ -200,9 +198,7 @@ def test_a_crash_loop_is_left_alone_with_a_reason(model: Path) -> None:
             own.until("/health", 200)
             own.kill_server()
             own.until("/readyz", 503)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while own.get("/readyz").json()["status"] != "unreachable":
-            assert time.monotonic() < deadline
+        wait_until(lambda: own.get("/readyz").json()["status"] == "unreachable")
         answer = own.post("hello")
         assert own.servers == []
         said = own.stop()
@@ -273,8 +269,7 @@ def test_a_second_signal_ends_it_at_once(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="600") as own:
         with own.open_stream() as lines:
             own.process.send_signal(signal.SIGTERM)
-            while own.is_listening:
-                pass
+            wait_until(lambda: not own.is_listening)
             own.process.send_signal(signal.SIGTERM)
             with suppress(httpx.TransportError):
                 list(lines)
@@ -290,9 +285,7 @@ def test_no_server_is_left_when_temper_is_killed(model: Path, workers: str) -> N
         own.until("/health", 200)
         own.process.kill()
         own.process.wait()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while processes_with(str(model)):
-            assert time.monotonic() < deadline
+        wait_until(lambda: not processes_with(str(model)))
 
 
 @pytest.mark.fault("F20")

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.fakes.quick_start import COMMAND, Program
 from tests.fakes.tool_servers import PROGRAM
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 
@@ -50,16 +49,6 @@ def status(url: str, key: str) -> int:
         return 0
 
 
-def eventually(is_so: Callable[[], bool]) -> bool:
-    """Look until it is so, for a while."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
     llama_server: RunningServer, tmp_path: Path, workers: int
@@ -76,15 +65,15 @@ def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
     log = tmp_path / "log"
     configure("first")
     with serving(config, log) as (pid, url):
-        assert eventually(lambda: status(url, "first") == 200)
+        wait_until(lambda: status(url, "first") == 200)
         configure("second", "unheard_of = 1")
         os.kill(pid, signal.SIGHUP)
-        assert eventually(lambda: "server.unheard_of" in log.read_text(encoding="utf-8"))
+        wait_until(lambda: "server.unheard_of" in log.read_text(encoding="utf-8"))
         assert status(url, "first") == 200
         configure("third")
         os.kill(pid, signal.SIGHUP)
-        assert eventually(lambda: status(url, "third") == 200)
-        assert eventually(lambda: status(url, "first") == 401)
+        wait_until(lambda: status(url, "third") == 200)
+        wait_until(lambda: status(url, "first") == 401)
 
 
 def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
@@ -111,11 +100,11 @@ def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
 
     configure(stays="a", changes="a", goes="a")
     with serving(config, tmp_path / "log") as (pid, _):
-        assert eventually(lambda: all(noted(one, "started") for one in ("stays", "changes")))
-        assert eventually(lambda: noted("goes", "started") == 1)
+        wait_until(lambda: all(noted(one, "started") for one in ("stays", "changes")))
+        wait_until(lambda: noted("goes", "started") == 1)
         configure(stays="a", changes="b", comes="a")
         os.kill(pid, signal.SIGHUP)
-        assert eventually(lambda: noted("comes", "started") == 1)
-        assert eventually(lambda: noted("changes", "started") == 2)
-        assert eventually(lambda: noted("goes", "input ended") == 1)
+        wait_until(lambda: noted("comes", "started") == 1)
+        wait_until(lambda: noted("changes", "started") == 2)
+        wait_until(lambda: noted("goes", "input ended") == 1)
         assert (noted("stays", "started"), noted("stays", "input ended")) == (1, 0)

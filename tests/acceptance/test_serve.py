@@ -3,7 +3,6 @@
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from proxy.conversation import json
 from tests.fakes.command import processes_with, temper
 from tests.fakes.loopback import own_address
 from tests.fakes.sdk_answers import OFFERED
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 
 def announced(process: subprocess.Popen[str]) -> tuple[str, httpx.URL]:
@@ -131,9 +130,7 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
         )
         process.kill()
         process.wait()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while is_listening(httpx.URL(url)):
-            assert time.monotonic() < deadline
+        wait_until(lambda: not is_listening(httpx.URL(url)))
 
 
 def test_pages_that_watch_do_not_keep_it_from_stopping() -> None:

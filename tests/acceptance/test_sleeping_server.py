@@ -47,6 +47,7 @@ def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> No
         assert time.monotonic() < deadline
         for path in paths:
             client.get(path)
+        time.sleep(0.02)
 
 
 @pytest.mark.fault("F25")

@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from tests.fakes.pdf import make_pdf
 from tests.fakes.scripted_backend import Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, end, says, text
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import until
 
 THOUGHT = says("<thi", "nk>Hm.", "</think>\n\nHello", " there.")
 
@@ -144,12 +143,6 @@ def test_a_port_of_a_local_server_is_refused_and_not_ignored() -> None:
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not is_so():  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0.01)
-
-
 async def test_background_requests_wait_behind_people_and_are_counted_apart() -> None:
     go = asyncio.Event()
     meter = Metrics()
@@ -173,10 +166,10 @@ async def test_background_requests_wait_behind_people_and_are_counted_apart() ->
 
         async with asyncio.TaskGroup() as group:
             group.create_task(ask_as("first", "normal"))
-            await wait_until(lambda: bool(front.backend.upstream_requests))
+            await until(lambda: bool(front.backend.upstream_requests))
             for priority in ("low", "normal", "high"):
                 group.create_task(ask_as(priority, priority))
-                await wait_until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
+                await until(lambda: waiting(priority))  # noqa: B023 - it is awaited here
             go.set()
         asked = [one.fields["user"] for one in front.backend.upstream_requests]
         wrong = {"x-temper-priority": "now", "x-api-key": "key"}

@@ -24,7 +24,7 @@ from tests.fakes.answers import read_answer
 from tests.fakes.command import running_temper, temper
 from tests.fakes.scripts import WEATHER_TOOL
 from tests.fakes.tool_servers import PROGRAM
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 CHAT = "/v1/chat/completions"
 ANSWER = "Thank you: it is sunny there."
@@ -242,14 +242,6 @@ def hang(client: httpx.Client) -> None:
         ask(client, "[[our hang]]", {**TIME, "server_label": "fake"}, stream=True)
     except httpx.TransportError:
         return
-
-
-def wait_until(is_so: object) -> None:
-    assert callable(is_so)
-    patience = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < patience
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:

@@ -9,9 +9,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Dropped, RejectedReply
 from proxy.guardrails.offer import TextPolicy
-from tests.corpus.cases import STRING, Case, Outcome, ask, outcome, outcomes
+from tests.corpus.cases import STRING, Case, Outcome, ask, outcome
 from tests.corpus.spellings import Call
-from tests.examples import PROFILE
 from tests.fakes.arrivals import chunkings
 from tests.fakes.histories import make_tool
 
@@ -29,12 +28,9 @@ TOOLS: list[JsonValue] = [
 
 
 def played(reply: str) -> Outcome:
-    """Play a reply whole and in pieces, with HYPOTHESIS_PROFILE=deep in every chunking."""
+    """Play a reply in every chunking; all have to come to the same."""
     case = Case(reply, reply, ask(tools=TOOLS))
-    if PROFILE == "quick":
-        whole, *others = outcomes(case)
-    else:
-        whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
+    whole, *others = (outcome(case, pieces) for pieces in chunkings(reply))
     assert all(one == whole for one in others)
     return whole
 

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
+from tests.examples import PROFILE
 from tests.fakes import spoken
 from tests.fakes.front import TOOLS, Front, in_front_of, request, temper
 from tests.fakes.scripted_backend import ScriptedBackend, refuses
@@ -263,8 +264,15 @@ def emoji(number: int) -> list[JsonValue]:
 
 
 Steps = Callable[[int], list[JsonValue]]
-STEPS = pytest.mark.parametrize("steps", [step, prose, chinese, emoji])
-TOKENIZERS = pytest.mark.parametrize("tokenize", [len, in_bytes, in_words])
+STEPS: list[Steps] = [step, prose, chinese, emoji]
+TOKENIZERS: list[Callable[[str], int]] = [len, in_bytes, in_words]
+# every kind of step once, and with HYPOTHESIS_PROFILE=deep with every tokenizer
+TEXTS = pytest.mark.parametrize(
+    ("steps", "tokenize"),
+    [*zip(STEPS, itertools.cycle(TOKENIZERS), strict=False)]
+    if PROFILE == "quick"
+    else [*itertools.product(STEPS, TOKENIZERS)],
+)
 
 
 async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> list[int]:
@@ -280,8 +288,7 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
     return statuses
 
 
-@STEPS
-@TOKENIZERS
+@TEXTS
 async def test_no_prompt_is_too_long_for_a_backend_that_counts(
     steps: Steps, tokenize: Callable[[str], int]
 ) -> None:
@@ -294,8 +301,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
     assert kept.count(False) <= everything / (0.25 * backend.window)
 
 
-@STEPS
-@TOKENIZERS
+@TEXTS
 @pytest.mark.parametrize("is_silent", [False, True])
 async def test_a_prompt_that_is_too_long_is_cut_deeper_until_it_fits(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool

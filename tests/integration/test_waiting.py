@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from tests.fakes.pseudo_terminal import WatchedCommand, on_terminal
 from tests.fakes.scripted_backend import Ending, Script, ScriptedBackend
 from tests.fakes.sockets import listening_in_thread
 from tests.fakes.spoken import START, calls, end, part, text
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 TOOLS = '''
 import asyncio
@@ -58,13 +58,6 @@ def engine() -> Iterator[tuple[PacedEngine, str]]:
     silent = PacedEngine(is_silent=True)
     with listening_in_thread(silent) as url:
         yield silent, url
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end_of_patience = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < end_of_patience
-        time.sleep(0.01)
 
 
 def interrupt(command: WatchedCommand) -> str:

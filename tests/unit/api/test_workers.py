@@ -182,8 +182,8 @@ async def fail_at_both(url: str) -> int:
 async def counted(url: str, requests: int) -> None:
     """Wait until all workers have counted what they have answered: that comes a moment later."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await seen_by(url)).value("temper_requests_total", status="502") < requests:
-            pass
+        while (await seen_by(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 def test_every_worker_shows_what_all_of_them_counted() -> None:

@@ -51,31 +51,38 @@ def essence(runs: list[RunRecord]) -> list[RunRecord]:
     return sorted(kept, key=lambda one: one.key)
 
 
-async def test_every_arm_runs_every_case_with_every_seed(tmp_path: Path) -> None:
+async def test_lost_runs_are_repeated_with_the_same_outcome(tmp_path: Path) -> None:
     plan = plan_of("p-small")
     runs = await make(tmp_path, plan)
-    assert len(runs) == len(ARMS) * plan.size
-    assert len({one.key for one in runs}) == len(runs)
+    assert len({one.key for one in runs}) == len(runs) == len(ARMS) * plan.size
     assert all(one.generations == one.requests for one in runs)
-
-
-async def test_runs_that_were_lost_are_made_again_and_come_out_the_same(tmp_path: Path) -> None:
-    plan = plan_of("p-small")
-    runs = await make(tmp_path, plan)
     path = tmp_path / "runs.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:20]) + lines[20][:30])
+    path.write_bytes(b"".join(lines[:-20]) + lines[-20][:30])
     again = await make(tmp_path, plan)
     assert essence(again) == essence(runs)
 
 
-async def test_a_model_without_flaws_is_always_right_and_one_pair_of_arms_is_alike(
+async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reported(
     tmp_path: Path,
 ) -> None:
-    runs = await make(tmp_path, plan_of("healthy"))
+    reported: list[ArmProgress] = []
+    descriptions: list[str] = []
+
+    def report(progress: ArmProgress) -> None:
+        reported.append(progress)
+        descriptions.append(plan.in_progress.describe())
+
+    plan = plan_of("healthy")
+    runs = await make(tmp_path, replace(plan, on_progress=report))
     assert [one for one in runs if not one.right] == []
     digests = {arm: [one.digest for one in runs if one.arm == arm] for arm in ARMS}
     assert sorted(digests["direct"]) == sorted(digests["ceiling"])
+    assert [one.done for one in reported if one.arm == "direct"] == [*range(plan.size + 1)]
+    assert reported[-1].right == reported[-1].of
+    current = r"\w+-\d+( and 1 more)? \(\d+ s\).*"
+    assert any(re.fullmatch(current, description) for description in descriptions)
+    assert plan.in_progress.describe() == ""
 
 
 @pytest.mark.parametrize("keeps_all", [False, True])
@@ -97,23 +104,6 @@ def test_the_oldest_run_in_progress_is_described() -> None:
         first.requests, first.usages, first.chunks = 3, [{"completion_tokens": 100}, {}], 30
         assert runs.describe() == "single-1 and 2 more (42 s), request 3, 130 tokens"
     assert runs.describe() == ""
-
-
-async def test_a_run_is_in_progress_while_its_reply_arrives(tmp_path: Path) -> None:
-    seen: list[str] = []
-    plan = plan_of("healthy")
-    runs = replace(plan, on_progress=lambda _: seen.append(plan.in_progress.describe()))
-    await make(tmp_path, runs)
-    assert any(re.fullmatch(r"\w+-\d+( and 1 more)? \(\d+ s\).*", one) for one in seen)
-    assert plan.in_progress.describe() == ""
-
-
-async def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[ArmProgress] = []
-    plan = replace(plan_of("healthy"), on_progress=told.append)
-    await make(tmp_path, plan)
-    assert [one.done for one in told if one.arm == "direct"] == [*range(plan.size + 1)]
-    assert told[-1].right == told[-1].of
 
 
 def test_of_a_real_model_the_clients_account_counts() -> None:

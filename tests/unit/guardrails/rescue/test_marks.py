@@ -21,6 +21,7 @@ from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import find_calls
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from tests.corpus.spellings import MARKED, SPELLINGS, Call, Spelling, syntaxes_in
+from tests.examples import examples
 from tests.fakes.arrivals import read
 
 _TAG = re.compile(r"<([\w.-]+)[>= ]")
@@ -80,7 +81,7 @@ def is_meant(call: WrittenCall, *, data: str = "") -> bool:
 pairs = st.tuples(st.sampled_from(SPELLINGS), st.sampled_from(MARKED))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
 def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
@@ -90,7 +91,7 @@ def test_a_call_that_is_cut_off_takes_nothing_of_the_next_one(
     assert all(map(is_meant, calls_in(first[:length] + second)))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
 def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
@@ -103,7 +104,7 @@ def test_a_call_that_lacks_a_mark_takes_nothing_of_the_next_one(
     assert all(map(is_meant, calls_in(text)))
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(pairs, st.data())
 def test_a_call_within_another_is_data_or_nothing(
     spellings: tuple[Spelling, Spelling], data: st.DataObject
@@ -124,7 +125,7 @@ def test_most_syntaxes_write_strings_in_json() -> None:
     assert len(syntaxes_in(ESCAPED)) > 25
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(st.sampled_from(ESCAPED), st.sampled_from(SPELLINGS), st.data())
 def test_a_call_quoted_without_escapes_is_never_torn(
     outer: Spelling, inner: Spelling, data: st.DataObject

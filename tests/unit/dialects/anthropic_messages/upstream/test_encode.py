@@ -63,7 +63,7 @@ def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
         assert longer.system == shorter.system
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(turns())
 def test_every_call_has_its_result_in_the_message_behind_it(cut: list[list[JsonObject]]) -> None:
     whole = history(*(one for turn in cut for one in turn))

@@ -19,6 +19,7 @@ from proxy.guardrails.rescue.values.strings import (
     read_between,
     read_string,
 )
+from tests.examples import examples
 from tests.fakes.arrivals import is_linear, read
 
 PLACES = [
@@ -63,7 +64,7 @@ def ends(behind: str, around: Around) -> bool:
     return results[0]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(TEXTS, st.sampled_from(PLACES), st.sampled_from("\"'”’"))
 @example(" b", PLACES[0], '"')
 @example(", then left", PLACES[0], '"')
