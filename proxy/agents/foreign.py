@@ -76,7 +76,8 @@ class SdkRequests:
         usage = said.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if self.window is not None and isinstance(total, int) and total > 0:
-            self.book.hear(upstream_request.messages, upstream_request.tools, total, self.window)
+            messages, tools = upstream_request.messages, upstream_request.tools
+            self.book.observe_total(messages, tools, total, self.window)
 
     def is_unreadable(self, error: Exception) -> bool:
         """Return whether a llama-server's own parser could not read what the model wrote."""

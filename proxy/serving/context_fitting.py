@@ -344,7 +344,7 @@ class _LearningBackend(BackendWrapper):
         if self._window is None:
             self._book.calibrate(messages, tools, total)
             return
-        missing = self._book.hear(messages, tools, total, self._window)
+        missing = self._book.observe_total(messages, tools, total, self._window)
         if missing is not None:
             wording = _CUT.format(total=total, missing=missing)
             raise ContextOverflow(wording, missing, self._window, read=total)
