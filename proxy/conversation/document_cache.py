@@ -27,10 +27,10 @@ class KeptByDocument(Generic[Made]):
         if len(document) > self._largest:
             return None
         with self._lock:
-            if (found := self._kept.get(document)) is None:
+            if (value := self._kept.get(document)) is None:
                 return None
             self._kept.move_to_end(document)
-            return found[0]
+            return value[0]
 
     def keep(self, document: bytes, made: Made, further: int = 0) -> None:
         """Keep what was made of a document, at the expense of what was used longest ago.
@@ -67,8 +67,8 @@ class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
 
     def __call__(self, document: bytes) -> Made:
         """Return what is made of a document; raises what making it raises."""
-        found = self.find(document)
-        if found is None:
-            found = (self._make(document),)
-            self.keep(document, found, self._further(found[0]))
-        return found[0]
+        value = self.find(document)
+        if value is None:
+            value = (self._make(document),)
+            self.keep(document, value, self._further(value[0]))
+        return value[0]

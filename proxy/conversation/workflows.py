@@ -50,7 +50,7 @@ def _check_rules(name: str, given: object, kind: type, form: str) -> None:
     """Raise `TypeError` for what a program gave in another form, as one name without a comma."""
     if isinstance(given, kind):
         raise TypeError(f"{name} is a tuple, not {given!r}: write {name}=({given!r},)")
-    if not isinstance(given, tuple | list) or not all(isinstance(one, kind) for one in given):
+    if not isinstance(given, tuple | list) or not all(isinstance(rule, kind) for rule in given):
         raise TypeError(f"{name} is a tuple of {form}, not {given!r:.80}")
 
 
@@ -66,16 +66,16 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
     }
     for member, listed in lists.items():
         seen: set[object] = set()
-        for position, one in enumerate(listed):
-            if one in seen:
+        for position, rule in enumerate(listed):
+            if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
-            seen.add(one)
+            seen.add(rule)
     circle = _find_circle(rules)
-    for place, name in rules.tools():
-        if name in circle and not place.endswith(".needs"):
+    for path, name in rules.tools():
+        if name in circle and not path.endswith(".needs"):
             at = circle.index(name)
             way = " needs ".join((*circle[at:], *circle[:at], name))
-            yield place, f"nobody can call {name!r}: {way}"
+            yield path, f"nobody can call {name!r}: {way}"
             return  # the others of the circle are in it by its fault
 
 

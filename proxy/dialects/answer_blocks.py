@@ -190,8 +190,8 @@ def _with_whole_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
     for event in events:
         match event:
             case ToolCallStarted(index, call_id, name):
-                written = "".join(arguments.get(index, ()))
-                yield ToolCalled(index, ToolCall(call_id or "", name, written))
+                text = "".join(arguments.get(index, ()))
+                yield ToolCalled(index, ToolCall(call_id or "", name, text))
             case ToolCallArgumentsDelta():
                 pass
             case _:

@@ -59,10 +59,10 @@ def group_in(body: JsonObject, name: str) -> JsonObject:
     return as_object(body.setdefault(name, {}))
 
 
-def form_schema(wanted: JsonObject) -> JsonObject | None:
+def form_schema(form: JsonObject) -> JsonObject | None:
     """Return the schema in a `response_format`, None where there is none."""
-    described = wanted.get("json_schema")
-    schema = (described if isinstance(described, dict) else wanted).get("schema")
+    described = form.get("json_schema")
+    schema = (described if isinstance(described, dict) else form).get("schema")
     return schema if isinstance(schema, dict) else None
 
 

@@ -92,9 +92,9 @@ def copies(names: str, group: str = "") -> dict[str, Field]:
 
 def read_tables(package: str) -> dict[str, FieldTable]:
     """Read the tables in the `table.toml` of a language, by their names; it says how it is read."""
-    written = (files(package) / "table.toml").read_bytes()
+    document = (files(package) / "table.toml").read_bytes()
     tables: dict[str, FieldTable] = {}
-    for table, groups in msgspec.toml.decode(written, type=dict[str, _Groups]).items():
+    for table, groups in msgspec.toml.decode(document, type=dict[str, _Groups]).items():
         known: dict[str, Field] = {}
         for handling, notes in groups.items():
             for note, names in notes.items():

@@ -115,8 +115,8 @@ class ForeignHistory:
             self._remind(last, _drop_empty(texts))
         elif last is not None and self._joins_system:
             self._add_to_last(_drop_empty(texts))
-        elif said := _drop_empty(texts):
-            self.entries.append(HistoryEntry(role, [*said]))
+        elif present := _drop_empty(texts):
+            self.entries.append(HistoryEntry(role, [*present]))
 
     def extend(self, entries: Iterable[HistoryEntry]) -> None:
         """Add what others say than the system."""
@@ -157,10 +157,10 @@ def result_entry(
     call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
 ) -> HistoryEntry:
     """Return the result of a tool call; without parts it is an empty text."""
-    said = _drop_empty(parts)
+    present = _drop_empty(parts)
     if not is_error:
-        return HistoryEntry("tool", said, call_id=call_id)
-    return HistoryEntry("tool", _as_failure(said), call_id=call_id, failed=True)
+        return HistoryEntry("tool", present, call_id=call_id)
+    return HistoryEntry("tool", _as_failure(present), call_id=call_id, failed=True)
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
@@ -168,10 +168,10 @@ def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
 
 
 def _as_failure(parts: list[Part]) -> list[Part]:
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if isinstance(part, JsonText):
             failure = part if has_failed(part.text) else concatenate(_FAILURE, part)
-            return [*parts[:place], failure, *parts[place + 1 :]]
+            return [*parts[:index], failure, *parts[index + 1 :]]
     return [_FAILURE, *parts]
 
 
@@ -180,14 +180,14 @@ def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
     whole = join_lines(texts)
     if len(texts) == len(parts):
         return whole.text, whole.source
-    written: list[bytes] = []
+    message: list[bytes] = []
     for is_text, row in groupby(parts, lambda part: isinstance(part, JsonText)):
         if is_text:
             whole_row = join_lines([part for part in row if isinstance(part, JsonText)])
-            written.append(b'{"type":"text","text":%b}' % whole_row.source)
+            message.append(b'{"type":"text","text":%b}' % whole_row.source)
         else:
-            written += [part.source for part in row]
-    return whole.text, json.join_array(written)
+            message += [part.source for part in row]
+    return whole.text, json.join_array(message)
 
 
 def write_picture(url: bytes) -> Medium:

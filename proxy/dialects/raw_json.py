@@ -71,16 +71,16 @@ def own_text(text: str) -> JsonText:
 
 def concatenate(*texts: JsonText) -> JsonText:
     """Make one text of several, with nothing between them."""
-    said = "".join(one.text for one in texts)
-    return JsonText(said, b'"' + b"".join(one.inside for one in texts) + b'"')
+    joined = "".join(text.text for text in texts)
+    return JsonText(joined, b'"' + b"".join(text.inside for text in texts) + b'"')
 
 
 def join_lines(texts: list[JsonText]) -> JsonText:
     """Make one text of several, with a line end between them."""
     if len(texts) == 1:
         return texts[0]
-    said = "\n".join(one.text for one in texts)
-    return JsonText(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
+    joined = "\n".join(text.text for text in texts)
+    return JsonText(joined, b'"' + LINE_END.join(text.inside for text in texts) + b'"')
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -31,11 +31,11 @@ def workflow_in(
     if options is None or options.workflow is None:
         return NO_RULES
     rules = options.workflow
-    for place, problem in contradictions(rules):
-        raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{place}")
+    for path, problem in contradictions(rules):
+        raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{path}")
     offered = dict.fromkeys(tool.name for tool in tools)
     called = {call.name for message in messages for call in message.calls}
-    for place, name in rules.tools():
+    for path, name in rules.tools():
         if offered and name not in called:
-            check_offered(name, offered, f"{_MEMBER}.{place}")
+            check_offered(name, offered, f"{_MEMBER}.{path}")
     return rules

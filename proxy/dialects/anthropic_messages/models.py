@@ -1,4 +1,4 @@
-"""The list of models, and one of them, as clients of the Messages language read it."""
+"""The model list in the format of the Messages API."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ class MessagesCatalogue:
     """Lists models in Anthropic's shape."""
 
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
-        """Write one page of the list; an id that nobody knows is passed over."""
+        """Write one page of the list; an unknown id in `page` is ignored."""
         most = min(max(1, _USUAL if page.limit is None else page.limit), _MOST)
         ids, listed = [model.id for model in models], list(models)
         if page.before in ids and not page.after:

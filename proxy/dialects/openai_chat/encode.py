@@ -174,8 +174,8 @@ class ChunkEncoder:
             case _:
                 pass
         head, tail = self._frames.get(kind) or self._frame(delta, kind)
-        written = head + json.dump(delta.text) + tail
-        return written if self._has_role else self._role() + written
+        chunk = head + json.dump(delta.text) + tail
+        return chunk if self._has_role else self._role() + chunk
 
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Make and keep the bytes around the text of a delta; a call's number is its `kind`."""
@@ -188,10 +188,10 @@ class ChunkEncoder:
         return self._role() + self._choice(delta, logprobs)
 
     def _choice(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
-        written = b'{"index":0,"delta":' + json.dump(delta)
+        chunk = b'{"index":0,"delta":' + json.dump(delta)
         if logprobs is not None:
-            written += b',"logprobs":' + json.dump(logprobs)
-        return self._chunk(written + b',"finish_reason":null}')
+            chunk += b',"logprobs":' + json.dump(logprobs)
+        return self._chunk(chunk + b',"finish_reason":null}')
 
     def _finish(self, reason: str) -> bytes:
         self._is_over = True

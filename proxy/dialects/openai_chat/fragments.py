@@ -102,14 +102,14 @@ class Runs:
             return None
         sample, opening, closing, _ = self._pattern
         opening, closing = opening[len(DATA) :], closing[: -len(END_OF_EVENT)]
-        before, behind = len(opening), len(closing)
-        alike = [one.startswith(opening) and one.endswith(closing) for one in payloads]
+        before, after = len(opening), len(closing)
+        alike = [payload.startswith(opening) and payload.endswith(closing) for payload in payloads]
         start = alike.index(True, 1)  # the first chunk may begin the reply
         end = alike.index(False, start) if False in alike[start:] else len(alike)
         row = payloads[start:end]
-        if min(map(len, row)) < before + behind:
+        if min(map(len, row)) < before + after:
             return None
-        texts = _texts([one[before:-behind] for one in row])
+        texts = _texts([payload[before:-after] for payload in row])
         if texts is None:
             return None
         self.patience = _PATIENCE
@@ -148,10 +148,10 @@ def _many(pattern: _Pattern, data: bytes, start: int) -> ChunkRun | None:
     if pieces is None:
         return None
     *raw, rest = pieces
-    last, found, behind = rest.partition(closing)
-    if found:
+    last, separator, after = rest.partition(closing)
+    if separator:
         raw.append(last)
-        end = len(data) - len(behind)
+        end = len(data) - len(after)
     else:
         end = len(data) - len(rest) - len(opening)
     texts = _texts(raw)
@@ -167,9 +167,9 @@ def _apart(data: bytes, closing: bytes, opening: bytes, mark: bytes) -> list[byt
     *lines, rest = data.split(b"\n", len(END_OF_EVENT) * data.count(mark))
     if mark in rest:
         return None
-    before, behind = len(opening), len(END_OF_EVENT) - len(closing)
+    before, after = len(opening), len(END_OF_EVENT) - len(closing)
     first, *others = lines[:: len(END_OF_EVENT)]
-    return [first[:behind], *[one[before:behind] for one in others], rest[before:]]
+    return [first[:after], *[payload[before:after] for payload in others], rest[before:]]
 
 
 def _pattern_of(event: bytes) -> _Pattern | None:

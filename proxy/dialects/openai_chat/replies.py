@@ -60,9 +60,9 @@ class _ArrivingCall(msgspec.Struct):
         return self.start() if name else []
 
     def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
-        written = [*filter(None, texts)]
-        self.held += written
-        return [*map(ToolCallArgumentsDelta, repeat(self.index), written)]
+        fragments = [*filter(None, texts)]
+        self.held += fragments
+        return [*map(ToolCallArgumentsDelta, repeat(self.index), fragments)]
 
     @property
     def is_whole(self) -> bool:
@@ -138,8 +138,8 @@ class CallsInProgress(msgspec.Struct):
         """The finish reason of a reply that names none; "length" if its last call is cut off."""
         if not self._calls:
             return STOP
-        written = "".join(self._calls[-1].held).rstrip()
-        return CALLS if not written or written.endswith("}") else LENGTH
+        fragments = "".join(self._calls[-1].held).rstrip()
+        return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment; None for what exceeds the bound, which one call shows."""
@@ -355,8 +355,8 @@ class ChunkDecoder:
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:
-            told = (self._usage, self._timings, self._stop, self._late_fingerprint)
-            parts.append(UsageReported(*told))
+            account = (self._usage, self._timings, self._stop, self._late_fingerprint)
+            parts.append(UsageReported(*account))
         parts.append(ReplyFinished(self._reason))
         return parts
 
@@ -373,15 +373,15 @@ def decode_error(body: bytes) -> JsonObject:
 
 
 def _error(document: JsonObject) -> JsonObject:
-    found = document.get("error")
-    if isinstance(found, str):
-        return {**document, "message": found}
-    if not isinstance(found, dict):
-        found = document
-    message = found.get("message") or found.get("detail") or found
-    return {**found, "message": message if isinstance(message, str) else json.dump_text(message)}
+    error = document.get("error")
+    if isinstance(error, str):
+        return {**document, "message": error}
+    if not isinstance(error, dict):
+        error = document
+    message = error.get("message") or error.get("detail") or error
+    return {**error, "message": message if isinstance(message, str) else json.dump_text(message)}
 
 
 def _object_or(known: JsonObject | None, raw: msgspec.Raw) -> JsonObject | None:
-    told = parse_object(bytes(raw))
-    return known if told is None else told
+    account = parse_object(bytes(raw))
+    return known if account is None else account

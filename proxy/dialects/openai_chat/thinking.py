@@ -61,11 +61,11 @@ def thinking_fields(
     effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
     if effort is not None and EFFORT not in fields:
         added[EFFORT] = effort
-    told = _variables(fields)
-    variables = {**thinking.variables, **told}
-    if thinking.is_on is not None and _find_switch(told) is None:
+    sent = _variables(fields)
+    variables = {**thinking.variables, **sent}
+    if thinking.is_on is not None and _find_switch(sent) is None:
         variables |= dict.fromkeys(switches, thinking.is_on)
-    if variables != told:
+    if variables != sent:
         added[VARIABLES] = variables
     if takes_budget and thinking.budget is not None and BUDGET not in fields:
         added[BUDGET] = thinking.budget
@@ -74,8 +74,8 @@ def thinking_fields(
 
 def effort_in(request: Request) -> str:
     """Return what a request says of effort, in whatever place; "" where it says nothing."""
-    said = map(json.parse, _raw_efforts(request))
-    return next((one for one in said if isinstance(one, str)), request.thinking.effort)
+    efforts = map(json.parse, _raw_efforts(request))
+    return next((effort for effort in efforts if isinstance(effort, str)), request.thinking.effort)
 
 
 def fit_effort(request: Request, offered: Sequence[str]) -> Request:
@@ -115,7 +115,7 @@ def _nearest(wanted: str, offered: Sequence[str]) -> str:
     """Return the nearest of the efforts offered, of two that are as near the greater; or ""."""
     if not offered or wanted not in RANKS:
         return ""
-    return min(offered, key=lambda one: (abs(RANKS[one] - RANKS[wanted]), -RANKS[one]))
+    return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))
 
 
 def _raw_efforts(request: Request) -> list[bytes]:
@@ -128,8 +128,8 @@ def _raw_variables(request: Request) -> dict[str, bytes]:
 
 
 def _find_switch(variables: JsonObject) -> bool | None:
-    told = (variables.get(name) for name in SWITCHES)
-    return next((value for value in told if isinstance(value, bool)), None)
+    sent = (variables.get(name) for name in SWITCHES)
+    return next((value for value in sent if isinstance(value, bool)), None)
 
 
 def _variables(fields: Mapping[str, bytes]) -> JsonObject:

@@ -33,7 +33,7 @@ def describe_rounds(
 
 def has_rounds(messages: JsonValue) -> bool:
     known = messages if isinstance(messages, list) else []
-    return bool([one for one in known if isinstance(one, dict) and MEMBER in one])
+    return bool([members for members in known if isinstance(members, dict) and MEMBER in members])
 
 
 def expand(body: bytes) -> Expanded:
@@ -44,12 +44,12 @@ def expand(body: bytes) -> Expanded:
     members = json.split_object(body)
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
-    for place, source in enumerate(json.split_array(members["messages"])):
-        for one in _unfold(source, f"messages.{place}.{MEMBER}"):
-            flag = one.pop(_FAILED, b"") if one.get("role") == b'"tool"' else b""
+    for index, source in enumerate(json.split_array(members["messages"])):
+        for members in _unfold(source, f"messages.{index}.{MEMBER}"):
+            flag = members.pop(_FAILED, b"") if members.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):
                 failed[len(messages)] = flag == b"true"
-            messages.append(json.join_object(one) if one else source)
+            messages.append(json.join_object(members) if members else source)
     members["messages"] = json.join_array(messages)
     return Expanded(json.join_object(members), failed)
 
@@ -64,13 +64,13 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
         return [{}]
     rounds = members.pop(MEMBER)
     try:
-        found = [json.split_object(one) for one in json.split_array(rounds)]
+        messages = [json.split_object(members) for members in json.split_array(rounds)]
     except ValueError:
         raise InvalidRequest("Expected messages, as they came with the answer.", param) from None
-    return [*found, members]
+    return [*messages, members]
 
 
 def _describe(message: Message) -> JsonObject:
-    written = json.parse(message.source)
-    assert isinstance(written, dict)  # noqa: S101 - it is a message of ours
-    return written if message.failed is None else {**written, _FAILED: message.failed}
+    source_object = json.parse(message.source)
+    assert isinstance(source_object, dict)  # noqa: S101 - it is a message of ours
+    return source_object if message.failed is None else {**source_object, _FAILED: message.failed}

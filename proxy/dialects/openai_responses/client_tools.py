@@ -78,19 +78,19 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     """Write a call as the client knows it, without the item's own id and status."""
-    kind, form, asked = origin.kind, CALL_FORMS[origin.kind], parse_object(arguments) or {}
+    kind, form, values = origin.kind, CALL_FORMS[origin.kind], parse_object(arguments) or {}
     item: JsonObject = {"type": form.item, "call_id": call_id}
     if kind in NAMED_KINDS:
-        place: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
-        plain = asked.get("input")  # all of it where it is something else
-        said = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
+        namespace: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
+        plain = values.get("input")  # all of it where it is something else
+        value = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
         member = "input" if kind is ToolKind.CUSTOM else "arguments"
-        return {**item, "name": origin.name, **place, member: said}
+        return {**item, "name": origin.name, **namespace, member: value}
     if kind is ToolKind.SEARCH:
-        return {**item, "execution": "client", "arguments": asked}
-    members = {name: asked.get(name) for name in form.members}
+        return {**item, "execution": "client", "arguments": values}
+    members = {name: values.get(name) for name in form.members}
     if kind is ToolKind.PATCH:
-        members = {name: one for name, one in members.items() if name in asked}
+        members = {name: value for name, value in members.items() if name in values}
     elif kind is ToolKind.LOCAL_SHELL:
         members = {"type": "exec", **members, "env": {}, "user": None}
     return {**item, form.group: members}
@@ -103,8 +103,8 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
-        asked = members.inner(form.group)
-        kept = {name: asked[name].source for name in form.members if name in asked}
+        values = members.inner(form.group)
+        kept = {name: values[name].source for name in form.members if name in values}
         return own_text(json.join_object(kept).decode())
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:
@@ -211,8 +211,8 @@ def custom(members: Members) -> OfferedForm:
     checked = TEXT
     if "definition" in form:
         definition, syntax = form["definition"].text(), form.word("syntax", "given")
-        told = own_text(f"The input has to match this {syntax} grammar:\n")
-        rule = concatenate(told, definition)
+        introduction = own_text(f"The input has to match this {syntax} grammar:\n")
+        rule = concatenate(introduction, definition)
         description = concatenate(description, PARAGRAPH, rule) if description else rule
         if syntax == "regex":
             checked = {**TEXT, "pattern": f"^(?:{definition.text})$"}

@@ -92,7 +92,7 @@ class ResponsesDialect(OpenAIFront):
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
-            self._answering(terms, request.model, inputs.own, client.owner),
+            self._answering(terms, request.model, inputs.sent, client.owner),
             tuple(facts[:_MOST_FACTS]),
             accepts_prose=compacts
             or not request.tools
@@ -116,8 +116,8 @@ class ResponsesDialect(OpenAIFront):
         def whole(begun: ResponseState) -> AnswerInProgress:
             def keep(output: Sequence[bytes], answer: bytes) -> None:
                 if store is not None and terms.is_stored:
-                    own = add_ids(inputs, begun.id)
-                    kept = StoredResponse(begun.id, own, output, answer, terms.previous_id)
+                    sent = add_ids(inputs, begun.id)
+                    kept = StoredResponse(begun.id, sent, output, answer, terms.previous_id)
                     store.keep(owner, kept)
 
             return AnswerInProgress(terms, begun, stamp, keep)
@@ -131,16 +131,16 @@ class Inputs(NamedTuple):
     """All items in their order, and those that the request itself has brought, as JSON."""
 
     items: list[Node]
-    own: list[bytes]
+    sent: list[bytes]
 
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
     """Read the items; raises `InvalidRequest` where there are none, or one cannot be found."""
-    own = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
+    sent = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
-    if not own and not earlier and "instructions" not in fields:
+    if not sent and not earlier and "instructions" not in fields:
         raise InvalidRequest(_NOTHING, "input")
-    return Inputs([*earlier, *own], [node.source for node in own])
+    return Inputs([*earlier, *sent], [node.source for node in sent])
 
 
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
@@ -173,10 +173,10 @@ def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
     if not isinstance(node.value, dict) or node.value.get("type") != "item_reference":
         return node
     item_id = as_text(node.value.get("id"))
-    found = None if store is None else store.item(owner, item_id)
-    if found is None:
+    stored = None if store is None else store.item(owner, item_id)
+    if stored is None:
         raise InvalidRequest(_UNKNOWN_ITEM.format(id=item_id), f"{node.path}.id")
-    return Node(json.parse(found), found, node.path)
+    return Node(json.parse(stored), stored, node.path)
 
 
 def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
@@ -194,7 +194,7 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
     is_wanted = store is not None and checked.store is not False
-    return is_wanted and len(inputs.own) <= bounds.STORED_ITEMS
+    return is_wanted and len(inputs.sent) <= bounds.STORED_ITEMS
 
 
 def _read_messages(

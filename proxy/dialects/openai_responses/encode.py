@@ -97,14 +97,14 @@ class ResponseEncoder:
         self._number = 0
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        written = [self._begin()]
+        chunks = [self._begin()]
         for event in events:
             if type(event) is TextDelta and (more := self._more_text(event)):
-                written.append(more)
+                chunks.append(more)
             else:
                 for kind, members in self._answer.take(event):
-                    written.append(self._event(kind, b"," + json.dump(members)[1:]))
-        return b"".join(written)
+                    chunks.append(self._event(kind, b"," + json.dump(members)[1:]))
+        return b"".join(chunks)
 
     def keep_alive(self) -> bytes:
         """Return an event that says nothing new: Codex does not count comments as life."""
@@ -128,7 +128,7 @@ class ResponseEncoder:
         item_id = self._answer.output.say_more(delta.text)
         if item_id is None:
             return b""
-        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.place)
+        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.index)
         text = json.dump(delta.text)
         return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
 

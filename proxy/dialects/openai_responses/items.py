@@ -55,11 +55,11 @@ def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
         return [content.text()]
     parts: list[Part] = []
     for node in content.elements():
-        found = _read_part(node)
-        if found is None:
+        item = _read_part(node)
+        if item is None:
             facts.append(Omitted("content_part"))
         else:
-            parts.append(found)
+            parts.append(item)
     return parts
 
 
@@ -203,24 +203,24 @@ class ItemReader:
         self._history.add_system([instructions])
 
     def read(self, node: Node) -> None:
-        found = _converted.find(node.source)
-        if found is None:
+        item = _converted.find(node.source)
+        if item is None:
             members = node.members()
             kind = members.word("type", "message")
             if self._is_read_in_place(kind, members):
                 return
-            found = _convert(kind, members)
-            _converted.keep(node.source, found)
-        self._facts += found.facts
-        if found.is_spoken:
+            item = _convert(kind, members)
+            _converted.keep(node.source, item)
+        self._facts += item.facts
+        if item.is_spoken:
             # a call goes on with any message, and everything else with thoughts only
-            if self._has_spoken and not any(one.calls for one in found.entries):
+            if self._has_spoken and not any(entry.calls for entry in item.entries):
                 self._end_saying()
-            self._said.append(found)
-            self._has_spoken |= not found.is_thought
-        elif found.entries:
+            self._said.append(item)
+            self._has_spoken |= not item.is_thought
+        elif item.entries:
             self._end_saying()
-            self._history.extend(found.entries)
+            self._history.extend(item.entries)
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; nothing may be read afterwards."""
@@ -254,16 +254,16 @@ class ItemReader:
 
     def _end_saying(self) -> None:
         """Make one message of what the assistant says in a row."""
-        said, has_spoken = self._said, self._has_spoken
+        spoken, has_spoken = self._said, self._has_spoken
         self._said, self._has_spoken = [], False
-        if len(said) == 1:  # which may have been written for an earlier request
-            self._history.extend(said[0].entries)
+        if len(spoken) == 1:  # which may have been written for an earlier request
+            self._history.extend(spoken[0].entries)
             return
-        entries = [one for item in said for one in item.entries]
-        thoughts = [text for one in entries for text in one.thoughts]
+        entries = [entry for item in spoken for entry in item.entries]
+        thoughts = [text for entry in entries for text in entry.thoughts]
         if thoughts or has_spoken:
-            parts = [part for one in entries for part in one.parts]
-            calls = [call for one in entries for call in one.calls]
+            parts = [part for entry in entries for part in entry.parts]
+            calls = [call for entry in entries for call in entry.calls]
             self._history.extend([assistant_entry(parts, thoughts, calls)])
 
 
@@ -341,8 +341,8 @@ def _ran(members: Members) -> _Item:
     name = members.text("name") or own_text("mcp")
     call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
     failure = as_text(members.value("error"))
-    said = _without_tags([own_text(failure or as_text(members.value("output")))])
-    result = result_entry(call_id, said, is_error=bool(failure))
+    spoken = _without_tags([own_text(failure or as_text(members.value("output")))])
+    result = result_entry(call_id, spoken, is_error=bool(failure))
     return _Item([assistant_entry((), (), [call]), result])
 
 
@@ -372,11 +372,11 @@ def remains_of(kind: str, members: Members) -> tuple[JsonObject, str]:
         case "file_search_call":
             results = map(as_object, as_list(members.value("results")))
             arguments: JsonObject = {"queries": as_list(members.value("queries"))}
-            texts = [one.get(name) for one in results for name in ("filename", "text")]
+            texts = [entry.get(name) for entry in results for name in ("filename", "text")]
         case "code_interpreter_call":
             outputs = map(as_object, as_list(members.value("outputs")))
             arguments = {"code": as_text(members.value("code"))}
-            texts = [one.get("logs") for one in outputs]
+            texts = [entry.get("logs") for entry in outputs]
         case _:
             return {}, ""
     return arguments, "\n".join(filter(None, map(as_text, texts)))

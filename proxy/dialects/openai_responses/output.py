@@ -125,8 +125,8 @@ class OpenText(_OpenPart):
         return [self._about_text("delta", {"delta": text, "logprobs": fresh})]
 
     def end(self) -> list[Event]:
-        said: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
-        return [self._about_text("done", said), self._about_part("done")]
+        text: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
+        return [self._about_text("done", text), self._about_part("done")]
 
     def _part(self) -> JsonObject:
         part: JsonObject = {"type": "output_text", "text": self.text, "annotations": []}
@@ -214,13 +214,13 @@ class OpenSummary(OpenItem):
         return []
 
 
-def _calls_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
+def _calls_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
     """Make an item of each call that a tool server has answered."""
-    results = {one.get("tool_call_id"): one for one in told.messages}
-    for message in told.messages:
+    results = {message.get("tool_call_id"): message for message in rounds.messages}
+    for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
             function = as_object(call.get("function"))
-            server = told.servers.get(as_text(function.get("name")))
+            server = rounds.servers.get(as_text(function.get("name")))
             if server is None:
                 continue
             result = results.get(call.get("id")) or {}
@@ -275,7 +275,7 @@ class OutputItems:
         return self._open.id
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """The number of the item that is open, or comes next."""
         return len(self.done)
 
@@ -308,7 +308,7 @@ class OutputItems:
                 return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 
     def _announce(self, item: OpenItem) -> list[Event]:
-        added: JsonObject = {"output_index": self.place, "item": item.item(IN_PROGRESS)}
+        added: JsonObject = {"output_index": self.index, "item": item.item(IN_PROGRESS)}
         return [("response.output_item.added", added), *self._at_place(item, item.begin())]
 
     def _close(self, status: str) -> list[Event]:
@@ -317,24 +317,24 @@ class OutputItems:
         whole = item.item(status)
         events = self._announce(item) if item.is_held else []
         events += self._at_place(item, item.end())
-        events.append(("response.output_item.done", {"output_index": self.place, "item": whole}))
+        events.append(("response.output_item.done", {"output_index": self.index, "item": whole}))
         self.done.append(json.dump(whole))
         return events
 
     def _add_whole(self, item: JsonObject) -> list[Event]:
         """Add a call that ran here: it is over when anybody hears of it."""
-        place: JsonObject = {"output_index": self.place}
-        about: JsonObject = {"item_id": item["id"], **place}
+        index: JsonObject = {"output_index": self.index}
+        about: JsonObject = {"item_id": item["id"], **index}
         begun: JsonObject = {**item, "status": IN_PROGRESS, "arguments": "", "output": None}
         self.done.append(json.dump(item))
         return [
-            ("response.output_item.added", {**place, "item": {**begun, "error": None}}),
+            ("response.output_item.added", {**index, "item": {**begun, "error": None}}),
             ("response.mcp_call.in_progress", about),
             ("response.mcp_call_arguments.done", {**about, "arguments": item["arguments"]}),
             (f"response.mcp_call.{item['status']}", about),
-            ("response.output_item.done", {**place, "item": item}),
+            ("response.output_item.done", {**index, "item": item}),
         ]
 
     def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
-        place: JsonObject = {"item_id": item.id, "output_index": self.place}
-        return [(kind, {**place, **members}) for kind, members in events]
+        index: JsonObject = {"item_id": item.id, "output_index": self.index}
+        return [(kind, {**index, **members}) for kind, members in events]
