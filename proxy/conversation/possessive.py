@@ -15,7 +15,7 @@ _PIECE = re.compile(
 
 
 def possessive(pattern: str, *, version: tuple[int, ...] = sys.version_info[:3]) -> str:
-    """Return a pattern whose possessive groups mean what they should in this version of Python."""
+    """Return a pattern whose possessive groups work in this version of Python."""
     return pattern if version >= _FIXED else _with_atomic_groups(pattern)
 
 

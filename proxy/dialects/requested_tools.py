@@ -1,7 +1,10 @@
-"""Tools of the operator that a request asks for, taken out of it before its language is read.
+"""The operator's tools in a request, removed before the dialect reads it.
 
-All languages name them alike: entries of `tools` of the type `mcp`, and those of a type that
-clients expect to be hosted, as `web_search_20250305`; in chats `web_search_options` is one too.
+    {"tools": [{"type": "mcp", "server_label": "search", "allowed_tools": ["find"]}]}
+    -> RequestedTools("tools.0", "search", ("find",))
+
+All dialects name them alike: entries of `tools` of type `mcp`, and of hosted types such as
+`web_search_20250305`; in chat completions also `web_search_options`.
 """
 
 import re
@@ -20,21 +23,21 @@ _TOOLS = "tools"
 _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
-# Temper calls no address that a client names, and never with a client's key.
+# Temper never connects to a client's address or uses a client's key.
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 
 class SplitRequest(NamedTuple):
-    """A request without what it asks of the operator's tools, and that."""
+    """A request without the operator's tools, and these tools."""
 
     body: bytes
     requested_tools: tuple[RequestedTools, ...] = ()
 
 
 def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
-    """Take out what asks for tool servers and for kinds of `hosted` tools.
+    """Remove tool servers and tools of the `hosted` kinds from a request.
 
-    Raises InvalidRequest. A body that is no object is left to whoever reads its language.
+    Raises InvalidRequest. A body that is not an object is left to the dialect.
     """
     is_asked = any(word.encode() in body for word in (_MCP, *hosted))
     request = parse_object(body) if is_asked else None
@@ -51,7 +54,7 @@ def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
 def _of_tools(
     tools: JsonValue, members: dict[str, bytes], hosted: Collection[str]
 ) -> list[RequestedTools]:
-    """Take entries out of the tools among a request's members."""
+    """Remove the operator's entries from the member `tools`."""
     if not isinstance(tools, list):
         return []
     found = {

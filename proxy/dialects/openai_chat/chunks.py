@@ -1,7 +1,8 @@
-"""The chunks of a backend's reply, as nearly every engine writes them.
+"""The chunks of a reply, in the form of nearly every engine.
 
-Backends are read as leniently as can be without guessing: what has another form is brought into
-this one.
+    {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]}
+
+`as_chunk` converts chunks of other forms: content in parts, whole messages, arguments as objects.
 """
 
 import msgspec
@@ -30,7 +31,7 @@ class CallFragment(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """What is new."""
+    """The new fragment of an answer."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -41,8 +42,8 @@ class Delta(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One of the answers, of which only the first is read.
 
-    The string that ended it is the `stop_reason` of vLLM and the `matched_stop` of SGLang; both
-    are numbers where a token has ended it.
+    The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang; both are numbers if a
+    token ended the answer.
     """
 
     delta: Delta
@@ -54,7 +55,7 @@ class Choice(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """How much of the prompt was read, in tokens."""
+    """The progress of reading the prompt, in tokens."""
 
     total: int = 0
     cache: int = 0
@@ -62,13 +63,13 @@ class Progress(msgspec.Struct):
 
 
 class Verbose(msgspec.Struct):
-    """What a llama-server adds to each chunk where `verbose` is asked for."""
+    """Members that llama-server adds to each chunk with `verbose`."""
 
     stopping_word: str = ""
 
 
 class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
-    """One event of a reply; members that nobody reads are passed over."""
+    """One event of a reply; other members are skipped."""
 
     choices: list[Choice]
     id: str | None = None
@@ -82,8 +83,7 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None
 
 
-# Raises `OTHER_FORM` for a chunk of another form: a member that is skipped may be nested without a
-# limit.
+# Raises `OTHER_FORM` for a chunk of another form: skipped members may be nested without limit.
 read_chunk = msgspec.json.Decoder(Chunk).decode
 OTHER_FORM = (ValueError, RecursionError)
 

@@ -1,4 +1,9 @@
-"""Responses as a dialect: `POST /v1/responses`, and the store that goes with it."""
+"""OpenAI's Responses API as a dialect: `POST /v1/responses`, with stored responses.
+
+{"model": "m", "instructions": "Be brief.", "input": "Hi", "max_output_tokens": 9}
+-> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}], "max_tokens": 9}
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +55,7 @@ _UNKNOWN_ITEM = (
 _NOTHING = "Send a string, or an array of items."
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-# To local models, the least effort is not to think at all.
+# Local models cannot think minimally, so the least effort switches thinking off.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 _MOST_FACTS = 256  # more of them tell nobody more
@@ -58,7 +63,7 @@ _MOST_FACTS = 256  # more of them tell nobody more
 
 @dataclass(frozen=True, slots=True)
 class ResponsesDialect(OpenAIFront):
-    """Speaks the Responses language; without a `store` every request has to bring everything."""
+    """The dialect of `POST /v1/responses`; without a `store` clients send whole histories."""
 
     stamp: IdsAndClock
     store: ResponseStore | None = None
@@ -88,7 +93,7 @@ class ResponsesDialect(OpenAIFront):
             signs=_ENCRYPTED in (checked.include or []),
             compacts=compacts,
         )
-        # what Codex says in a header of a request for a summary
+        # Codex 0.169.0 marks requests for a summary in this header
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
@@ -101,7 +106,7 @@ class ResponsesDialect(OpenAIFront):
         )
 
     def is_complete(self, end: bytes) -> bool:
-        # no line of an event's data begins like that, as line ends in strings are escaped
+        # cannot begin a line of data, as line ends in JSON strings are escaped
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
@@ -128,14 +133,14 @@ class ResponsesDialect(OpenAIFront):
 
 
 class Inputs(NamedTuple):
-    """All items in their order, and those that the request itself has brought, as JSON."""
+    """All items in order, and the JSON of those that the request itself sent."""
 
     items: list[Node]
     sent: list[bytes]
 
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
-    """Read the items; raises `InvalidRequest` where there are none, or one cannot be found."""
+    """Read the items; raises `InvalidRequest` without items or for an unknown reference."""
     sent = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
     if not sent and not earlier and "instructions" not in fields:
@@ -144,7 +149,7 @@ def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inp
 
 
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
-    """Give each item of a request an id by which it can be referred to, unless it has one."""
+    """Add an id to each item of a request that has none, for item references."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
     for place, item in enumerate(items):
@@ -213,7 +218,7 @@ def _read_messages(
 
 
 def _is_trigger(item: Node) -> bool:
-    """Return whether an item asks for a summary in place of an answer."""
+    """Return whether an item requests a summary instead of an answer."""
     return isinstance(item.value, dict) and item.value.get("type") == "compaction_trigger"
 
 
@@ -251,7 +256,7 @@ def _request(
         thinking=thinking,
         round_reports=RoundReports.AS_MADE,
     )
-    # said as the client says it: what engines do without a word differs
+    # sent even if it is the default of the API, because the defaults of engines differ
     parallel = ("parallel_tool_calls",) if tools else ()
     written = write_fields(request, fields, (*_CARRIED, *parallel))
     return structs.replace(request, fields=written | _options(checked, fields, form))

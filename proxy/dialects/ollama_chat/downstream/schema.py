@@ -13,8 +13,8 @@ from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import MadeCall, OfferedFunction
 from proxy.dialects.temper_options import TemperOptions
 
-# Every member and option of a request and its handling. A test compares the tables with the types of
-# ollama-python, and the guide with the tables.
+# Every member and option of a request and its handling. A test compares the tables with the types
+# of ollama-python, and the guide with the tables.
 _TABLES = read_tables("proxy.dialects.ollama_chat.downstream")
 FIELDS, OPTIONS = _TABLES["fields"], _TABLES["options"]
 
