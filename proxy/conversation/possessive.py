@@ -20,16 +20,16 @@ def possessive(pattern: str, *, version: tuple[int, ...] = sys.version_info[:3])
 
 
 def _with_atomic_groups(pattern: str) -> str:
-    written: list[str] = []
+    pieces: list[str] = []
     opened: list[int] = []
     for piece in _PIECE.finditer(pattern):
         if piece[0] == "(":
-            opened.append(len(written))
+            opened.append(len(pieces))
         elif piece[0].startswith(")"):
             begin = opened.pop()
             if piece[1]:
-                written[begin] = f"(?>{written[begin]}"
-                written.append(f"){piece[1]})")
+                pieces[begin] = f"(?>{pieces[begin]}"
+                pieces.append(f"){piece[1]})")
                 continue
-        written.append(piece[0])
-    return "".join(written)
+        pieces.append(piece[0])
+    return "".join(pieces)

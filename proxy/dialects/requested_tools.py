@@ -57,27 +57,27 @@ def _of_tools(
     """Remove the operator's entries from the member `tools`."""
     if not isinstance(tools, list):
         return []
-    found = {
-        place: wanted
-        for place, tool in enumerate(tools)
-        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{place}", hosted))
+    requested = {
+        index: wanted
+        for index, tool in enumerate(tools)
+        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{index}", hosted))
     }
     raw = json.split_array(members[_TOOLS])
-    left = [source for place, source in enumerate(raw) if place not in found]
-    if left or not found:
+    left = [source for index, source in enumerate(raw) if index not in requested]
+    if left or not requested:
         members[_TOOLS] = json.join_array(left)
     else:
         del members[_TOOLS]
-    return [*found.values()]
+    return [*requested.values()]
 
 
 def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> RequestedTools | None:
-    written = tool.get("type")
-    if not isinstance(written, str):
+    tool_type = tool.get("type")
+    if not isinstance(tool_type, str):
         return None
-    if written == _MCP:
+    if tool_type == _MCP:
         return _server(tool, param)
-    plain = _VERSION.sub("", written)
+    plain = _VERSION.sub("", tool_type)
     return RequestedTools(param, kind=plain) if plain in hosted else None
 
 

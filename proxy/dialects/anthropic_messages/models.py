@@ -22,8 +22,8 @@ class MessagesCatalogue:
             before = listed[: ids.index(page.before)]
             shown, has_more = before[-most:], len(before) > most
         else:
-            behind = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
-            shown, has_more = behind[:most], len(behind) > most
+            rest = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
+            shown, has_more = rest[:most], len(rest) > most
         return {
             "data": [self.model(model) for model in shown],
             "has_more": has_more,

@@ -152,10 +152,10 @@ def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
     """Add an id to each item of a request that has none, for item references."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         members = json.raw_members(item)
         if bytes(members.get("id", b"null")) == b"null":
-            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{place}"}))
+            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{index}"}))
         else:
             with_ids.append(item)
     return with_ids
@@ -258,22 +258,22 @@ def _request(
     )
     # sent even if it is the default of the API, because the defaults of engines differ
     parallel = ("parallel_tool_calls",) if tools else ()
-    written = write_fields(request, fields, (*_CARRIED, *parallel))
-    return structs.replace(request, fields=written | _options(checked, fields, form))
+    written_fields = write_fields(request, fields, (*_CARRIED, *parallel))
+    return structs.replace(request, fields=written_fields | _options(checked, fields, form))
 
 
 def _options(
     checked: ResponseRequest, fields: Members, form: TextFormat | None
 ) -> dict[str, bytes]:
-    written: dict[str, bytes] = {}
+    written_fields: dict[str, bytes] = {}
     if checked.top_logprobs or _LOGPROBS in (checked.include or []):
-        written["logprobs"] = b"true"
-        written["top_logprobs"] = json.dump(checked.top_logprobs or 0)
+        written_fields["logprobs"] = b"true"
+        written_fields["top_logprobs"] = json.dump(checked.top_logprobs or 0)
     if form is not None and form.type == "json_object":
-        written["response_format"] = b'{"type":"json_object"}'
+        written_fields["response_format"] = b'{"type":"json_object"}'
     elif form is not None:
         members = fields["text"].members().inner("format")
         names = ("name", "description", "schema", "strict")
         described = {name: members[name].source for name in names if name in members}
-        written["response_format"] = write_answer_format(described)
-    return written
+        written_fields["response_format"] = write_answer_format(described)
+    return written_fields

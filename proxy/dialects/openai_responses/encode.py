@@ -134,9 +134,14 @@ class ResponseEncoder:
         item_id = self._answer.output.say_more(delta.text)
         if item_id is None:
             return b""
-        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.index)
+        position = b',"item_id":"%b","output_index":%d' % (
+            item_id.encode(),
+            self._answer.output.index,
+        )
         text = json.dump(delta.text)
-        return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
+        return self._event(
+            _TEXT_DELTA, position + b',"content_index":0,"delta":%b%b' % (text, _TAIL)
+        )
 
     def _begin(self) -> bytes:
         if self._number:

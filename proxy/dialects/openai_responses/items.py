@@ -259,12 +259,12 @@ class ItemReader:
 
     def _end_saying(self) -> None:
         """Join the pending items of the assistant into one message."""
-        spoken, has_spoken = self._said, self._has_spoken
+        items, has_spoken = self._said, self._has_spoken
         self._said, self._has_spoken = [], False
-        if len(spoken) == 1:  # its bytes may be cached from an earlier request
-            self._history.extend(spoken[0].entries)
+        if len(items) == 1:  # its bytes may be cached from an earlier request
+            self._history.extend(items[0].entries)
             return
-        entries = [entry for item in spoken for entry in item.entries]
+        entries = [entry for item in items for entry in item.entries]
         thoughts = [text for entry in entries for text in entry.thoughts]
         if thoughts or has_spoken:
             parts = [part for entry in entries for part in entry.parts]
@@ -346,8 +346,8 @@ def _ran(members: Members) -> _Item:
     name = members.text("name") or own_text("mcp")
     call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
     failure = as_text(members.value("error"))
-    spoken = _without_tags([own_text(failure or as_text(members.value("output")))])
-    result = result_entry(call_id, spoken, is_error=bool(failure))
+    items = _without_tags([own_text(failure or as_text(members.value("output")))])
+    result = result_entry(call_id, items, is_error=bool(failure))
     return _Item([assistant_entry((), (), [call]), result])
 
 

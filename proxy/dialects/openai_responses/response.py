@@ -61,8 +61,8 @@ class AnswerTerms(msgspec.Struct, frozen=True):
 
     @property
     def previous_id(self) -> str | None:
-        found = json.parse(self.echo["previous_response_id"])
-        return found if isinstance(found, str) else None
+        previous_id = json.parse(self.echo["previous_response_id"])
+        return previous_id if isinstance(previous_id, str) else None
 
 
 def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:

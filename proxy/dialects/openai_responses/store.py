@@ -64,7 +64,8 @@ class ResponseStore(Protocol):
         if not chain:
             return None
         latest, *earlier = chain
-        return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
+        items = [item for response in reversed(earlier) for item in response.items]
+        return items + [*latest.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         """Return an item of any response by its id."""
@@ -101,8 +102,8 @@ def retrieve(
     """Return a whole response; streaming a stored response is refused."""
     if query.get("stream", "false").lower() == "true":
         return _refuse("A stored response is not streamed. Leave it out.", "stream")
-    found = None if store is None else store.find(owner, response_id)
-    return _missing(response_id) if found is None else found.whole
+    response = None if store is None else store.find(owner, response_id)
+    return _missing(response_id) if response is None else response.whole
 
 
 def delete(
@@ -147,8 +148,9 @@ def list_inputs(
 
 
 def cancel(response_id: str) -> Problem:
-    problem = f"Only background responses can be cancelled, and {response_id[:80]!r} is none."
-    return Problem(400, _KIND, f"{problem} To cancel one, close its connection.")
+    shown = f"{response_id[:80]!r}"
+    problem = f"Only background responses can be canceled; {shown} is not a background response."
+    return Problem(400, _KIND, f"{problem} To cancel a response, close its connection.")
 
 
 def not_offered(path: str) -> Problem:
@@ -161,10 +163,8 @@ def _refuse(problem: str, param: str) -> Problem:
 
 
 def _missing(response_id: str) -> Problem:
-    problem = (
-        f"Response with id {response_id[:80]!r} not found: it was not stored, or not for long."
-    )
-    return Problem(404, _KIND, problem)
+    shown = f"{response_id[:80]!r}"
+    return Problem(404, _KIND, f"Response with id {shown} not found: not stored, or expired.")
 
 
 def _list_item(item: bytes) -> bytes:

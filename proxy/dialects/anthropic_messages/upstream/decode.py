@@ -161,7 +161,7 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
 
 def _usage(usage: JsonObject) -> JsonObject:
     """Write what a reply has cost in OpenAI's words, where the prompt includes what was cached."""
-    read, written, cached, answer = (
+    read, created, cached, answer = (
         as_count(usage.get(name))
         for name in (
             "input_tokens",
@@ -171,7 +171,7 @@ def _usage(usage: JsonObject) -> JsonObject:
         )
     )
     thoughts = as_object(usage.get("output_tokens_details")).get("thinking_tokens")
-    return write_usage(read + written + cached, answer, cached, as_count(thoughts))
+    return write_usage(read + created + cached, answer, cached, as_count(thoughts))
 
 
 def _object(holder: JsonObject, name: str) -> JsonObject:

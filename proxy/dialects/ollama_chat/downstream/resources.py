@@ -110,11 +110,11 @@ def read_name(body: bytes) -> str:
 def ask_for_vectors(body: bytes) -> dict[str, bytes]:
     """Write a request to `/api/embed` or `/api/embeddings` as one to `/v1/embeddings`."""
     nodes = nodes_in(read_object(body), body)
-    asked = nodes.get("input") or nodes.get("prompt")
-    if asked is None:
+    text = nodes.get("input") or nodes.get("prompt")
+    if text is None:
         raise InvalidRequest("Expected a text, or an array of texts.", "input")
     fields = {name: nodes[name].source for name in _COPIED if name in nodes}
-    return {**fields, "input": asked.source, "encoding_format": b'"float"'}
+    return {**fields, "input": text.source, "encoding_format": b'"float"'}
 
 
 def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
