@@ -65,7 +65,7 @@ class ResponseStore(Protocol):
             return None
         latest, *earlier = chain
         items = [item for response in reversed(earlier) for item in response.items]
-        return items + [*latest.inputs]
+        return [*items, *latest.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
         """Return an item of any response by its id."""
