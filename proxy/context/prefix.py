@@ -38,9 +38,9 @@ class PromptTrace(msgspec.Struct, frozen=True):
 
 
 class PrefixBroken(msgspec.Struct, frozen=True):
-    """A difference to the previous prompt, at the message `index`, None for the tools."""
+    """A difference to the previous prompt; `place` is the message's index, None for the tools."""
 
-    index: int | None
+    place: int | None  # the name of the field in records and in the dashboard's API
     reason: str
 
 

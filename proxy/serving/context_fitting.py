@@ -251,7 +251,7 @@ class Fitting:
         before = self._sessions.find(key)
         broken = compare(before, now) if before is not None else None
         if broken is not None:
-            where = "the tools" if broken.index is None else f"message {broken.index}"
+            where = "the tools" if broken.place is None else f"message {broken.place}"
             logger.info("the prompt cache broke at %s: %s", where, broken.reason)
         self._sessions.keep(key, now)
         return broken
