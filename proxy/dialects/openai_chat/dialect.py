@@ -84,6 +84,7 @@ def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answ
             started.system_fingerprint,
         )
 
-    options = as_object(json.parse(request.fields.get("stream_options", b"null")))
-    stream = partial(encode.ChunkEncoder, include_usage=options.get("include_usage") is True)
+    options = request.fields.get("stream_options", b"")
+    has_usage = bool(options) and as_object(json.parse(options)).get("include_usage") is True
+    stream = partial(encode.ChunkEncoder, include_usage=has_usage)
     return dialect.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)
