@@ -81,7 +81,8 @@ class SdkRequests:
         usage = completion.get("usage")
         total = usage.get("prompt_tokens") if isinstance(usage, dict) else None
         if self.window is not None and isinstance(total, int) and total > 0:
-            self.book.hear(upstream_request.messages, upstream_request.tools, total, self.window)
+            messages, tools = upstream_request.messages, upstream_request.tools
+            self.book.observe_total(messages, tools, total, self.window)
 
     def is_unreadable(self, error: Exception) -> bool:
         """Return whether the parser of llama-server rejected the text of the model."""

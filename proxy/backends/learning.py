@@ -81,7 +81,7 @@ class PromptLearning(BackendPolicy):
         if self._window is None:
             self._book.calibrate(messages, tools, total)
             return None
-        missing = self._book.hear(messages, tools, total, self._window)
+        missing = self._book.observe_total(messages, tools, total, self._window)
         if missing is None:
             return None
         message = _TRUNCATED.format(total=total, missing=missing)

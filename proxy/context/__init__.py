@@ -1,9 +1,10 @@
-"""Keeps a conversation inside the window; a pure function of the history.
+"""Fits a conversation into the context window; a pure function of the history.
 
-`compaction` is the contract. The strategies are in `replay`, which decides from the beginning of a
-history which parts of it have been given up. `budget` says how much room there is, `units` what may
-not be torn apart, `shortening` and `digest` what stands in the place of what was given up.
-
-What things cost: `tokens` knows it exactly or estimates, from `message_sizes` and `rough_tokens`,
-by what `calibration` has learnt. `prefix` finds what broke a prompt cache.
+- `compaction`: the contract of the strategies, which are in `replay`
+- `budget`: the room for a prompt
+- `units`: messages that must stay together
+- `shortening`, `digest`: the replacements of shortened and removed messages
+- `tokens`: exact and estimated token counts, from `message_sizes`, `rough_tokens` and the rates
+  that `calibration` learns
+- `prefix`: the reason why a prompt does not continue the previous one
 """

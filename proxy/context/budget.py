@@ -1,6 +1,6 @@
-"""How many tokens a prompt may have: the window less what the answer needs.
+"""The token budget of a prompt: the window minus the reserve for the answer.
 
-The window is that of one slot as the backend reports it, never assumed; a mode may narrow it.
+The window is that of one slot, as reported by the engine and never assumed; a mode may narrow it.
 """
 
 from typing import Literal, TypeAlias
@@ -9,20 +9,20 @@ import msgspec
 
 from proxy.errors import ContextOverflow
 
-NUDGES = 288  # what three attempts may append
+NUDGES = 288  # tokens that three attempts may append
 LEAST_ANSWER = 64
 
 _ANSWER_SHARE = 0.25
 _MOST_RESERVED = 0.5
 
-# Who decides on the window: the backend, the operator, or the hardware: all, or half.
+# What sets the window: the engine, the operator's limit, all of the slot, or half of it.
 BudgetMode: TypeAlias = Literal["backend", "manual", "full", "fast"]
 
 
 class TokenBudget(msgspec.Struct, frozen=True):
-    """A window and what is kept free of it, both in tokens.
+    """A window and the reserve for the answer, in tokens.
 
-    `doubt` is how many times more tokens a prompt may have than it is counted to have.
+    `doubt` is the factor by which a prompt may exceed its counted tokens.
     """
 
     window: int
@@ -35,15 +35,15 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """How long a prompt may be that cannot be made shorter, so that it leaves any answer."""
+        """The limit for a prompt that cannot be shortened: it leaves the shortest answer."""
         return max(self.room, int((self.window - LEAST_ANSWER) / self.doubt))
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The window of one `slot`, in tokens, and how much of it is used.
+    """The window of one `slot` in tokens, and the part of it that is used.
 
-    A server has the window that it was started with, so `FULL` is all of that and `FAST` half of
-    it. The operator's `limit` narrows every mode but `BACKEND`.
+    The size of a slot is fixed when the engine starts: mode "full" uses all of it, "fast" half. The
+    operator's `limit` narrows every mode but "backend".
     """
 
     slot: int
@@ -53,14 +53,14 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The window that is used; never more than the slot has."""
+        """The used window, at most that of the slot."""
         wanted = self.slot // 2 if self.mode == "fast" else self.slot
         if self.limit is None or self.mode == "backend":
             return wanted
         return min(wanted, self.limit)
 
     def budget(self, max_tokens: int | None) -> TokenBudget:
-        """Keep room for an answer of `max_tokens`, at most half of the window, and for nudges."""
+        """Reserve `max_tokens` for the answer, at most half of the window, and room for nudges."""
         answer = max_tokens or int(_ANSWER_SHARE * self.size)
         reserve = min(answer, int(_MOST_RESERVED * self.size)) + NUDGES
         return TokenBudget(self.size, reserve, self.doubt)
@@ -69,8 +69,8 @@ class Window(msgspec.Struct, frozen=True):
 def check_size(size: int, client: int, budget: TokenBudget) -> None:
     """Raise `ContextOverflow` if a prompt of `size` tokens leaves no room for an answer at all.
 
-    What cannot be made shorter may use up what is kept for the answer: the backend would take it,
-    so nobody is better off with a refusal. `client` is the size as the client wrote it.
+    A prompt that cannot be shortened may use the reserve of the answer, because the engine accepts
+    it and a refusal would not help the client. `client` is the size as the client sent it.
     """
     if size > budget.most:
         too_long = f"the prompt has about {client} tokens, of which {size} cannot be left out"

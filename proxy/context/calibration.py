@@ -1,7 +1,7 @@
-"""What totals of the backend teach about a model and its template; it changes rarely.
+"""What the totals of prompts say about a model and its template: rates, constants and doubt.
 
-A cut is found again from the history on every turn, so what it is computed with must hold still:
-values move in steps, and only when they are clearly wrong.
+Compaction repeats its cuts from the history on every turn, so the values that it computes with must
+be stable: they move in steps, and only when they are clearly wrong.
 """
 
 from collections import deque
@@ -10,32 +10,32 @@ from dataclasses import dataclass, field
 from math import ceil, floor, log
 from statistics import median_low
 
-MARGIN = 1.10  # on every estimate
+MARGIN = 1.10  # factor on every estimate
 REQUEST = 64  # tokens of a template around messages and tools, until a total is known
 
 _STEP = log(1.05)
-# a piece is up to seven letters and a blank, each of which may be a token
+# a piece has up to seven letters and a blank, each of which may be a token
 _DENSEST, _LIGHTEST = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
-_LEAST_PIECES = 250  # of which a rate is worth learning
+_LEAST_PIECES = 250  # fewer are too few to learn a rate from
 _LATEST = 5  # prompts
 _LEAST_SPAN = 8
 _TOLERANCE = 0.02
 _MOST_ANCHORS = 64
-_MOST_AROUND = 64
+_MOST_PER_MESSAGE = 64
 _MOST_DOUBT = 8.0
-_TOO_MUCH = 1.25  # times what a prompt proves, of a doubt
+_TOO_MUCH = 1.25  # a doubt above this multiple of the proven factor is lowered
 
 
 @dataclass(slots=True)
 class Rate:
-    """Pieces per token, in steps of five percent; at the start less than in plain language."""
+    """Pieces per token in steps of five percent; starts below the rate of plain language."""
 
     _step: int = 0
     _seen: float | None = None
     _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_LATEST))
 
     def observe(self, size: int, tokens: int) -> None:
-        """Learn from so many pieces; one odd prompt among the latest changes nothing."""
+        """Learn from `size` pieces; the median ignores a single odd prompt."""
         if tokens <= 0 or size < _LEAST_PIECES:
             return
         self._latest.append(size / tokens)
@@ -54,24 +54,24 @@ class Rate:
         return sum([ceil(size / per_token) for size in sizes])
 
     @property
-    def is_learnt(self) -> bool:
+    def is_learned(self) -> bool:
         return self._seen is not None
 
     def likely(self, size: int) -> int:
-        """Estimate the tokens of so many pieces by what was seen last, without a margin."""
+        """Estimate the tokens of `size` pieces from the latest rate, without a margin."""
         return self.tokens(size, 1) if self._seen is None else round(size / self._seen)
 
     def least(self, size: int) -> int:
-        """Return how few tokens so many pieces can be: half of what was learnt, or next to none."""
-        return self.tokens(size, 0.5) if self.is_learnt else int(size / 1.05**_LIGHTEST)
+        """Return the lower bound for `size` pieces: half of the learned rate, or the lightest."""
+        return self.tokens(size, 0.5) if self.is_learned else int(size / 1.05**_LIGHTEST)
 
 
 @dataclass(slots=True)
 class CountingDoubt:
-    """How many times more tokens prompts have than they are counted to have, at most.
+    """The factor by which prompts may exceed their counted tokens.
 
-    It is 1 until a backend refuses a prompt that was thought to fit. Then it holds still, as cuts
-    depend on it, unless a prompt proves it far too large.
+    It is 1 until an engine refuses a prompt that was expected to fit. Then it is stable, as cuts
+    depend on it, until a prompt proves it far too large.
     """
 
     factor: float = 1.0
@@ -90,31 +90,31 @@ class CountingDoubt:
 
 @dataclass(slots=True)
 class Growth:
-    """What the newest messages of prompts cost: those to come will be like them.
+    """The tokens of the newest messages of prompts, which predict the next ones.
 
-    `around` is what a template adds to each, None until it is known.
+    `per_message` are the tokens that the template adds to each message, None while unknown.
     """
 
-    around: float | None = None
+    per_message: float | None = None
     _size: float = 0.0
     _tokens: float = 0.0
 
     def observe(self, messages: int, size: int, tokens: int) -> None:
-        """Learn from new messages that cost so many `tokens`.
+        """Learn from new messages with `tokens` in total.
 
-        `size` are the pieces of those that nobody has counted; without any, only what is around
-        them is left.
+        `size` are the pieces of the uncounted messages. If all were counted, the rest of the
+        tokens belongs to the template.
         """
         if not size:
-            self.around = min(max(tokens / messages, 0), _MOST_AROUND)
+            self.per_message = min(max(tokens / messages, 0), _MOST_PER_MESSAGE)
             return
-        words = tokens - messages * (self.around or 0)
+        words = tokens - messages * (self.per_message or 0)
         if words > 0:
             self._size = self._size / 2 + size
             self._tokens = self._tokens / 2 + words
 
     def tokens(self, size: int) -> int | None:
-        """Estimate the tokens of so many new pieces; None as long as little is known."""
+        """Estimate the tokens of `size` new pieces; None while too little is known."""
         if self._size < _LEAST_PIECES:
             return None
         return round(size * self._tokens / self._size)
@@ -122,15 +122,15 @@ class Growth:
 
 @dataclass(slots=True)
 class Constants:
-    """What a template adds: `overhead` to each message, and something for every set of tools."""
+    """The tokens of the template: `overhead` per message, and a constant per set of tools."""
 
     overhead: int = 6
     _span: int = 0
-    # of one prompt its messages, and the tokens of it that are not their words
+    # one prompt per set of tools: its number of messages, and its tokens that are not their words
     _anchors: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def count_besides(self, tools: int) -> int | None:
-        """Return what a prompt with these tools holds besides messages; None if never seen."""
+        """Return the tokens of a prompt with these tools besides its messages; None if unknown."""
         if (anchor := self._anchors.get(tools)) is None:
             return None
         messages, surplus = anchor
@@ -139,8 +139,8 @@ class Constants:
     def observe(self, tools: int, messages: int, surplus: int, total: int) -> None:
         """Learn from a prompt of `total` tokens, of which `surplus` are not words of messages.
 
-        Two prompts that differ in their length tell the overhead; a wider difference tells it
-        better, and is believed once it is twice as wide.
+        The overhead follows from two prompts of different length. A longer distance is more exact
+        and replaces the estimate once it is twice as long.
         """
         anchor = self._anchors.get(tools)
         if anchor is not None:

@@ -1,7 +1,7 @@
-"""The contract of everything that fits a conversation into the window.
+"""The contract of strategies that fit a conversation into the window.
 
-Stateless and pure: the same history always gives the same result, so that the prompt prefix, and
-with it the backend's cache, survives from turn to turn.
+Strategies are stateless and pure: the same history always gives the same result, so the prompt
+prefix, and with it the engine's cache, survives from turn to turn.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from proxy.facts import Compacted, Fact
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """The messages to send, and what was done to make them fit; None where nobody counted."""
+    """The messages to send; `compacted` describes the cuts, None if tokens were not counted."""
 
     messages: Messages
     facts: tuple[Fact, ...] = ()
@@ -33,29 +33,29 @@ class Compaction(Protocol):
 
 
 class TokenCounts(Protocol):
-    """How many tokens things cost; stable, or cuts move and the cache is lost."""
+    """Token counts; they must be stable, or cuts move and the prompt cache is lost."""
 
     @property
     def overhead(self) -> int:
-        """What a message costs beyond its own words."""
+        """The tokens of a message in addition to its text."""
 
     def of(self, message: Message) -> int:
         """Count a message, its overhead included."""
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
-        """Count what a prompt holds besides messages."""
+        """Count the tokens of a prompt besides its messages."""
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
-        """Count a prompt as exactly as it is known; for telling, not for deciding."""
+        """Count a prompt as exactly as possible, for reports and not for decisions."""
 
 
 def leave_unchanged(messages: Messages, size: int, window: int) -> Fitted:
-    """Return what every strategy makes of a prompt of `size` tokens that is far from its limit."""
+    """Return the result of any strategy for a prompt of `size` tokens far below its limit."""
     return Fitted(messages, compacted=Compacted(0, 0, 0, 0, size, size, window))
 
 
 class Unshortened(msgspec.Struct, frozen=True):
-    """Leaves everything as it is; what does not fit is an error, and what is reported was done."""
+    """Sends every message unchanged; a prompt that does not fit is an error."""
 
     counts: TokenCounts
     window: Window
@@ -71,7 +71,7 @@ class Unshortened(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """Counts and reports what a strategy would have done, and sends every message as it came."""
+    """Reports the cuts that a strategy would make and sends every message unchanged."""
 
     strategy: Compaction
 

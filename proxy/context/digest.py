@@ -1,6 +1,6 @@
-"""The digest: what was done in the steps that are no longer in the conversation, a line for each.
+"""The digest: one line for each step that was removed from the conversation.
 
-It is the user's message, because every chat template takes one there.
+It is a message of the user, because every chat template accepts one there.
 """
 
 import re
@@ -25,16 +25,16 @@ _VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{5,}")
 _NOTHING = "-"
 _AROUND_VALUE = ":,;|()[]\"'"
 
-Line: TypeAlias = tuple[int, Message, int]  # the place of its unit, the words, and what they cost
+Line: TypeAlias = tuple[int, Message, int]  # the index of its unit, the text and its tokens
 
 
 @dataclass(slots=True)
 class Digest:
-    """Tells of the latest units, as many as `room` tokens allow.
+    """Describes the latest units, as many as fit into `room` tokens.
 
-    Of those before them it has `kept` the ids, paths and codes, in up to half of its room and one
-    line; `left_out` is how many it says nothing of. What a line costs is counted for each, so that
-    the digest need not be written to know its size: `lines` and `values` are in tokens.
+    `recent` are full lines. `kept` are the ids, paths and codes of older units, in up to half of
+    the room, and `left_out` counts the units without any line. Tokens are counted per line, so the
+    size is known without writing the digest: `head`, `lines` and `values` are in tokens.
     """
 
     counts: TokenCounts
@@ -45,16 +45,16 @@ class Digest:
     head: int = 0
     lines: int = 0
     values: int = 0
-    told: deque[Line] = field(default_factory=deque)
+    recent: deque[Line] = field(default_factory=deque)
     kept: deque[Line] = field(default_factory=deque)
 
     @property
     def size(self) -> int:
-        """How many tokens it costs; nothing as long as it tells of nothing."""
+        """The tokens of the digest; 0 without any unit."""
         return self.head + self.lines + self.values
 
     def copy(self) -> "Digest":
-        return replace(self, told=self.told.copy(), kept=self.kept.copy())
+        return replace(self, recent=self.recent.copy(), kept=self.kept.copy())
 
     def add(self, unit: Unit) -> None:
         self.head = self.head or self.counts.of(_HEAD)
@@ -64,33 +64,33 @@ class Digest:
             lambda: user_message(_line(unit, self.has_failed)),
         )
         price = self._price(line)
-        self.told.append((unit.places[0], line, price))
+        self.recent.append((unit.indexes[0], line, price))
         self.lines += price
-        while self.size > self.room and (self.told or self.kept):
-            if self.told and (not self.kept or 2 * self.values <= self.room):
+        while self.size > self.room and (self.recent or self.kept):
+            if self.recent and (not self.kept or 2 * self.values <= self.room):
                 self._reduce()
             else:
                 self.values -= self.kept.popleft()[2]
                 self.left_out += 1
 
     def _reduce(self) -> None:
-        """Keep nothing of the oldest unit that is told of but the values in its outcome."""
-        place, line, price = self.told.popleft()
+        """Reduce the oldest full line to the ids, paths and codes in its outcome."""
+        index, line, price = self.recent.popleft()
         self.lines -= price
         short = self.texts.get(hash((line.source, _NOTHING)), lambda: _values_in(line))
         if short.text != _NOTHING:
             price = self._price(short)
-            self.kept.append((place, short, price))
+            self.kept.append((index, short, price))
             self.values += price
         else:
             self.left_out += 1
 
     def _price(self, line: Message) -> int:
-        return self.counts.of(line) - self.counts.overhead + 1  # and its end
+        return self.counts.of(line) - self.counts.overhead + 1  # and the line end
 
     def message(self) -> Message:
-        told = sorted([(place, line.text) for place, line, _ in (*self.kept, *self.told)])
-        lines = [line for _, line in told]
+        recent = sorted([(index, line.text) for index, line, _ in (*self.kept, *self.recent)])
+        lines = [line for _, line in recent]
 
         def write() -> Message:
             before = [_LEFT_OUT.format(count=self.left_out)] if self.left_out else []
@@ -101,8 +101,8 @@ class Digest:
 
 def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
     if not unit.is_group:
-        said = " ".join(unit.message.text.split())
-        return clip(f"- {unit.message.role}: {said}", _SAID)
+        words = " ".join(unit.message.text.split())
+        return clip(f"- {unit.message.role}: {words}", _SAID)
     lines: list[str] = []
     for result in unit.results:
         arguments = clip(on_one_line(result.call.arguments).strip("{}"), _ARGUMENTS)
@@ -113,9 +113,9 @@ def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
     return "\n".join(lines)
 
 
-def _values_in(told: Message) -> Message:
-    """Pick the ids, paths and codes out of the outcomes in the lines of a unit."""
-    outcomes = [line.partition(_OUTCOME_BEGINS)[2] for line in told.text.split("\n")]
-    words = [word.strip(_AROUND_VALUE) for one in outcomes for word in _VALUE.findall(one)]
+def _values_in(line: Message) -> Message:
+    """Extract the ids, paths and codes from the outcomes in the lines of a unit."""
+    outcomes = [text.partition(_OUTCOME_BEGINS)[2] for text in line.text.split("\n")]
+    words = [word.strip(_AROUND_VALUE) for text in outcomes for word in _VALUE.findall(text)]
     values = dict.fromkeys(word for word in words if not word.endswith(ELLIPSIS))
     return user_message(" ".join([_NOTHING, *values]))

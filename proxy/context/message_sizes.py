@@ -1,7 +1,7 @@
-"""How large a message is, in pieces that a tokenizer might cut it into; what guessing works with.
+"""Sizes of messages in pieces, which a tokenizer might cut them into; the basis of estimates.
 
-Pieces and not bytes: for the same model, tokens differ by a third per byte between prose, code and
-tables, and by less than a tenth per piece. A message is measured once, whichever model it is for.
+Pieces and not bytes: for one model, tokens per byte differ by a third between prose, code and
+tables, and tokens per piece by less than a tenth. A message is measured once for all models.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ _source_of = attrgetter("source")
 
 
 class RoughSize(NamedTuple):
-    """The pieces of a message; many templates leave `thoughts` out. `media` is in tokens."""
+    """The pieces of a message; many templates drop `thoughts`. `media` is in tokens."""
 
     words: int
     thoughts: int
@@ -34,7 +34,7 @@ class RoughSize(NamedTuple):
 
 
 def countable(message: Message) -> str:
-    """Return what a tokenizer has to count of a message: thoughts, words, names and arguments."""
+    """Return the text that a tokenizer counts: reasoning, content, names and arguments of calls."""
     calls = (f'{{"name": "{call.name}", "arguments": {call.arguments}}}' for call in message.calls)
     return "\n".join(part for part in (_thoughts(message), message.text, *calls) if part)
 
@@ -45,12 +45,12 @@ def weight(message: Message) -> RoughSize:
         try:
             next(parts)
         except StopIteration as end:
-            found: RoughSize = end.value
-            return found
+            size: RoughSize = end.value
+            return size
 
 
 def weigh_gradually(message: Message) -> Generator[None, None, RoughSize]:
-    """Weigh a message of any size, and yield wherever somebody else may run."""
+    """Measure a message of any size; yields where other tasks may run."""
     words = yield from count_gradually(message.text)
     for call in message.calls:
         words += yield from count_gradually(call.name)
@@ -76,17 +76,17 @@ CAPACITY = 16_384  # messages, 184 bytes for each: the histories of a hundred lo
 
 
 class Latest(Generic[Key, Kept]):
-    """The values that were used last, at most `most` of them."""
+    """An LRU cache of at most `most` values."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
 
     def find(self, key: Key) -> Kept | None:
-        found = self._kept.get(key)
-        if found is not None:
+        value = self._kept.get(key)
+        if value is not None:
             self._kept.move_to_end(key)
-        return found
+        return value
 
     def keep(self, key: Key, value: Kept) -> Kept:
         self._kept[key] = value
@@ -97,7 +97,7 @@ class Latest(Generic[Key, Kept]):
 
 
 class MessageSizes:
-    """Remembers the weights of the latest messages, and of the latest sets of tools."""
+    """Caches the sizes of the latest messages and sets of tools."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._messages: Latest[int, RoughSize] = Latest(capacity)
@@ -114,7 +114,7 @@ class MessageSizes:
         return sizes
 
     def weigh_gradually(self, messages: Sequence[Message]) -> Generator[None, None, None]:
-        """Weigh the long messages among these, and yield wherever somebody else may run."""
+        """Measure the long messages among these; yields where other tasks may run."""
         if max(map(len, map(_source_of, messages)), default=0) <= _LONG:  # nearly always
             return
         for message in messages:

@@ -1,6 +1,6 @@
-"""Why a prompt could not go on from the one before it: the first thing that differs, and a guess.
+"""Why a prompt does not continue the previous one: the first difference and a likely cause.
 
-A backend keeps what it has read of a prompt for the next one, as far as both begin alike.
+An engine reuses its cache of a prompt for the next one as far as both begin with the same tokens.
 """
 
 import re
@@ -13,8 +13,8 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message
 from proxy.conversation.tools import Tool
 
-_OPENING = 4_000  # characters of a system message that are remembered
-_AROUND = 24
+_OPENING = 4_000  # characters of a system message that are stored
+_EXCERPT = 24
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
     (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made again"),
@@ -23,7 +23,7 @@ _CAUSES = (
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What is remembered of one part of a prompt; the `opening` of system messages only."""
+    """The fingerprint of a tool or a message; `opening` is only stored for system messages."""
 
     kind: str
     digest: int
@@ -31,80 +31,80 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class PromptTrace(msgspec.Struct, frozen=True):
-    """What is remembered of a prompt; the kinds are the names of tools and the roles."""
+    """The fingerprint of a prompt; the kinds are names of tools and roles."""
 
     tools: tuple[Trace, ...]
     messages: tuple[Trace, ...]
 
 
 class PrefixBroken(msgspec.Struct, frozen=True):
-    """The prompt differs from the one before it; `place` is that of the message, None for tools."""
+    """A difference to the previous prompt; `place` is the message's index, None for the tools."""
 
-    place: int | None
+    place: int | None  # the name of the field in records and in the dashboard's API
     reason: str
 
 
 def trace(messages: Sequence[Message], tools: Sequence[Tool]) -> PromptTrace:
-    """Remember a prompt; `tools` are the client's own, and not what was added to them."""
+    """Return the fingerprint of a prompt; `tools` are the client's, without added ones."""
     return PromptTrace(
         tuple(Trace(tool.name, _digest(tool.source)) for tool in tools),
         tuple(
             [
-                Trace(one.role, hash(one.source), one.text[:_OPENING])
-                if one.role in roles.SYSTEM
-                else Trace(one.role, hash(one.source))
-                for one in messages
+                Trace(part.role, hash(part.source), part.text[:_OPENING])
+                if part.role in roles.SYSTEM
+                else Trace(part.role, hash(part.source))
+                for part in messages
             ]
         ),
     )
 
 
 def compare(before: PromptTrace, now: PromptTrace) -> PrefixBroken | None:
-    """Name the first difference; None if one prompt is the beginning of the other."""
+    """Return the first difference; None if one prompt is a prefix of the other."""
     if before.tools != now.tools:
         return PrefixBroken(None, _reason_in_tools(before.tools, now.tools))
     length = min(len(before.messages), len(now.messages))
     if before.messages[:length] == now.messages[:length]:  # nearly always
         return None
     pairs = enumerate(zip(before.messages, now.messages, strict=False))
-    place = next(place for place, (old, new) in pairs if old != new)
-    return PrefixBroken(place, _reason(place, before.messages, now.messages))
+    index = next(index for index, (old, new) in pairs if old != new)
+    return PrefixBroken(index, _reason(index, before.messages, now.messages))
 
 
 @lru_cache(maxsize=1024)
 def _digest(source: bytes) -> int:
-    """Tell tools apart by what a template renders of them: values, in their order."""
+    """Hash the values that a template renders, in their order; whitespace does not count."""
     return hash(repr(json.parse(source)))
 
 
 def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
-    old, new = {one.kind for one in before}, {one.kind for one in now}
-    if added := [one.kind for one in now if one.kind not in old]:
+    old, new = {part.kind for part in before}, {part.kind for part in now}
+    if added := [part.kind for part in now if part.kind not in old]:
         return f"tools were added: {', '.join(added)}"
-    if gone := [one.kind for one in before if one.kind not in new]:
+    if gone := [part.kind for part in before if part.kind not in new]:
         return f"tools were taken away: {', '.join(gone)}"
-    if changed := [one.kind for one in now if one not in before]:
+    if changed := [part.kind for part in now if part not in before]:
         return f"the description of a tool changed: {', '.join(changed)}"
     return "the tools are in another order"
 
 
-def _reason(place: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
-    old, new = before[place], now[place]
-    if new in before[place:]:
-        count = before[place:].index(new)
-        return f"{count} messages from number {place} on were left out by the client"
-    if old in now[place:]:
-        return f"{now[place:].index(old)} messages were put in before number {place}"
+def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
+    old, new = before[index], now[index]
+    if new in before[index:]:
+        count = before[index:].index(new)
+        return f"{count} messages from number {index} on were left out by the client"
+    if old in now[index:]:
+        return f"{now[index:].index(old)} messages were put in before number {index}"
     if new.opening and old.opening:
         return _reason_in_text(new.kind, old.opening, new.opening)
-    return f"message number {place} ({new.kind}) was rewritten"
+    return f"message number {index} ({new.kind}) was rewritten"
 
 
 def _reason_in_text(role: str, old: str, new: str) -> str:
     pairs = enumerate(zip(old, new, strict=False))
-    position = next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
+    position = next((at for at, (part, other) in pairs if part != other), min(len(old), len(new)))
     changed = f"the {role} prompt changed at character {position}"
-    around = new[max(0, position - _AROUND) : position + _AROUND]
-    cause = next((cause for pattern, cause in _CAUSES if pattern.search(around)), "")
+    excerpt = new[max(0, position - _EXCERPT) : position + _EXCERPT]
+    cause = next((cause for pattern, cause in _CAUSES if pattern.search(excerpt)), "")
     guess = f" (it seems to contain {cause})" if cause else ""
     return f"{changed}{guess}: nothing after that can be cached"

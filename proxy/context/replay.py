@@ -1,25 +1,25 @@
-"""The replay: which parts of a history have been given up, decided again from its beginning.
+"""The replay: which parts of a history are shortened, decided anew from its first message.
 
 Theory of operation
 -------------------
-A history is walked as it was sent: a request went out before each reply of the assistant, and one
-goes out at the end. At these points the running size is compared with a high watermark. Below it
-nothing happens. Above it a cut is made, and it gives up old units until a low watermark is
-reached, so that the next cuts are far away:
+The history is replayed as it was sent: one request before each reply of the assistant, and one at
+the end. At these points the running size is compared with a high watermark. Below it nothing
+happens. Above it a cut shortens old units until a low watermark is reached, so that the next cut is
+far away:
 
     1  results of successful calls become stubs, then those of failed ones, the oldest first
     2  whole units fold into one digest, the oldest first
-    3  the largest results that are left lose their middle, until the high watermark is reached
+    3  the largest remaining results lose their middle, until the high watermark is reached
 
-What was given up stays so. Every decision depends on what stood before it, so a later request
-finds the same cuts, its prompt begins with the same bytes, and the backend's cache survives.
+A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
+cuts, its prompt begins with the same bytes, and the engine's prompt cache survives.
 
-Whatever takes the place of something is written at once, and costs what its own words cost: a
-limit in letters or words says little about the tokens of a model that nobody knows.
+A replacement is written immediately and counted in tokens, because a limit in characters or words
+says little about the tokens of an unknown model.
 
-Exempt are system messages, the first and the last message of a user, groups that wait for a
-result, and groups of tools that must not be cleared; the latest groups from all but the third step.
-Units wait in queues, each is visited a few times at most: the work is linear in the history.
+Exempt are system messages, the first and the last message of a user, groups with outstanding
+results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2.
+Units are kept in queues and visited a bounded number of times: the work is linear in the history.
 """
 
 from collections import deque
@@ -38,8 +38,8 @@ from proxy.facts import Compacted
 
 _DIGEST_SHARE = 0.16
 _MOST_DIGEST = 8_192
-_WORTHWHILE = 0.75  # of a result: a stub that costs more is none
-_HOPELESS = 4  # times the high watermark: what wants more tokens need not be written
+_WORTHWHILE = 0.75  # of a result's tokens; a longer stub is not used
+_HOPELESS = 4  # times the high watermark: a half that is larger is not worth writing
 _SHORTEST = 64  # tokens that a result keeps in the third step
 
 
@@ -47,8 +47,8 @@ _SHORTEST = 64  # tokens that a result keeps in the third step
 class Rules:
     """When to cut and what to spare; watermarks are shares of the room.
 
-    `has_failed` tells the results of failed calls, `recent` is the number of groups that stay.
-    Nothing is kept free above `high_counted` where the backend has counted all parts.
+    `has_failed` recognizes the results of failed calls, `recent` is the number of groups to spare.
+    `high_counted` is the high watermark where the engine has counted all parts.
     """
 
     has_failed: Callable[[str], bool]
@@ -61,9 +61,9 @@ class Rules:
 
 @dataclass(slots=True)
 class Cuts:
-    """What has been given up so far.
+    """The cuts so far, by message index.
 
-    At the places of `stubs` and `trims` something shorter stands, of `folded` units the `digest`.
+    `stubs` and `trims` replace messages; `digest` replaces the `folded` units.
     """
 
     digest: Digest
@@ -74,7 +74,7 @@ class Cuts:
 
     @property
     def tier(self) -> int:
-        """The furthest step that shows in the history as it goes out."""
+        """The furthest step that is visible in the sent history."""
         return 3 if self.trims else 2 if self.folded else 1 if self.stubs else 0
 
 
@@ -112,14 +112,14 @@ class HistoryReplay:
             self._last_user = len(self._tokens) - 1
         unit = self._grouping.add(message)
         spared = self._rules.never_clear
-        if unit is None or (spared and any(one.name in spared for one in unit.message.calls)):
+        if unit is None or (spared and any(call.name in spared for call in unit.message.calls)):
             return
         self._foldable.append(unit)
         if unit.is_group:
             self._successes.append(unit)
 
     def settle(self) -> bool:
-        """Send the history so far as a request; returns whether that took a cut."""
+        """Treat the history so far as a request; returns whether that required a cut."""
         if self.size <= self._high:
             return False
         steps = (self._clear_successes, self._clear_failures, self._fold, self._trim)
@@ -130,7 +130,7 @@ class HistoryReplay:
     def _is_recent(self, unit: Unit) -> bool:
         if unit.is_group:
             return unit.number >= self._grouping.groups - self._rules.recent
-        return unit.places[0] == self._last_user
+        return unit.indexes[0] == self._last_user
 
     def _clear_successes(self) -> bool:
         has_cleared = False
@@ -152,18 +152,18 @@ class HistoryReplay:
         return has_cleared
 
     def _clear(self, result: Result) -> bool:
-        """Let a stub take the place of a result, unless it is hardly shorter."""
+        """Replace a result by its stub, unless that is hardly shorter."""
         stub = self._texts.stub(result)
         price = self._counts.of(stub)
-        if price > _WORTHWHILE * self._tokens[result.place]:
+        if price > _WORTHWHILE * self._tokens[result.index]:
             return False
-        self._resize(result.place, price)
-        self.cuts.stubs[result.place] = stub
-        self.cuts.trims.pop(result.place, None)
+        self._resize(result.index, price)
+        self.cuts.stubs[result.index] = stub
+        self.cuts.trims.pop(result.index, None)
         return True
 
     def _fold(self) -> bool:
-        """Fold units into the digest; those that must stay for now keep their place in line."""
+        """Fold units into the digest; exempt units keep their position in the queue."""
         visited: list[Unit] = []
         folding: list[Unit] = []
         staying: list[Unit] = []
@@ -176,59 +176,59 @@ class HistoryReplay:
                 staying.append(unit)
                 continue
             folding.append(unit)
-            rest -= sum([self._tokens[place] for place in unit.places])
+            rest -= sum([self._tokens[index] for index in unit.indexes])
             digest.add(unit)
             size = rest + digest.size
-        if size >= self.size:  # a digest of next to nothing costs more than it saves
+        if size >= self.size:  # a digest of few units costs more than it saves
             self._foldable.extendleft(reversed(visited))
             return False
         self._foldable.extendleft(reversed(staying))
-        for place in [place for unit in folding for place in unit.places]:
-            self._tokens[place] = 0
-            self.cuts.stubs.pop(place, None)
-            self.cuts.trims.pop(place, None)
+        for index in [index for unit in folding for index in unit.indexes]:
+            self._tokens[index] = 0
+            self.cuts.stubs.pop(index, None)
+            self.cuts.trims.pop(index, None)
         self.cuts.folded += folding
         self.cuts.digest = digest
         self.size = size
         return True
 
     def _trim(self) -> bool:
-        """Halve the largest result that is left, again and again, until it all fits."""
+        """Halve the largest remaining result repeatedly until the history fits."""
         if self.size <= self._high:
             return False
         results = [result for unit in self._foldable for result in unit.results]
-        heap = [(-self._tokens[result.place], result.place, result) for result in results]
+        heap = [(-self._tokens[result.index], result.index, result) for result in results]
         heapify(heap)
         has_trimmed = False
         while self.size > self._high and heap and heap[0][0] <= -2 * _SHORTEST:
-            tokens, place, result = heap[0]
+            tokens, index, result = heap[0]
             wanted = -tokens // 2
             if wanted <= _HOPELESS * self._high:
                 has_trimmed |= self._halve(result, wanted)
-            heapreplace(heap, (tokens // 2, place, result))
+            heapreplace(heap, (tokens // 2, index, result))
         return has_trimmed
 
     def _halve(self, result: Result, wanted: int) -> bool:
-        """Keep both ends of a result, in about so many tokens; reports whether that is less."""
+        """Keep both ends of a result in about `wanted` tokens; returns whether that saves any."""
         limit = wanted - self._counts.overhead
         share = limit / self._counts.of(result.message)
         text = head_and_tail(result.message.text, limit, share)
         trimmed = with_content(result.message, text)
         price = self._counts.of(trimmed)
-        if price >= self._tokens[result.place]:
+        if price >= self._tokens[result.index]:
             return False
-        self._resize(result.place, price)
-        self.cuts.trims[result.place] = trimmed
+        self._resize(result.index, price)
+        self.cuts.trims[result.index] = trimmed
         return True
 
-    def _resize(self, place: int, tokens: int) -> None:
-        self.size += tokens - self._tokens[place]
-        self._tokens[place] = tokens
+    def _resize(self, index: int, tokens: int) -> None:
+        self.size += tokens - self._tokens[index]
+        self._tokens[index] = tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Tiered:
-    """Gives up old results first, then old steps; `texts` spares writing things again."""
+    """Shortens old results first, then old steps; `texts` caches the short messages."""
 
     counts: TokenCounts
     window: Window
@@ -264,21 +264,21 @@ def _apply(cuts: Cuts, messages: Messages) -> Messages:
     sent: list[Message | None] = list(messages)
     first = len(sent)
     for unit in cuts.folded:
-        first = min(first, unit.places[0])
-        for place in unit.places:
-            sent[place] = None
+        first = min(first, unit.indexes[0])
+        for index in unit.indexes:
+            sent[index] = None
     if cuts.folded:
         sent[first] = cuts.digest.message()
-    for place, shorter in (*cuts.stubs.items(), *cuts.trims.items()):
-        sent[place] = shorter
+    for index, shorter in (*cuts.stubs.items(), *cuts.trims.items()):
+        sent[index] = shorter
     return tuple([message for message in sent if message is not None])
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Drops whole steps from the front, and nothing of the last one or of the user's question.
+    """Drops whole steps from the front, except the last one and the user's last message.
 
-    It is there for comparison: it moves its cut on every turn.
+    It exists for comparison: its cut moves on every turn, which loses the prompt cache.
     """
 
     counts: TokenCounts
@@ -289,16 +289,16 @@ class Sliding:
         tokens = [self.counts.of(message) for message in messages]
         client = size = self.counts.count_besides(tools) + sum(tokens)
         dropped: list[Unit] = []
-        users = [place for place, message in enumerate(messages) if message.role == "user"]
+        users = [index for index, message in enumerate(messages) if message.role == "user"]
         for unit in list(units_of(messages))[:-1]:
             if size <= budget.room:
                 break
-            if unit.places[0] not in users[-1:]:
-                size -= sum(tokens[place] for place in unit.places)
+            if unit.indexes[0] not in users[-1:]:
+                size -= sum(tokens[index] for index in unit.indexes)
                 dropped.append(unit)
         check_size(size, client, budget)
-        gone = {place for unit in dropped for place in unit.places}
-        sent = tuple(message for place, message in enumerate(messages) if place not in gone)
+        gone = {index for unit in dropped for index in unit.indexes}
+        sent = tuple(message for index, message in enumerate(messages) if index not in gone)
         count = len(dropped)
         compacted = Compacted(
             2 if gone else 0, 0, count, count, size, client, budget.window, is_new=bool(gone)

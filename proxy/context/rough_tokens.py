@@ -1,6 +1,6 @@
-"""A rough count of tokens that needs no tokenizer, for the short texts that compaction writes.
+"""A rough token count without a tokenizer, for the short texts that compaction writes.
 
-It counts too many rather than too few: every digit, sign and letter beyond ASCII is one.
+It overestimates: every digit, sign and non-ASCII letter is a token.
 """
 
 import re
@@ -11,8 +11,8 @@ from proxy.conversation.possessive import possessive
 
 ELLIPSIS = "…"
 
-_ONE = "(?>[A-Za-z]{1,7}| {2,}|[^ A-Za-z])"
-_PIECE = re.compile(_ONE)
+_ANY_PIECE = "(?>[A-Za-z]{1,7}| {2,}|[^ A-Za-z])"
+_PIECE = re.compile(_ANY_PIECE)
 _SLICE = 4_096  # pieces that are counted in one go, in less than a millisecond
 
 
@@ -22,24 +22,24 @@ def count_rough_tokens(text: str) -> int:
 
 
 def count_gradually(text: str, most: int = _SLICE) -> Generator[None, None, int]:
-    """Count the same, and yield behind so many tokens: whoever goes on may have let others run."""
-    count = place = 0
-    while found := _first(most, least=most).match(text, place):
+    """Like `count_rough_tokens`, but yield every `most` tokens so that other tasks can run."""
+    count = position = 0
+    while match := _first(most, least=most).match(text, position):
         count += most
-        place = found.end()
+        position = match.end()
         yield
-    return count + len(_PIECE.findall(text, place))
+    return count + len(_PIECE.findall(text, position))
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the start of a text: at most `limit` tokens, a sign of what is missing included."""
+    """Return the start of a text: at most `limit` tokens, including an ellipsis if it is cut."""
     if is_within(text, limit):
         return text
     return text[: _end(text, limit - 1)] + ELLIPSIS if limit > 0 else ""
 
 
 def is_within(text: str, limit: int) -> bool:
-    """Return whether a text has at most `limit` tokens; no more of it is looked at."""
+    """Return whether a text has at most `limit` tokens; reads only that many."""
     if len(text) <= limit:
         return True
     end = _end(text, limit)
@@ -47,14 +47,14 @@ def is_within(text: str, limit: int) -> bool:
 
 
 def _end(text: str, limit: int) -> int:
-    found = _first(max(0, limit)).match(text)
-    return found.end() if found else 0
+    match = _first(max(0, limit)).match(text)
+    return match.end() if match else 0
 
 
 @lru_cache
 def _first(most: int, least: int = 0) -> re.Pattern[str]:
-    """Write a pattern for the first tokens of a text; single blanks are none."""
-    return re.compile(possessive(f"(?>{_ONE}| {_ONE}){{{least},{most}}}+"))
+    """Return a pattern for the first tokens of a text; a single blank is not a token."""
+    return re.compile(possessive(f"(?>{_ANY_PIECE}| {_ANY_PIECE}){{{least},{most}}}+"))
 
 
 def clip_start(text: str, limit: int) -> str:

@@ -1,7 +1,7 @@
-"""Old and overlong tool results, shortened; the same words for the same result every time.
+"""Short forms of old and overlong tool results; the same result always gives the same text.
 
-A stub keeps what later steps need to find something again: ids, paths, addresses and errors.
-Limits are in pieces, so that the words do not depend on a model; what they cost is counted.
+A stub keeps ids, paths, addresses and errors, which later steps need to find something again.
+Limits are in pieces, so that the text does not depend on the model; its tokens are counted.
 """
 
 import re
@@ -21,62 +21,62 @@ from proxy.conversation.tools import ToolCall
 
 Line: TypeAlias = tuple[int, str]
 
-# How lines are told apart
-# ------------------------
-# Programs print the same kind of line many times, and what matters is in the line of another kind.
-# The shape of a line is its signs and blanks: what is left without letters and digits. Two rows of
-# a table, two entries of a log, two paths of a listing have the same shape, whatever they say. A
-# line is rare if hardly any other has its shape. Where many lines are rare (prose, source code),
-# shapes tell nothing, and words do: errors, paths, addresses, ids.
+# How lines are ranked
+# --------------------
+# Programs print the same kind of line many times, and the interesting line is of another kind. The
+# shape of a line is its signs and blanks, without letters and digits: two rows of a table, two
+# entries of a log and two paths of a listing have the same shape. A line is rare if hardly any
+# other has its shape. Where many lines are rare (prose, source code), shapes are useless and words
+# decide: errors, paths, addresses, ids.
 
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
-_SEARCHED = 4_000  # characters at each end of a result, which may be as long as a book
-_MOST_TOLD = 8  # lines with a telling word
+_SEARCHED = 4_000  # characters at each end of a result, whose length is unbounded
+_MOST_TELLING = 8  # lines with a telling word
 _LONGEST_LINE = 100
 _BEFORE_WORD = 12  # characters kept before the telling word of an overlong line
-_WIDE = 200  # characters of a line on average, with which lines cannot be what a program prints
-_RARE = 16  # one line of so many may have a shape that is rare
-_SHAPELESS = 3  # if one line of so many is rare, shapes tell nothing
+_WIDE = 200  # characters per line; longer on average, the text is a record and not printed lines
+_RARE = 16  # a shape is rare if at most 1 of 16 lines has it
+_SHAPELESS = 3  # shapes are useless if more than 1 of 3 lines is rare
 _ALIKE = b"".join(
     bytes(range(first, last + 1)) for first, last in (b"09", b"AZ", b"az", (128, 255))
 )
 
 
 def salient_lines(text: str) -> Iterator[Line]:
-    """Give lines worth keeping, each with its place, the most telling first; at least one."""
+    """Yield lines worth keeping with their offsets, the most telling first; at least one."""
     given: set[int] = set()
-    for place, line in _in_order(_in_lines(_both_ends(text.strip()))):
-        if place not in given:
-            given.add(place)
-            yield place, line
+    for index, line in _in_order(_in_lines(_both_ends(text.strip()))):
+        if index not in given:
+            given.add(index)
+            yield index, line
 
 
 def _in_order(body: str) -> Iterator[Line]:
-    """Give them; a line may come more than once."""
-    told = list(islice(_telling_lines(body), _MOST_TOLD))
+    """Yield the lines of `salient_lines`, some of them repeatedly."""
+    telling = list(islice(_telling_lines(body), _MOST_TELLING))
     rare = _rare_lines(body)
     if rare:
-        among = {place for place, _ in rare}
-        yield from (line for line in told if line[0] in among)
+        among = {index for index, _ in rare}
+        yield from (line for line in telling if line[0] in among)
         yield from (line for line in rare if _NUMBER_OR_PATH.search(line[1]))
         yield from rare
-        told = [line for line in told if "rror" in line[1] or "RROR" in line[1]]
+        telling = [line for line in telling if "rror" in line[1] or "RROR" in line[1]]
     else:
-        yield from told
+        yield from telling
     yield 0, on_one_line(body[:_LONGEST_LINE].partition("\n")[0])
     last = body.rfind("\n") + 1
     yield last, on_one_line(body[last:][:_LONGEST_LINE])
-    yield from told
+    yield from telling
 
 
 def on_one_line(text: str) -> str:
-    """Join lines, without the quotes of JSON: the room is better spent on words."""
+    """Join lines and drop JSON quotes, which would cost tokens."""
     return " ".join(text.replace('"', "").split())
 
 
 def _both_ends(body: str) -> str:
-    """Leave out the middle of a very long text, and what would be left of the lines around it."""
+    """Drop the middle of a very long text, including the two lines that this would cut."""
     if len(body) <= 2 * _SEARCHED:
         return body
     head, tail = body[:_SEARCHED], body[-_SEARCHED:]
@@ -84,63 +84,63 @@ def _both_ends(body: str) -> str:
 
 
 def _in_lines(body: str) -> str:
-    """Break up what a program has written into few lines: records, and lines within a string."""
+    """Break overlong lines: JSON records, and line ends that are escaped in a string."""
     if len(body) <= _WIDE * (body.count("\n") + 1):
         return body
     return body.replace("\\n", "\n").replace("},{", "},\n{").replace("}, {", "},\n{")
 
 
 def _rare_lines(body: str) -> list[Line]:
-    """List the lines of a shape that hardly any other has, none where that tells nothing."""
+    """Return the lines of a rare shape; none where shapes are useless."""
     if "\n" not in body:
         return []
     lines: list[tuple[int, str, bytes]] = []
     shapes = body.encode(errors="replace").translate(None, _ALIKE).split(b"\n")
-    place = 0
+    index = 0
     for line, shape in zip(body.split("\n"), shapes, strict=True):
         if line and not line.isspace():
-            lines.append((place, line, shape.strip()))
-        place += len(line) + 1
-    often = Counter([shape for _, _, shape in lines])
+            lines.append((index, line, shape.strip()))
+        index += len(line) + 1
+    counts = Counter([shape for _, _, shape in lines])
     most = max(1, len(lines) // _RARE)
-    rare = [(place, line) for place, line, shape in lines if often[shape] <= most]
-    # what a program begins and ends with is rare in any case, and says the least
+    rare = [(index, line) for index, line, shape in lines if counts[shape] <= most]
+    # the first and the last line are always rare and say the least
     ends = (lines[0][0], lines[-1][0])
     inner = [line for line in rare if line[0] not in ends]
     if _SHAPELESS * len(inner) > len(lines) - len(ends):
         return []
     inner += [line for line in rare if line[0] in ends]
-    return [(place, on_one_line(line[:_LONGEST_LINE])) for place, line in inner]
+    return [(index, on_one_line(line[:_LONGEST_LINE])) for index, line in inner]
 
 
 def _telling_lines(body: str) -> Iterator[Line]:
-    """Give the lines with a telling word, of overlong ones the part around it."""
+    """Yield the lines with a telling word; of overlong lines the part with the word."""
     start = 0
-    for found in _telling_places(body):
-        if found < start:
+    for match in _telling_positions(body):
+        if match < start:
             continue
-        first = body.rfind("\n", start, found) + 1 or start
-        end = body.find("\n", found)
+        first = body.rfind("\n", start, match) + 1 or start
+        end = body.find("\n", match)
         end = len(body) if end < 0 else end
         if end - first > _LONGEST_LINE:
-            first = max(first, found - _BEFORE_WORD)
+            first = max(first, match - _BEFORE_WORD)
             end = min(end, first + _LONGEST_LINE)
         yield first, on_one_line(body[first:end])
         start = end
 
 
-def _telling_places(body: str) -> list[int]:
-    """List where telling words stand; one expression for all of them takes ten times as long."""
+def _telling_positions(body: str) -> list[int]:
+    """Return the offsets of telling words; one regular expression for all is ten times slower."""
     lowered = body.lower()
-    if len(lowered) != len(body):  # some letters are two in lower case
+    if len(lowered) != len(body):  # some letters become two in lower case
         lowered = body
-    places = [at for at in _places(lowered, "id") if _is_id(body, at)]
+    indexes = [at for at in _positions(lowered, "id") if _is_id(body, at)]
     for word in _TELLING:
-        places += _places(lowered, word)
-    return sorted(places)
+        indexes += _positions(lowered, word)
+    return sorted(indexes)
 
 
-def _places(text: str, word: str) -> Iterator[int]:
+def _positions(text: str, word: str) -> Iterator[int]:
     at = text.find(word)
     while at >= 0:
         yield at
@@ -148,7 +148,7 @@ def _places(text: str, word: str) -> Iterator[int]:
 
 
 def _is_id(body: str, at: int) -> bool:
-    """Tell `id`, `user_id` and `orderId` from words that only contain it."""
+    """Return whether `id` at `at` is a word of its own, as in `user_id` and `orderId`."""
     before, after = body[max(0, at - 1) : at], body[at + 2 : at + 3]
     begins = not _is_letter(before) or (before.islower() and body[at] == "I")
     return begins and not _is_letter(after)
@@ -161,7 +161,7 @@ def _is_letter(character: str) -> bool:
 STUB, LONGEST_STUB = 160, 640  # pieces, the name and the arguments included
 
 _PER_PIECE = 64  # characters of a long result for each piece of its stub
-_ARGUMENTS = 10  # pieces; the call itself still stands above
+_ARGUMENTS = 10  # pieces; the call itself stays in the history
 _PER_LINE = 24
 _LEAST_PER_LINE = 3
 _BEFORE = 16  # characters kept before the value of a line that is too long
@@ -170,7 +170,7 @@ _VALUE = re.compile(r"[^\s\d]*\d\S*")
 
 
 def stub(call: ToolCall, text: str) -> str:
-    """Tell in one line what a call had as its result; more of a long one."""
+    """Summarize the result of a call on one line, a longer one for a long result."""
     limit = min(max(STUB, len(text) // _PER_PIECE), LONGEST_STUB)
     arguments = clip(on_one_line(call.arguments).strip("{}"), _ARGUMENTS)
     size = f"[cut, {len(text)} chars]"
@@ -179,30 +179,30 @@ def stub(call: ToolCall, text: str) -> str:
 
 
 def gist(text: str, limit: int) -> str:
-    """Return the most telling lines of a result in the order they stand in, in `limit` pieces."""
+    """Return the most telling lines of a result in their order, in at most `limit` pieces."""
     left = limit
     kept: dict[int, str] = {}
-    for place, line in salient_lines(text):
+    for index, line in salient_lines(text):
         share = min(_PER_LINE, left - 1)
         if share < _LEAST_PER_LINE:
             break
-        kept[place] = _clip_around(line, share)
-        left -= count_rough_tokens(kept[place]) + 1
-    return _BETWEEN.join(kept[place] for place in sorted(kept) if kept[place])
+        kept[index] = _clip_around(line, share)
+        left -= count_rough_tokens(kept[index]) + 1
+    return _BETWEEN.join(kept[index] for index in sorted(kept) if kept[index])
 
 
 def _clip_around(line: str, limit: int) -> str:
-    """Keep the part of a line that has its value."""
+    """Clip a line to the part with its first value."""
     if is_within(line, limit):
         return line
-    found = _VALUE.search(line)
-    start = found.start() if found else 0
+    match = _VALUE.search(line)
+    start = match.start() if match else 0
     if count_rough_tokens(line[:start]) > limit // 3:
         start = line.find(" ", max(0, start - _BEFORE), start) + 1 or start
     else:
         start = 0
-    if found and count_rough_tokens(line[start : found.end()]) >= limit:
-        start = found.start()
+    if match and count_rough_tokens(line[start : match.end()]) >= limit:
+        start = match.start()
     return clip(line[start:], limit)
 
 
@@ -218,7 +218,7 @@ def head_and_tail(text: str, limit: int, share: float) -> str:
 
 
 def with_content(message: Message, text: str) -> Message:
-    """Give a tool result another text; all else that it says of itself stays."""
+    """Return a tool result with another text and the same other members."""
     members = {**json.split_object(message.source), "content": json.dump(text)}
     return replace(message, text=text, source=json.join_object(members))
 
@@ -227,7 +227,7 @@ CAPACITY = 16_384  # short messages
 
 
 class TextCache:
-    """Remembers short messages; keys are hashes, because what they stand for may be long."""
+    """Caches short messages; keys are hashes, because the originals may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._kept: Latest[int, Message] = Latest(capacity)

@@ -1,7 +1,8 @@
-"""How many tokens messages have: exactly where the backend has counted them, else estimated.
+"""Token counts of messages: exact where the engine has counted them, estimated elsewhere.
 
-Counts of messages are of `countable` text; what the template puts around it is learnt from totals.
-Nothing here asks a backend: `unknown` names the messages that are worth asking for.
+Messages are counted by their `countable` text; the tokens that the template adds are learned from
+the totals of whole prompts. This module sends no requests: `unknown` returns the messages that are
+worth counting.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ MOST_PROMPTS = 4_096  # prompts
 
 
 class KnownPromptTotals:
-    """Remembers the totals of the latest prompts; `tools` is the key of their tools."""
+    """The totals of the latest prompts; `tools` is the key of a set of tools."""
 
     def __init__(self, capacity: int = MOST_PROMPTS) -> None:
         self._totals: Latest[int, int] = Latest(capacity)
@@ -29,7 +30,7 @@ class KnownPromptTotals:
         self._totals.keep(self._keys(messages, tools)[-1], total)
 
     def longest(self, messages: Sequence[Message], tools: int) -> tuple[int, int] | None:
-        """Return how many messages of a prompt are known to have which total; None without any."""
+        """Return the longest prefix with a known total, as its number of messages and the total."""
         keys = self._keys(messages, tools)
         for count in range(len(keys) - 1, 0, -1):
             if (total := self._totals.find(keys[count])) is not None:
@@ -37,7 +38,7 @@ class KnownPromptTotals:
         return None
 
     def _keys(self, messages: Sequence[Message], tools: int) -> list[int]:
-        """Return the keys of all beginnings of a prompt; one is asked about several times."""
+        """Return the keys of all prefixes of a prompt; the last prompt is cached."""
         latest, its_tools, keys = self._latest
         if latest != messages or its_tools != tools:
             key, keys = tools, [tools]
@@ -48,13 +49,13 @@ class KnownPromptTotals:
         return keys
 
 
-CAPACITY = 65_536  # messages: the histories of some hundred sessions
+CAPACITY = 65_536  # messages: the histories of a few hundred sessions
 
-_NEAR = 0.5  # of the window: a prompt that is thought to fill so much of it may be too long
+_NEAR = 0.5  # share of the window above which an estimated prompt may be too long
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a prompt is expected to have, in tokens, and how many of them are `guessed`."""
+    """The expected size of a prompt in tokens, `guessed` of which are estimates."""
 
     tokens: int
     guessed: int
@@ -65,22 +66,23 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """What it has at least: pieces may cost an eighth of what they are thought to."""
+        """The lower bound: a piece may cost an eighth of its estimate."""
         return self.tokens - self.guessed * 7 // 8
 
 
 class TokenBook:
     """The counts of one model with its template; books may share their `sizes`.
 
-    What compaction decides with, `of` and `fixed`, must hold still. What is told, `expect`, is as
-    near as it can be: the exact total of the prompt that this one goes on from, and what is new.
+    `of` and `count_besides`, with which compaction decides, change rarely, or cuts would move.
+    `expect`, which is reported, is as exact as possible: the total of the prompt that this one
+    continues, plus the new messages.
     """
 
     def __init__(self, capacity: int = CAPACITY, sizes: MessageSizes | None = None) -> None:
         self._sizes = sizes or MessageSizes()
-        self._learnt: Latest[int, int] = Latest(capacity)
+        self._learned: Latest[int, int] = Latest(capacity)
         self._rate = Rate()
-        self._counted = (0, 0)  # pieces and tokens of all that was learnt
+        self._counted = (0, 0)  # pieces and tokens of all counted messages
         self._constants = Constants()
         self._totals = KnownPromptTotals()
         self._growth = Growth()
@@ -94,26 +96,26 @@ class TokenBook:
 
     @property
     def doubt(self) -> float:
-        """How many times more tokens a prompt may have than `of` and `fixed` say."""
+        """The factor by which a prompt may exceed the sum of `of` and `count_besides`."""
         return self._doubt.factor
 
     @property
     def can_guess(self) -> bool:
-        """Whether it is known what the pieces of a text cost; they differ by eight times."""
-        return self._rate.is_learnt
+        """Whether the tokens per piece are known; models differ by a factor of eight."""
+        return self._rate.is_learned
 
     def of(self, message: Message) -> int:
-        learnt = self._lookup(message)
-        if learnt is None:
+        learned = self._lookup(message)
+        if learned is None:
             if self._guessed is not None:
                 self._guessed.append(message)
             weighed = self._sizes.weigh(message)
-            learnt = self._rate.tokens(weighed.pieces) + weighed.media
-        return learnt + self._constants.overhead
+            learned = self._rate.tokens(weighed.pieces) + weighed.media
+        return learned + self._constants.overhead
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Note the messages whose count is wanted meanwhile, and has to be guessed."""
+        """Collect the messages whose count is requested and estimated inside this context."""
         self._guessed = noted = list[Message]()
         try:
             yield noted
@@ -122,23 +124,24 @@ class TokenBook:
 
     def count_besides(self, tools: tuple[Tool, ...]) -> int:
         key = key_of_tools(tools)
-        learnt = self._constants.count_besides(key)
+        learned = self._constants.count_besides(key)
         guess = self._rate.tokens
-        return REQUEST + guess(self._sizes.weigh_tools(tools)) if learnt is None else learnt
+        return REQUEST + guess(self._sizes.weigh_tools(tools)) if learned is None else learned
 
     def knows(self, tools: tuple[Tool, ...]) -> bool:
-        """Return whether a total has taught what a prompt with these tools holds."""
+        """Return whether a total of a prompt with these tools was learned."""
         return self._constants.count_besides(key_of_tools(tools)) is not None
 
     def estimate(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         return self.expect(messages, tools).tokens
 
     def expect(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> Expected:
-        found = self._totals.longest(messages, key_of_tools(tools))
-        start, tokens = found or (0, self.count_besides(tools))
+        longest = self._totals.longest(messages, key_of_tools(tools))
+        start, tokens = longest or (0, self.count_besides(tools))
         guessed = 0.0 if start or self.knows(tools) else float(tokens)
-        around = self._growth.around if start else None
-        tokens += ceil((len(messages) - start) * (self.overhead if around is None else around))
+        per_message = self._growth.per_message if start else None
+        per_message = self.overhead if per_message is None else per_message
+        tokens += ceil((len(messages) - start) * per_message)
         rest = messages[start:]
         for cost, weighed in zip(self._lookup_all(rest), self._sizes.weigh_all(rest), strict=True):
             if cost is None:
@@ -150,15 +153,15 @@ class TokenBook:
         return Expected(tokens, ceil(guessed))
 
     def learn(self, message: Message, tokens: int) -> None:
-        self._learnt.keep(hash(message.source), tokens)
+        self._learned.keep(hash(message.source), tokens)
         size, counted = self._counted
         self._counted = size + self._sizes.weigh(message).pieces, counted + tokens
         self._rate.observe(*self._counted)
 
     def unknown(self, messages: Sequence[Message]) -> Messages:
-        """Return the messages that nobody has counted: counted later, one would move a cut."""
-        unlearnt = (message for message in messages if self._lookup(message) is None)
-        return tuple({hash(message.source): message for message in unlearnt}.values())
+        """Return the uncounted messages; a count that comes later would move a cut."""
+        uncounted = (message for message in messages if self._lookup(message) is None)
+        return tuple({hash(message.source): message for message in uncounted}.values())
 
     def calibrate(
         self,
@@ -169,17 +172,17 @@ class TokenBook:
     ) -> None:
         """Learn from the `total` that a backend reported for a prompt.
 
-        If all of it was counted before, it reports what the template adds; if little was, how many
-        bytes a token has. In between, what was guessed wrong would be blamed on the template.
+        If all messages were counted before, the rest is the template; if few were, the total gives
+        the pieces per token. In between, errors of estimates would be attributed to the template.
         """
         key = key_of_tools(tools)
         self._grow(messages, key, total)
         known = media = 0
         pieces: list[int] = []
         sizes = self._sizes.weigh_all(messages) if sizes is None else sizes
-        for learnt, weighed in zip(self._lookup_all(messages), sizes, strict=True):
-            if learnt is not None:
-                known += learnt
+        for learned, weighed in zip(self._lookup_all(messages), sizes, strict=True):
+            if learned is not None:
+                known += learned
             else:
                 media += weighed.media
                 pieces.append(weighed.words + weighed.thoughts)
@@ -188,15 +191,15 @@ class TokenBook:
             if not guessed:
                 self._constants.observe(key, len(messages), total - known, total)
             return
-        around = known + self._constants.overhead * len(messages)
+        template = known + self._constants.overhead * len(messages)
         fixed = self._constants.count_besides(key)
         if fixed is None:
             size += self._sizes.weigh_tools(tools)
             fixed = REQUEST
-        self._rate.observe(size, total - around - fixed)
+        self._rate.observe(size, total - template - fixed)
 
     def count_whole(self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int) -> None:
-        """Learn from the exact `total` of a prompt, which also ends a doubt that it disproves."""
+        """Learn from the exact `total` of a prompt, which may also lower the doubt."""
         self.calibrate(messages, tools, total)
         self._doubt.learn_served(self._count_to_decide(messages, tools), total)
 
@@ -207,7 +210,7 @@ class TokenBook:
         total: int | None,
         window: int | None,
     ) -> None:
-        """Learn from a prompt that was too long; the backend may keep silent about both numbers."""
+        """Learn from a refused prompt; both numbers are None if the engine does not report them."""
         if total:
             self.calibrate(messages, tools, total)
         least = max(total or 0, (window or 0) + 1)
@@ -216,13 +219,13 @@ class TokenBook:
     def _count_to_decide(self, messages: Sequence[Message], tools: tuple[Tool, ...]) -> int:
         return self.count_besides(tools) + sum(map(self.of, messages))
 
-    def hear(
+    def observe_total(
         self, messages: Sequence[Message], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
-        """Learn from a `total` that nobody could count before, unless it is not the whole prompt's.
+        """Learn from the `total` that an engine without a tokenizer endpoint reports for a prompt.
 
-        Returns how many tokens a prompt must have had of which the backend has dropped a part to
-        make it fit into the window; None where all was read, as far as anyone can tell.
+        Returns the size that the prompt must have had if the engine silently truncated it to fit
+        the window; None if the total can be that of the whole prompt.
         """
         if self._doubt.factor > 1:
             self._doubt.learn_served(self._count_to_decide(messages, tools), total)
@@ -231,7 +234,7 @@ class TokenBook:
             return None
         sizes = self._sizes.weigh_all(messages)
         missing = self._find_missing(sizes, tools, total, window)
-        # what was thought too long for the window may have been cut, if not by much
+        # a prompt that was estimated to exceed the window may have lost a small part
         is_suspect = self._tells_parts or total <= window < self.estimate(messages, tools)
         if missing is None and not is_suspect:
             self.calibrate(messages, tools, total, sizes)
@@ -240,35 +243,37 @@ class TokenBook:
     def _find_missing(
         self, sizes: Sequence[RoughSize], tools: tuple[Tool, ...], total: int, window: int
     ) -> int | None:
-        """Compare a total with what it has to be at least; an estimate is no proof.
+        """Return the size of a truncated prompt, None unless the total is implausibly low.
 
-        It has to be under half of what was learnt to expect, of a prompt that could fill the
-        window. Where one is that low far from the window, the backend must be telling only the new
-        part of its prompts, and nothing can be told from that.
+        Proof is a total below half of the learned rate for a prompt that could fill the window. A
+        total that is so low far from the window means that the engine reports only the uncached
+        part of its prompts, from which no truncation can be inferred.
         """
         size = sum([weighed.words for weighed in sizes])
         size += self._sizes.weigh_tools(tools) // 2
         least = self._rate.least(size)
         if self._tells_parts or total >= least:
             return None
-        if not self._rate.is_learnt:
+        if not self._rate.is_learned:
             return least if least > window else None
         self._tells_parts = 2 * least < _NEAR * window
         return None if self._tells_parts else max(2 * least, window + 1)
 
     def _grow(self, messages: Sequence[Message], tools: int, total: int) -> None:
-        found = self._totals.longest(messages, tools)
-        if found is not None and found[0] < len(messages):
-            new = messages[found[0] :]
-            learnt = self._lookup_all(new)
-            known = sum(tokens or 0 for tokens in learnt)
-            guessed = [one for one, tokens in zip(new, learnt, strict=True) if tokens is None]
+        longest = self._totals.longest(messages, tools)
+        if longest is not None and longest[0] < len(messages):
+            new = messages[longest[0] :]
+            learned = self._lookup_all(new)
+            known = sum(tokens or 0 for tokens in learned)
+            guessed = [
+                message for message, tokens in zip(new, learned, strict=True) if tokens is None
+            ]
             size = sum(weighed.pieces for weighed in self._sizes.weigh_all(guessed))
-            self._growth.observe(len(new), size, total - found[1] - known)
+            self._growth.observe(len(new), size, total - longest[1] - known)
         self._totals.note(messages, tools, total)
 
     def _lookup_all(self, messages: Sequence[Message]) -> Sequence[int | None]:
         return [*map(self._lookup, messages)] if any(self._counted) else [None] * len(messages)
 
     def _lookup(self, message: Message) -> int | None:
-        return self._learnt.find(hash(message.source))
+        return self._learned.find(hash(message.source))

@@ -1,6 +1,7 @@
-"""A history in units that are kept or given up as a whole: a call is never torn from its result.
+"""A history as units that compaction keeps or removes as a whole.
 
-A unit is what an assistant said together with the results of its calls, or a message of a user.
+A unit is a message of the assistant with the results of its calls, or a message of the user, so a
+call never loses its result.
 """
 
 from collections.abc import Iterator
@@ -13,21 +14,22 @@ from proxy.conversation.tools import ToolCall
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of a call, at its place in the history."""
+    """The result of a call, with the index of its message in the history."""
 
-    place: int
+    index: int
     call: ToolCall
     message: Message
 
 
 class Unit(msgspec.Struct):
-    """Messages that belong together, by their places; `results` answer the first one's calls.
+    """Messages that belong together, by their `indexes` in the history.
 
-    `number` counts the groups with calls before this one, and `missing` the results still due.
+    `results` answer the calls of `message`. `number` counts the units with calls before this one,
+    and `missing` the outstanding results.
     """
 
     message: Message
-    places: list[int]
+    indexes: list[int]
     number: int
     missing: int = 0
     results: list[Result] = []
@@ -38,7 +40,10 @@ class Unit(msgspec.Struct):
 
 
 class Grouping:
-    """Sorts messages into units; system messages, the user's first and stray ones are in none."""
+    """Groups messages into units.
+
+    System messages, the first message of the user and results without a call belong to none.
+    """
 
     def __init__(self) -> None:
         self.groups = 0
@@ -47,17 +52,17 @@ class Grouping:
         self._waiting: dict[str, list[tuple[Unit, ToolCall]]] = {}
 
     def add(self, message: Message) -> Unit | None:
-        """Take the next message; returns the unit that it completes."""
-        place = self._length
+        """Add the next message; returns the unit that it completes."""
+        index = self._length
         self._length += 1
         if message.role == "tool":
-            return self._answer(message, place)
+            return self._answer(message, index)
         if message.role == "user" and not self._has_user:
             self._has_user = True
             return None
         if message.role not in roles.TURNS:
             return None
-        unit = Unit(message, [place], self.groups, len(message.calls))
+        unit = Unit(message, [index], self.groups, len(message.calls))
         if not message.calls:
             return unit
         self.groups += 1
@@ -67,19 +72,19 @@ class Grouping:
             self._waiting[call.id].append((unit, call))
         return None
 
-    def _answer(self, message: Message, place: int) -> Unit | None:
+    def _answer(self, message: Message, index: int) -> Unit | None:
         waiting = self._waiting.get(message.tool_call_id or "")
         if not waiting:
             return None
         unit, call = waiting.pop(0)
-        unit.places.append(place)
-        unit.results.append(Result(place, call, message))
+        unit.indexes.append(index)
+        unit.results.append(Result(index, call, message))
         unit.missing -= 1
         return None if unit.missing else unit
 
 
 def units_of(messages: Messages) -> Iterator[Unit]:
-    """Give the complete units of a history in the order in which they were completed."""
+    """Yield the complete units of a history in the order in which they were completed."""
     grouping = Grouping()
     for message in messages:
         unit = grouping.add(message)

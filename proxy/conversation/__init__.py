@@ -1,11 +1,13 @@
-"""The vocabulary of a conversation with a model; it knows no wire format and does no I/O.
+"""The types of a conversation with a model, independent of wire formats and I/O.
 
-`requests` is what a client asks for and what is put to a backend, `messages` one entry of the
-history, `roles` whose words a message is, `tools` what is offered and called, `replies` the events
-in which an answer comes, `endings` why one ended, `workflows` rules of order. `json` reads and
-writes bytes (`document_cache` keeps what was made of them); `failures` and `reminders` know how
-results report failure, and notes of a client's own.
-`possessive` writes patterns that every version of Python reads alike.
+- `requests`: a client's request and an upstream request
+- `messages`, `parts`, `roles`: the history and its contents
+- `tools`: offered tools and calls
+- `replies`, `endings`: events of a reply and finish reasons
+- `workflows`: rules of order for tool calls
+- `json`, `document_cache`: JSON as bytes and values, and a cache of parsed documents
+- `failures`, `reminders`: results that report failure, and a client's notes
+- `possessive`: possessive regular expressions for every Python version
 
-docs/glossary.md has the words.
+docs/glossary.md explains the terms.
 """

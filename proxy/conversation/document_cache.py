@@ -1,4 +1,4 @@
-"""What was made of documents, kept for the next time: as many as fit, and none that are huge."""
+"""A size-bounded LRU cache of values that are computed from documents."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
 
-# What is made of a schema takes fifteen times as much memory as the schema, with many small
-# properties seventy times as much.
+# The value of a schema takes fifteen times the memory of the schema, seventy times with many small
+# properties.
 _MOST_BYTES = 2 * 2**20
 _LARGEST = 256 * 2**10
-_OVERHEAD = 2**10  # of the smallest document
+_OVERHEAD = 2**10  # bytes per entry
 
 
 class KeptByDocument(Generic[Made]):
-    """Keeps what was made of documents, for any thread: `most` bytes of all, `largest` of one."""
+    """A thread-safe LRU cache of at most `most` bytes; documents above `largest` are not cached."""
 
     def __init__(self, *, most: int = _MOST_BYTES, largest: int = _LARGEST) -> None:
         self._left = most
@@ -27,15 +27,15 @@ class KeptByDocument(Generic[Made]):
         if len(document) > self._largest:
             return None
         with self._lock:
-            if (found := self._kept.get(document)) is None:
+            if (value := self._kept.get(document)) is None:
                 return None
             self._kept.move_to_end(document)
-            return found[0]
+            return value[0]
 
     def keep(self, document: bytes, made: Made, further: int = 0) -> None:
-        """Keep what was made of a document, at the expense of what was used longest ago.
+        """Store a value, evicting the least recently used ones.
 
-        It counts with the size of its document and with so many further bytes.
+        Its size is that of the document plus `further` bytes.
         """
         if len(document) > self._largest:
             return
@@ -51,7 +51,7 @@ class KeptByDocument(Generic[Made]):
 
 
 class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
-    """Makes something of documents, or finds it made."""
+    """Computes values of documents, or returns cached ones."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class DocumentCache(KeptByDocument[tuple[Made]], Generic[Made]):
         self._further = further  # bytes that count in addition to those of the document
 
     def __call__(self, document: bytes) -> Made:
-        """Return what is made of a document; raises what making it raises."""
-        found = self.find(document)
-        if found is None:
-            found = (self._make(document),)
-            self.keep(document, found, self._further(found[0]))
-        return found[0]
+        """Return the value of a document; raises the exceptions of `make`."""
+        value = self.find(document)
+        if value is None:
+            value = (self._make(document),)
+            self.keep(document, value, self._further(value[0]))
+        return value[0]

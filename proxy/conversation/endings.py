@@ -16,10 +16,10 @@ FILTERED = "content_filter"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A finish reason of chat completions, and the other `words` with which engines report it.
+    """A finish reason of chat completions, and the other `words` of engines for it.
 
-    `messages`, `responses` and `ollama` are the words of the other dialects; Responses names none
-    for a complete answer.
+    `messages`, `responses` and `ollama` are the words of the other dialects; the Responses API has
+    none for a complete answer.
     """
 
     reason: str
@@ -98,7 +98,7 @@ _BY_WORD = _BY_REASON | {word: ending for ending in ENDINGS for word in ending.w
 
 
 def ending_of(reason: str) -> Ending:
-    """Return the ending that an engine's reason means, `LENGTH` for a failed or unknown one."""
+    """Return the ending of an engine's reason, `LENGTH` for a failed or unknown one."""
     if (ending := _BY_REASON.get(reason)) is not None:  # nearly always
         return ending
     word = reason.strip().casefold().replace("-", "_")

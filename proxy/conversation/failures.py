@@ -1,4 +1,4 @@
-"""How the result of a tool reports that the tool has failed."""
+"""Recognition of tool results that report a failure."""
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message
@@ -9,12 +9,12 @@ _LONGEST_WORD = max(map(len, _WORDS))
 
 
 def reports_failure(result: Message) -> bool:
-    """Return whether a tool has failed: as its message tells, or else by the words of it."""
+    """Return whether a tool failed, from the message's `failed` or else from its text."""
     return has_failed(result.text) if result.failed is None else result.failed
 
 
 def has_failed(result: str) -> bool:
-    """Return whether a result reports a failure, in the ways in which tools commonly do."""
+    """Return whether a text reports a failure: an error prefix, or an error object."""
     text = result.lstrip()
     if not text.startswith("{"):
         return text[:_LONGEST_WORD].casefold().startswith(_WORDS)

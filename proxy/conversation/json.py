@@ -1,4 +1,4 @@
-"""JSON as typed values and as bytes: the one place that parses and writes it.
+"""JSON as typed values and as bytes: the only module that parses and writes it.
 
 Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
 `split_object` and `split_array` cut a document into the exact bytes of its members, so that what
@@ -33,7 +33,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def parse_halves(document: str) -> JsonValue:
-    """Parse JSON like `parse`, but let strings keep one half of a surrogate pair."""
+    """Parse JSON like `parse`, but accept strings with half of a surrogate pair."""
     parse(_HALF.sub(r"\\ufffd", document))  # as strictly as all JSON
     value: JsonValue = lenient.loads(document)
     return value
@@ -48,27 +48,27 @@ def dump_text(value: JsonValue) -> str:
 
 
 def dump_lines(values: Iterable[JsonValue]) -> bytes:
-    """Write values as compact JSON, each on a line of its own."""
+    """Write values as compact JSON, one per line."""
     return _encoder.encode_lines([*values])
 
 
 def raw_members(document: bytes) -> dict[str, msgspec.Raw]:
-    """Return each member of a valid JSON object as it was written, without a copy of it."""
+    """Return each member of a valid JSON object as its source, without copying."""
     return _members.decode(document)
 
 
 def split_object(document: bytes) -> dict[str, bytes]:
-    """Return each member of a valid JSON object as the exact bytes it was written in."""
+    """Return each member of a valid JSON object as its source bytes."""
     return {name: bytes(raw) for name, raw in raw_members(document).items()}
 
 
 def split_array(document: bytes) -> list[bytes]:
-    """Return each element of a valid JSON array as the exact bytes it was written in."""
+    """Return each element of a valid JSON array as its source bytes."""
     return [bytes(raw) for raw in _elements.decode(document)]
 
 
 def join_object(members: dict[str, bytes]) -> bytes:
-    """Write an object from members that are JSON already."""
+    """Write an object from members that are JSON."""
     pieces: list[bytes] = []
     for name, raw in members.items():
         pieces += (b",", dump(name), b":", raw)
@@ -77,5 +77,5 @@ def join_object(members: dict[str, bytes]) -> bytes:
 
 
 def join_array(elements: list[bytes]) -> bytes:
-    """Write an array from elements that are JSON already."""
+    """Write an array from elements that are JSON."""
     return b"".join((b"[", b",".join(elements), b"]"))

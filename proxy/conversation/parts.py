@@ -119,8 +119,8 @@ def _read_signed(block: JsonObject, source: bytes) -> Iterator[Reasoning]:
     signature = block.get(fields[-1]) if fields else None
     is_whole = all(block.get(name) is not None for name in fields)
     if is_whole and isinstance(signature, str) and signature:
-        written = json.split_object(source)
-        kept = {name: written[name] for name in fields}
+        members = json.split_object(source)
+        kept = {name: members[name] for name in fields}
         text = block.get("thinking")
         signed = json.join_object({"type": json.dump(kind), **kept})
         yield Reasoning(text if isinstance(text, str) else "", signature, signed)

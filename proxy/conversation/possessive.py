@@ -15,21 +15,21 @@ _PIECE = re.compile(
 
 
 def possessive(pattern: str, *, version: tuple[int, ...] = sys.version_info[:3]) -> str:
-    """Return a pattern whose possessive groups mean what they should in this version of Python."""
+    """Return a pattern whose possessive groups work in this version of Python."""
     return pattern if version >= _FIXED else _with_atomic_groups(pattern)
 
 
 def _with_atomic_groups(pattern: str) -> str:
-    written: list[str] = []
+    pieces: list[str] = []
     opened: list[int] = []
     for piece in _PIECE.finditer(pattern):
         if piece[0] == "(":
-            opened.append(len(written))
+            opened.append(len(pieces))
         elif piece[0].startswith(")"):
             begin = opened.pop()
             if piece[1]:
-                written[begin] = f"(?>{written[begin]}"
-                written.append(f"){piece[1]})")
+                pieces[begin] = f"(?>{pieces[begin]}"
+                pieces.append(f"){piece[1]})")
                 continue
-        written.append(piece[0])
-    return "".join(written)
+        pieces.append(piece[0])
+    return "".join(pieces)

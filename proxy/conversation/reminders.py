@@ -1,8 +1,11 @@
-"""What a system message says amid a conversation, as part of the message before it.
+"""System messages within a conversation, as reminders in the message before them.
 
-Clients that put system messages between the others mean "the system says", not "the user says":
-as a message of its own it would look like the user's next turn. The tags are those that agents
-themselves use for such remarks.
+    <system-reminder>
+    Be brief.
+    </system-reminder>
+
+As a separate message of the user, the text would look like the user's next turn. The tags are those
+that Claude Code uses for its own notes.
 """
 
 import re
@@ -14,7 +17,7 @@ _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
 
-# As loose as a model reads them.
+# As tolerant as models are.
 _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token
 
@@ -30,7 +33,7 @@ def neutralise(text: str) -> str:
 
 
 def without_reminders(text: str) -> str:
-    """Return a text without the reminders at its end: what the user or the tool itself has said."""
+    """Return a text without the reminders at its end."""
     end = len(text)
     while text.endswith(_END, 0, end) and (start := text.rfind(_BEGINNING, 0, end)) >= 0:
         end = start - 1 if text.endswith("\n", 0, start) else start

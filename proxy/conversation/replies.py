@@ -1,4 +1,4 @@
-"""Replies: the events in which one is generated, and the whole that they add up to.
+"""Replies: the events of their generation, and the complete reply.
 
 A backend's events come in this order: `ReplyStarted`, then deltas and progress in any order,
 `UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` as the very last.
@@ -17,7 +17,7 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 
 
 class ReplyStarted(msgspec.Struct, frozen=True):
-    """The backend began a reply; `created` is a Unix time in seconds, None where it gave none."""
+    """The engine began a reply; `created` is a Unix time in seconds, None without one."""
 
     id: str | None = None
     created: int | None = None
@@ -26,20 +26,20 @@ class ReplyStarted(msgspec.Struct, frozen=True):
 
 
 class TextDelta(msgspec.Struct, frozen=True):
-    """More text; `logprobs` is the backend's object for it, if the client asked for one."""
+    """More text; `logprobs` is the engine's object for it, if the client requested it."""
 
     text: str
     logprobs: JsonValue = None
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
-    """More of what the model thinks before it answers."""
+    """More reasoning before the answer."""
 
     text: str
 
 
 class ToolCallStarted(msgspec.Struct, frozen=True):
-    """The backend recognised the beginning of a tool call, numbered `index` within the reply."""
+    """A tool call began; `index` is its number within the reply."""
 
     index: int
     id: str | None
@@ -54,7 +54,7 @@ class ToolCallArgumentsDelta(msgspec.Struct, frozen=True):
 
 
 class PromptProgress(msgspec.Struct, frozen=True):
-    """The backend is still reading the prompt: tokens `processed` of `total`, `cached` for free."""
+    """The engine has read `processed` of `total` prompt tokens, `cached` of them from its cache."""
 
     total: int
     cached: int
@@ -62,9 +62,9 @@ class PromptProgress(msgspec.Struct, frozen=True):
 
 
 class UsageReported(msgspec.Struct, frozen=True):
-    """The backend's own account of the reply, passed on as it came.
+    """The engine's usage and timings of the reply, passed on unchanged.
 
-    `stop` is the client's string that ended it, "" where none did, or nobody told.
+    `stop` is the client's stop string that ended it, "" without one or if it is unknown.
     """
 
     usage: JsonObject
@@ -74,26 +74,26 @@ class UsageReported(msgspec.Struct, frozen=True):
 
 
 class ReplyFinished(msgspec.Struct, frozen=True):
-    """The reply is complete; `reason` is that of one of the `endings`."""
+    """The reply is complete; `reason` is one of `endings`."""
 
     reason: str
 
 
 class ReplyUnreadable(msgspec.Struct, frozen=True):
-    """The backend could not parse what the model wrote, and the text is lost."""
+    """The engine could not parse the generated text, which is lost."""
 
     detail: str
 
 
 class ToolCalled(msgspec.Struct, frozen=True):
-    """An accepted tool call, numbered `index` within the answer the client gets."""
+    """An accepted tool call; `index` is its number within the client's answer."""
 
     index: int
     call: ToolCall
 
 
 class RoundMessages(msgspec.Struct, frozen=True):
-    """The messages of the rounds of tools before the answer, for a client that wants them.
+    """The messages of tool rounds before the answer, for a client that requests them.
 
     `servers` names the tool server of each tool that ran here.
     """
@@ -119,12 +119,12 @@ ReplyEvent: TypeAlias = (
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallArgumentsDelta
 DELTAS = (TextDelta, ReasoningDelta, ToolCallArgumentsDelta)
 
-# Takes content as soon as it has come, past all who wait for it; reports whether it took it.
+# Receives content immediately, before the consumers of events; returns whether it took it.
 EventSink: TypeAlias = Callable[[Sequence[ReplyEvent]], bool]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A finished reply: what the model wrote, split by the backend or by us."""
+    """A finished reply: the generated text, split by the engine or by Temper."""
 
     text: str = ""
     reasoning: str = ""
@@ -133,7 +133,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class ReplyInProgress(msgspec.Struct):
-    """Adds up the events of one reply, or of the answer that a client gets."""
+    """Accumulates the events of a reply or of a client's answer."""
 
     _text: list[str] = msgspec.field(default_factory=list)
     _reasoning: list[str] = msgspec.field(default_factory=list)

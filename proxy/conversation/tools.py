@@ -1,4 +1,4 @@
-"""Tools a client offers, how the model may use them, and the calls that come back."""
+"""Offered tools, the tool choice, and calls."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -38,7 +38,7 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 
 
 class WrittenCall(msgspec.Struct, frozen=True):
-    """A tool call as a model wrote it, unchecked.
+    """A tool call as the model wrote it, not yet checked.
 
     `arguments` is JSON text, possibly broken, when a backend delivered the call as a structure,
     and a parsed value when it was rescued from text. `id` is the backend's, if it gave one.
@@ -50,7 +50,7 @@ class WrittenCall(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call fit for a client: an offered tool and the JSON text of a valid arguments object."""
+    """A checked call: an offered tool and the JSON text of a valid arguments object."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class RequestedTools(msgspec.Struct, frozen=True):
-    """Tools of the operator that a request asks for, at `param`.
+    """Tools of the operator that a request uses, at `param`.
 
     Those of a `server`, only the `allowed` ones where they are named, or what does a hosted `kind`.
     """

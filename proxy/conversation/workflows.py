@@ -1,17 +1,17 @@
-"""In which order a client wants tools to be called, and what nobody could keep of it."""
+"""Rules for the order of tool calls, and their contradictions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar
 
-# Clients and operators write rules in this form, and are told of a member that there is not.
+# Unknown members in rules of clients and operators are errors.
 FORBID_OTHERS = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """Before `tool` may be called, `needs` must have been; with the same `argument`, if given."""
+    """`tool` may be called only after `needs`, with the same `argument` if one is given."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
@@ -22,7 +22,7 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """Rules of order: a terminal tool may only be called when every required step was taken."""
+    """Rules of order: a terminal tool may be called only after every required step."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = FORBID_OTHERS
 
@@ -36,7 +36,7 @@ class Workflow:
         _check_rules("terminal_tools", self.terminal_tools, str, "names of tools")
 
     def tools(self) -> Iterator[tuple[str, str]]:
-        """Yield each place of the rules that names a tool, and its name."""
+        """Yield the path and the name of each tool in the rules."""
         for position, step in enumerate(self.required_steps):
             yield f"required_steps.{position}", step
         for position, rule in enumerate(self.prerequisites):
@@ -47,10 +47,10 @@ class Workflow:
 
 
 def _check_rules(name: str, given: object, kind: type, form: str) -> None:
-    """Raise `TypeError` for what a program gave in another form, as one name without a comma."""
+    """Raise `TypeError` for a rule of another type, such as a tuple without its comma."""
     if isinstance(given, kind):
         raise TypeError(f"{name} is a tuple, not {given!r}: write {name}=({given!r},)")
-    if not isinstance(given, tuple | list) or not all(isinstance(one, kind) for one in given):
+    if not isinstance(given, tuple | list) or not all(isinstance(rule, kind) for rule in given):
         raise TypeError(f"{name} is a tuple of {form}, not {given!r:.80}")
 
 
@@ -58,7 +58,7 @@ NO_RULES = Workflow()
 
 
 def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
-    """Yield what is listed twice or waits for itself: its place in the rules, and what is wrong."""
+    """Yield duplicates and cycles, each as a path in the rules and a problem."""
     lists = {
         "required_steps": rules.required_steps,
         "prerequisites": rules.prerequisites,
@@ -66,21 +66,21 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
     }
     for member, listed in lists.items():
         seen: set[object] = set()
-        for position, one in enumerate(listed):
-            if one in seen:
+        for position, rule in enumerate(listed):
+            if rule in seen:
                 yield f"{member}.{position}", "it is listed twice"
-            seen.add(one)
+            seen.add(rule)
     circle = _find_circle(rules)
-    for place, name in rules.tools():
-        if name in circle and not place.endswith(".needs"):
+    for path, name in rules.tools():
+        if name in circle and not path.endswith(".needs"):
             at = circle.index(name)
             way = " needs ".join((*circle[at:], *circle[:at], name))
-            yield place, f"nobody can call {name!r}: {way}"
+            yield path, f"nobody can call {name!r}: {way}"
             return  # the others of the circle are in it by its fault
 
 
 def _find_circle(rules: Workflow) -> list[str]:
-    """Return tools of which each has to be called before the one before it; [] if there are none.
+    """Return a cycle of tools, each of which needs the next; [] without one.
 
     That every terminal tool needs every step is put as one node between them.
     """

@@ -1,15 +1,15 @@
-"""Wire languages, both directions: bytes to conversation and back. No I/O.
+"""API dialects in both directions: bytes to conversation and back. No I/O.
 
-One folder for each language. What they share:
+One folder for each API. Shared modules:
 
-- `dialect`: the contract of a language that clients speak
-- `answer_blocks`: cuts answers into texts, thoughts and calls
-- `raw_json`: bodies as JSON objects, and values with the bytes they were written in
-- `wire_schema`, `temper_options`: how requests are checked, and what they say to Temper itself
-- `requested_tools`: takes out what asks for tools of the operator
-- `field_table`: what happens to each name of a language
-- `foreign_history`: writes a history in the language of backends
-- `lenient_json`: what others have written, and what replies have cost
-- `engine_language`: what writers for engines with a language of their own have in common
-- `sse`, `lines`: cut streams into events, and into lines
+- `dialect`: the contract of an API for clients
+- `answer_blocks`: splits answers into blocks of text, reasoning and calls
+- `raw_json`: JSON values with their source bytes and paths
+- `wire_schema`, `temper_options`: validation of requests, and the member `temper`
+- `requested_tools`: removes the operator's tools from a request
+- `field_table`: the handling of each name of an API
+- `foreign_history`: converts histories to chat completions
+- `lenient_json`: lenient reading of foreign JSON, and usage
+- `engine_language`: common part of the writers for engines with their own API
+- `sse`, `lines`: server-sent events and NDJSON lines
 """

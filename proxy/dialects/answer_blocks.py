@@ -1,11 +1,14 @@
-"""The blocks of an answer, from its events: one open at a time, and none of them opened again.
+"""Splits the events of an answer into blocks, of which one is open at a time.
 
-Text and thoughts flow into the block that is open, if it is of their kind, and else close it and
-open one. A call is a block of its own. While one is being streamed, thoughts of a later attempt may
-come before its rest: whatever is not of the call waits until its arguments are a whole object and
-something else comes. A call that begins although the one before is not over (some backends write
-several at the same time, and where nothing is guarded they are passed on) waits for the end of the
-answer, with everything that follows it.
+    TextDelta("a"), TextDelta("b"), ToolCalled(0, call)
+    -> BlockStarted(0, "text"), BlockDelta("a"), BlockDelta("b"), BlockStopped(),
+       BlockStarted(1, "tool_use", ...), BlockDelta("{}"), BlockStopped()
+
+Text and reasoning extend an open block of their kind, or close the open block and start another. A
+call is a separate block. Reasoning of a later attempt may come within a streamed call: other events
+wait until the arguments are a complete object and another event comes. A call that begins within
+another one (some engines stream several calls in parallel, which is passed on without guardrails)
+waits for the end of the answer, with everything after it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +34,7 @@ Kind: TypeAlias = Literal["text", "thinking", "tool_use"]
 
 
 class BlockStarted(msgspec.Struct, frozen=True):
-    """A block begins, numbered `index`; only calls have an id and a name."""
+    """A block began, with its `index`; only calls have an id and a name."""
 
     index: int
     kind: Kind
@@ -40,14 +43,14 @@ class BlockStarted(msgspec.Struct, frozen=True):
 
 
 class BlockDelta(msgspec.Struct, frozen=True):
-    """More of the text of the block that is open; of a call, of its arguments."""
+    """More text of the open block; for a call, of its arguments."""
 
     text: str
     logprobs: JsonValue = None
 
 
 class BlockStopped(msgspec.Struct, frozen=True):
-    """The block that was open is complete; a thought is signed."""
+    """The open block is complete; reasoning has a signature."""
 
     signature: str = ""
 
@@ -57,7 +60,7 @@ BlockStep: TypeAlias = BlockStarted | BlockDelta | BlockStopped
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """The block that is open; `call` is the number of its call in the answer."""
+    """The open block; `call` is the index of its call in the answer."""
 
     kind: Kind
     call: int = -1
@@ -69,9 +72,10 @@ class _OpenBlock:
 
 
 class AnswerBlocks:
-    """Cuts the events of one answer into blocks.
+    """Splits the events of one answer into blocks.
 
-    `new_call_id` names calls that have no id; `no_arguments` is written for a call without any.
+    `new_call_id` returns an id for a call without one; `no_arguments` is the text of a call without
+    arguments.
     """
 
     def __init__(self, new_call_id: Callable[[], str], no_arguments: str = "") -> None:
@@ -106,16 +110,16 @@ class AnswerBlocks:
         return []
 
     def interrupt(self) -> list[BlockStep]:
-        """End the block that is open, for something that is no block."""
+        """End the open block before content of another origin."""
         return [*self._stop(), *self._catch_up()]
 
     def take_place(self) -> int:
-        """Return the number of a block that somebody else writes, behind those so far."""
+        """Reserve the index of a block that the caller writes itself."""
         self._count += 1
         return self._count - 1
 
     def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
-        """Return the rest; a half call that is dropped is not stopped, and nothing follows it."""
+        """Return the remaining steps; a dropped half call is not stopped and is the last."""
         steps: list[BlockStep] = []
         while self._open is not None or self._waiting:
             if drops_half_call and self._open is not None and self._open.is_half:
@@ -176,13 +180,13 @@ class AnswerBlocks:
         return [BlockStopped()]
 
     def _catch_up(self) -> list[BlockStep]:
-        """Return what has waited for the end of a call, further calls as wholes."""
+        """Return the events that waited for the end of a call, with complete calls."""
         waiting, self._waiting, self._is_stuck = self._waiting, [], False
         return [step for event in _with_whole_calls(waiting) for step in self.feed(event)]
 
 
 def _with_whole_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
-    """Put the pieces of each call together, at the place of its beginning."""
+    """Join the fragments of each call at the position of its start."""
     arguments: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, ToolCallArgumentsDelta):
@@ -190,8 +194,8 @@ def _with_whole_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
     for event in events:
         match event:
             case ToolCallStarted(index, call_id, name):
-                written = "".join(arguments.get(index, ()))
-                yield ToolCalled(index, ToolCall(call_id or "", name, written))
+                text = "".join(arguments.get(index, ()))
+                yield ToolCalled(index, ToolCall(call_id or "", name, text))
             case ToolCallArgumentsDelta():
                 pass
             case _:

@@ -1,9 +1,8 @@
-"""The contract of a dialect: what the HTTP edge needs of a client's language, and nothing else.
+"""The contract of a dialect: everything that the HTTP edge needs from a client's API.
 
-A dialect reads requests into the language-free `Request`, whose `fields`, messages and tools are
-written in the language of backends (chat completions), and writes events and errors as its
-clients expect them. It knows neither HTTP servers nor clocks: fresh ids and the time come from
-`IdsAndClock`.
+A dialect reads requests into `Request`, whose `fields`, messages and tools are chat completions,
+and writes events and errors in its own format. It uses neither sockets nor clocks: ids and times
+come from `IdsAndClock`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +26,9 @@ _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class IdsAndClock:
-    """Makes what nothing in a request determines: `now` is a Unix time in seconds.
+    """The sources of nondeterminism: `now` is a Unix time in seconds.
 
-    `token` returns a fresh id, 24 lower-case hexadecimal digits, before which each language puts
-    prefixes of its own.
+    `token` returns a new id of 24 lowercase hexadecimal digits, to which dialects add a prefix.
     """
 
     now: Callable[[], float]
@@ -42,9 +40,9 @@ class IdsAndClock:
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who sent a request: the `owner` of the key, "" where nobody needs one; `headers` by name.
+    """The client of a request: the `owner` of its key, "" without authentication.
 
-    Names of headers are in lower case. `request_id` is the id that answers and logs carry.
+    Names of `headers` are in lowercase. `request_id` is the id in answers and logs.
     """
 
     owner: str = ""
@@ -54,10 +52,10 @@ class Client(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error in terms of HTTP and of OpenAI's classes, before a language has worded it.
+    """An error in terms of HTTP and OpenAI's classes, independent of the dialect.
 
     `kind` is the class, such as `invalid_request_error`; `code` a word for programs; `param` the
-    field to blame, e.g. `messages.0.content`; `details` are further members.
+    wrong field, e.g. `messages.0.content`; `details` are further members.
     """
 
     status: int
@@ -71,7 +69,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ErrorReply:
-    """An error as one client gets it: a JSON body, its status and its headers."""
+    """An error in the format of a dialect: status, headers and JSON body."""
 
     status: int
     headers: Mapping[str, str]
@@ -80,7 +78,7 @@ class ErrorReply:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """JSON schemas of a language for the OpenAPI document; each has a `title`, maybe `$defs`."""
+    """JSON schemas for the OpenAPI document; each has a `title` and may have `$defs`."""
 
     request: JsonObject
     answer: JsonObject
@@ -90,7 +88,7 @@ class Schemas:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model that is served; `window` in tokens, None where nobody knows; `details` as known."""
+    """A served model; `window` is in tokens, None if unknown; `details` are further members."""
 
     id: str
     window: int | None = None
@@ -99,7 +97,7 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which models are wanted: at most `limit`, those behind `after` or else before `before`."""
+    """A page of the model list: at most `limit` models after `after`, or before `before`."""
 
     limit: int | None = None
     after: str = ""
@@ -107,7 +105,7 @@ class Page:
 
 
 class Catalogue(Protocol):
-    """Lists models as the clients of a language read them."""
+    """The model list in the format of a dialect."""
 
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
         """Write a list, or one page of it."""
@@ -117,48 +115,48 @@ class Catalogue(Protocol):
 
 
 class StreamEncoder(Protocol):
-    """Writes the events of one answer as they come, ready to be sent.
+    """Writes the events of one answer as they arrive.
 
-    Before anything was shown a second `ReplyStarted` may come: another attempt began.
+    A second `ReplyStarted` may come before any content: another attempt began.
     """
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        """Return what events that follow each other are worth on the wire, b"" for nothing."""
+        """Return the bytes of consecutive events, b"" if none of them is sent."""
 
     def keep_alive(self) -> bytes:
-        """Return bytes that say nothing but that work goes on; they may be the first of all."""
+        """Return bytes without content that reset client timeouts; they may come first."""
 
     def comment(self, text: str) -> bytes:
-        """Return a remark for people who debug, which every client skips."""
+        """Return a comment for debugging, which every client skips."""
 
     def end(self) -> bytes:
-        """Return the last bytes of a stream that ended well."""
+        """Return the last bytes of a complete stream."""
 
     def fail(self, problem: Problem) -> bytes:
-        """Return the last bytes of a stream that broke."""
+        """Return the last bytes of a failed stream."""
 
 
 class AnswerBuilder(Protocol):
-    """Adds up the events of one answer to a whole one."""
+    """Builds a whole answer from its events."""
 
     def add(self, event: ReplyEvent, /) -> None:
-        """Take note of one event."""
+        """Add one event."""
 
     def build(self) -> bytes:
         """Return the body of the whole answer."""
 
 
 class Answering(Protocol):
-    """One answer to one request; it knows what has to be echoed.
+    """Creates the writers of one request's answer, with the options of the request.
 
-    If it `tells_prompt_size`, the first events of a stream have to hold a `PromptProgress`.
+    With `tells_prompt_size` the first events of a stream must contain a `PromptProgress`.
     """
 
     @property
     def tells_prompt_size(self) -> bool: ...
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
-        """Begin a stream; `first` is None where the backend has been silent so far."""
+        """Begin a stream; `first` is None if the engine has sent nothing yet."""
 
     def builder(self, first: ReplyEvent | None) -> AnswerBuilder:
         """Begin a whole answer."""
@@ -169,7 +167,7 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IdentifiedAnswering(Generic[Identity]):
-    """One that begins with what the answer says of itself: `identify` takes it from the backend."""
+    """An answering whose id and model come from `identify`, given the engine's `ReplyStarted`."""
 
     identify: Callable[[ReplyStarted], Identity]
     stream: Callable[[Identity], StreamEncoder]
@@ -188,14 +186,15 @@ class IdentifiedAnswering(Generic[Identity]):
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """A request that was read, and how it is answered.
+    """A decoded request and the writers of its answer.
 
-    `facts` tell what of it was left out. With `accepts_prose` an answer in prose is what the client
-    wants, whatever the operator's policy for text. `compaction` is what it says about shortening:
-    None where it says nothing. `image_error` is what a client hears whose pictures the model cannot
-    see, "" where it has sent none or the backend's own words will do. `requested_tools` are the
-    operator's tools that it asks for. `load_status` is the whole answer to a request without a
-    prompt: it asks for nothing but the model to be loaded, or unloaded.
+    - `facts`: the dropped parts of the request.
+    - `accepts_prose`: the client expects prose, whatever the operator's policy for text.
+    - `compaction`: whether the client allows shortening, None if it does not say.
+    - `image_error`: the error for a model without vision, "" without pictures in the request, or
+      to pass on the engine's own error.
+    - `requested_tools`: the operator's tools that the request uses.
+    - `load_status`: the whole answer to a request that only loads or unloads a model.
     """
 
     request: Request
@@ -209,7 +208,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 class Dialect(Protocol):
-    """A language that clients speak; `name` labels its requests in metrics, records and traces."""
+    """An API for clients; `name` labels its requests in metrics, records and traces."""
 
     @property
     def name(self) -> str:
@@ -217,26 +216,26 @@ class Dialect(Protocol):
 
     @property
     def id_header(self) -> str:
-        """The header, in lower case, in which its SDKs read the id of a request."""
+        """The header, in lowercase, from which its SDKs read the request id."""
 
     @property
     def stream_type(self) -> str:
-        """The media type of its streams: `sse.MEDIA_TYPE`, or that of lines."""
+        """The media type of its streams: `sse.MEDIA_TYPE`, or that of NDJSON."""
 
     def schemas(self) -> Schemas:
-        """Describe what is sent and answered."""
+        """Return the schemas of requests and answers."""
 
     def decode(self, body: bytes, client: Client) -> Decoded:
         """Read a request; raises `InvalidRequest` kinds of errors, which name the field."""
 
     def decode_count(self, body: bytes, client: Client) -> Decoded:
-        """Read a request of which only the tokens are asked for; raises as `decode` does."""
+        """Read a request for a token count; raises as `decode` does."""
 
     def encode_count(self, tokens: int) -> bytes:
         """Return the body that reports how many tokens a request has."""
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
-        """Write an error that came before anything was sent."""
+        """Write an error that occurred before the answer began."""
 
     def is_complete(self, end: bytes) -> bool:
-        """Tell by its last message whether a stream ended well."""
+        """Return whether a stream with this end is complete."""

@@ -1,7 +1,4 @@
-"""What writers of questions for engines with a language of their own have in common.
-
-Whatever a client sent is in the language of chat completions, see `openai_chat`.
-"""
+"""Common part of the writers for engines whose API is not chat completions."""
 
 import base64
 import binascii
@@ -20,7 +17,7 @@ _SCHEME = "data:"
 _BASE64 = ";base64"
 _NOTHING = b"null"
 
-# what OpenAI's clients send that is written by no engine's table, or seen to by Temper
+# fields of chat completions with the same handling for every engine
 COMMON = {
     **rows(ENFORCED, "model messages tools tool_choice parallel_tool_calls functions stream"),
     **rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
@@ -33,7 +30,7 @@ COMMON = {
 def carry_fields(
     upstream_request: UpstreamRequest, table: FieldTable
 ) -> Iterator[tuple[str, JsonValue, str]]:
-    """Yield name, value and target of what goes on; raises `InvalidRequest` for what is refused."""
+    """Yield name, value and target of carried fields; raises `InvalidRequest` for refused ones."""
     for name, raw in upstream_request.request.fields.items():
         if name in upstream_request.omits or raw.strip() == _NOTHING:
             continue
@@ -45,9 +42,9 @@ def carry_fields(
 
 
 def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> None:
-    """Write a member for the field `param`; `target` may lie in a group, as in `options.top_p`.
+    """Write a member for the field `param`; `target` is a path such as `options.top_p`.
 
-    Raises `InvalidRequest` where another value stands.
+    Raises `InvalidRequest` if it already has another value.
     """
     group, _, name = target.rpartition(".")
     members = group_in(body, group) if group else body
@@ -59,10 +56,10 @@ def group_in(body: JsonObject, name: str) -> JsonObject:
     return as_object(body.setdefault(name, {}))
 
 
-def form_schema(wanted: JsonObject) -> JsonObject | None:
-    """Return the schema in a `response_format`, None where there is none."""
-    described = wanted.get("json_schema")
-    schema = (described if isinstance(described, dict) else wanted).get("schema")
+def form_schema(form: JsonObject) -> JsonObject | None:
+    """Return the schema in a `response_format`, None without one."""
+    described = form.get("json_schema")
+    schema = (described if isinstance(described, dict) else form).get("schema")
     return schema if isinstance(schema, dict) else None
 
 

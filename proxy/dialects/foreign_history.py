@@ -1,15 +1,14 @@
-"""Histories that came in another language, written in the language of backends.
+"""Conversion of histories to chat completions, for all dialects but chat completions.
 
-For every dialect but that of chat completions itself. What comes out depends on nothing but what
-went in, and no later message alters an earlier one: so a longer history begins with the bytes of a
-shorter one, and the backend's prompt cache survives. Marks without meaning have to be left out by
-those who read.
+The result depends only on the input, and a later message never changes an earlier one, so a longer
+history begins with the bytes of a shorter one and the engine's prompt cache survives. Readers must
+drop marks without effect.
 
-- Text alone is one string, its blocks are lines of it; beside a picture or a sound all is parts.
-- What the system says amid the conversation goes into the message of the user or the tool before
-  it, as a reminder; behind a message of the assistant it becomes a message of the user.
-- The result of a failed call begins with "Error: " unless it reports that it failed.
-- Thoughts are replayed if they are ours or nobody's; those that another model signed are not.
+- Text alone is one string with a line per block; with a picture or a sound, the content is parts.
+- A system message within the conversation is appended to the message of the user or tool before
+  it, as a reminder; after a message of the assistant it becomes a message of the user.
+- The result of a failed call begins with "Error: " unless it reports the failure itself.
+- Reasoning is replayed if it is unsigned or signed by Temper, but not if another model signed it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,14 +26,14 @@ from proxy.conversation.tools import ToolCall, ToolChoice, ToolUse
 from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, join_lines, own_text
 
 SIGNATURE = "temper1:"
-PICTURE = b'{"type":"image_url"'  # what a picture begins with
+PICTURE = b'{"type":"image_url"'  # the first bytes of a picture
 
 _FAILURE = own_text("Error: ")
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 
 
 class Medium(NamedTuple):
-    """A picture or a sound, as a part of content in the language of backends."""
+    """A picture or a sound, as a content part of chat completions."""
 
     source: bytes
 
@@ -44,7 +43,7 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 class HistoryCall(NamedTuple):
-    """A tool call of the history; the arguments' text is JSON."""
+    """A tool call of the history; `arguments` is JSON text."""
 
     id: JsonText | None
     name: JsonText
@@ -65,7 +64,7 @@ class HistoryCall(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """A message to be written; several histories may have it, so nobody alters it."""
+    """A message to be written; histories share entries, so they must not be changed."""
 
     role: str
     parts: Sequence[Part]
@@ -97,10 +96,10 @@ class HistoryEntry:
 
 
 class ForeignHistory:
-    """Takes a conversation in its order and writes it as messages.
+    """Collects a conversation in order and writes it as messages.
 
-    With `joins_system` all that the system says at the start is one message; otherwise each remark
-    stays a message with its own role.
+    With `joins_system` all system texts at the start form one message; otherwise each stays a
+    message with its own role.
     """
 
     def __init__(self, *, joins_system: bool = False) -> None:
@@ -109,17 +108,17 @@ class ForeignHistory:
         self._growing: tuple[HistoryEntry, list[Part]] | None = None
 
     def add_system(self, texts: Sequence[JsonText], role: str = "system") -> None:
-        """Add what the system, or the developer, says: at the start, or amid the conversation."""
+        """Add texts of the system or developer, at the start or within the conversation."""
         last = self.entries[-1] if self.entries else None
         if last is not None and last.role not in roles.SYSTEM:
             self._remind(last, _drop_empty(texts))
         elif last is not None and self._joins_system:
             self._add_to_last(_drop_empty(texts))
-        elif said := _drop_empty(texts):
-            self.entries.append(HistoryEntry(role, [*said]))
+        elif present := _drop_empty(texts):
+            self.entries.append(HistoryEntry(role, [*present]))
 
     def extend(self, entries: Iterable[HistoryEntry]) -> None:
-        """Add what others say than the system."""
+        """Add entries of the user, the assistant or tools."""
         self.entries += entries
 
     def messages(self) -> tuple[Message, ...]:
@@ -157,10 +156,10 @@ def result_entry(
     call_id: JsonText | None, parts: Sequence[Part], *, is_error: bool = False
 ) -> HistoryEntry:
     """Return the result of a tool call; without parts it is an empty text."""
-    said = _drop_empty(parts)
+    present = _drop_empty(parts)
     if not is_error:
-        return HistoryEntry("tool", said, call_id=call_id)
-    return HistoryEntry("tool", _as_failure(said), call_id=call_id, failed=True)
+        return HistoryEntry("tool", present, call_id=call_id)
+    return HistoryEntry("tool", _as_failure(present), call_id=call_id, failed=True)
 
 
 def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
@@ -168,10 +167,10 @@ def _drop_empty(parts: Sequence[AnyPart]) -> list[AnyPart]:
 
 
 def _as_failure(parts: list[Part]) -> list[Part]:
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if isinstance(part, JsonText):
             failure = part if has_failed(part.text) else concatenate(_FAILURE, part)
-            return [*parts[:place], failure, *parts[place + 1 :]]
+            return [*parts[:index], failure, *parts[index + 1 :]]
     return [_FAILURE, *parts]
 
 
@@ -180,14 +179,14 @@ def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
     whole = join_lines(texts)
     if len(texts) == len(parts):
         return whole.text, whole.source
-    written: list[bytes] = []
+    message: list[bytes] = []
     for is_text, row in groupby(parts, lambda part: isinstance(part, JsonText)):
         if is_text:
             whole_row = join_lines([part for part in row if isinstance(part, JsonText)])
-            written.append(b'{"type":"text","text":%b}' % whole_row.source)
+            message.append(b'{"type":"text","text":%b}' % whole_row.source)
         else:
-            written += [part.source for part in row]
-    return whole.text, json.join_array(written)
+            message += [part.source for part in row]
+    return whole.text, json.join_array(message)
 
 
 def write_picture(url: bytes) -> Medium:
@@ -196,14 +195,14 @@ def write_picture(url: bytes) -> Medium:
 
 
 def write_arguments(value: Node | None) -> JsonText:
-    """Write the input of a call as the text that calls of chat completions have."""
+    """Write the input of a call as the JSON text of `arguments`."""
     return own_text("{}" if value is None else value.source.decode())
 
 
 def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict[str, bytes]:
-    """Write the members that all languages ask for alike, in an order that is always the same.
+    """Write the members that all dialects share, in a fixed order.
 
-    Those that are `copied` have the same name and meaning in the language of the client.
+    Members in `copied` have the same name and meaning in the client's dialect.
     """
     fields = {"model": sent["model"].source} if "model" in sent else {}
     fields["messages"] = json.join_array([message.source for message in request.messages])
@@ -227,7 +226,7 @@ def write_choice(choice: ToolChoice) -> bytes:
 
 
 def write_answer_format(members: Mapping[str, bytes]) -> bytes:
-    """Write the form of an answer that has a schema; `members` describe it."""
+    """Write a `response_format` with a schema; `members` are those of `json_schema`."""
     form = {"type": b'"json_schema"', "json_schema": json.join_object({**members})}
     return json.join_object(form)
 
@@ -239,7 +238,7 @@ def write_tool(
     parameters: bytes | None = None,
     strict: bytes | None = None,
 ) -> bytes:
-    """Write a tool in the language of backends; what is None is left out."""
+    """Write a tool of chat completions; members that are None are omitted."""
     function = b'"name":%b' % name.source
     if description is not None:
         function += b',"description":%b' % description.source
@@ -251,11 +250,11 @@ def write_tool(
 
 
 def sign(thought: str) -> str:
-    """Return the signature that tells a whole thought from another model's."""
+    """Return Temper's signature of a complete thought."""
     source = thought.encode("utf-8", "surrogatepass")
     return SIGNATURE + blake2b(source, digest_size=16).hexdigest()
 
 
 def is_replayed(thought: str, signature: str) -> bool:
-    """Return whether a thought goes back to the model: it is ours, or nobody has signed it."""
+    """Return whether a thought is sent to the model: unsigned, or signed by Temper."""
     return not signature or signature == sign(thought)

@@ -1,11 +1,11 @@
-"""JSON of others, read leniently: a value of another type than expected is as good as absent."""
+"""Lenient reading of foreign JSON: a value of an unexpected type counts as absent."""
 
 from typing import NamedTuple
 
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-_YEAR_9999 = 253_402_300_799  # the last second of it, which is the last that `datetime` knows
+_YEAR_9999 = 253_402_300_799  # its last second, the last one that `datetime` can represent
 
 
 def parse_object(document: bytes | str) -> JsonObject | None:
@@ -44,13 +44,13 @@ def as_count(value: JsonValue) -> int:
 
 
 def as_unix_time(value: JsonValue) -> int:
-    """Read a Unix time in seconds; 0 for what is none, and for what no calendar has."""
+    """Read a Unix time in seconds; 0 for any other value, and after the year 9999."""
     seconds = as_count(value)
     return seconds if 0 <= seconds <= _YEAR_9999 else 0
 
 
 def member(value: JsonValue, *path: str | int) -> JsonValue:
-    """Return what lies at a path of keys and positions, None where the path leads nowhere."""
+    """Return the value at a path of keys and indexes, None if the path does not exist."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step)
@@ -62,7 +62,7 @@ def member(value: JsonValue, *path: str | int) -> JsonValue:
 
 
 class TokenCounts(NamedTuple):
-    """What a reply has cost: the `prompt` with what was `cached`, the `answer` with `thoughts`."""
+    """The tokens of a reply: `cached` are part of `prompt`, `thoughts` part of `answer`."""
 
     prompt: int
     answer: int
@@ -72,20 +72,21 @@ class TokenCounts(NamedTuple):
 
 
 def read_usage(usage: JsonObject | None) -> TokenCounts:
-    """Read a usage of chat completions; what it does not tell is 0."""
-    told = usage or {}
-    prompt, answer = as_count(told.get("prompt_tokens")), as_count(told.get("completion_tokens"))
+    """Read the `usage` of a chat completion; missing counts are 0."""
+    counts = usage or {}
+    prompt = as_count(counts.get("prompt_tokens"))
+    answer = as_count(counts.get("completion_tokens"))
     return TokenCounts(
         prompt,
         answer,
-        as_count(as_object(told.get("prompt_tokens_details")).get("cached_tokens")),
-        as_count(as_object(told.get("completion_tokens_details")).get("reasoning_tokens")),
-        as_count(told.get("total_tokens")) or prompt + answer,
+        as_count(as_object(counts.get("prompt_tokens_details")).get("cached_tokens")),
+        as_count(as_object(counts.get("completion_tokens_details")).get("reasoning_tokens")),
+        as_count(counts.get("total_tokens")) or prompt + answer,
     )
 
 
 def write_usage(prompt: int, answer: int, cached: int | None, thoughts: int = 0) -> JsonObject:
-    """Write a usage of chat completions; `cached` is None where an engine does not tell it."""
+    """Write the `usage` of a chat completion; `cached` is None if the engine omits it."""
     usage: JsonObject = {
         "prompt_tokens": prompt,
         "completion_tokens": answer,

@@ -1,13 +1,10 @@
-"""Lines, from bytes at any chunking."""
+"""NDJSON lines: decoding of a byte stream at any chunking."""
 
 from proxy import bounds
 
 
 class LineDecoder:
-    """Cuts a stream of bytes into lines; `limit` bounds one line, in bytes.
-
-    `feed` raises ValueError when a line outgrows the limit.
-    """
+    """Splits a byte stream into non-empty lines; `feed` raises ValueError above `limit` bytes."""
 
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
         self._limit = limit
@@ -24,7 +21,7 @@ class LineDecoder:
         return [line for line in lines if line]
 
     def finish(self) -> list[bytes]:
-        """Return the line that the end of the stream completes, if there is one."""
+        """Return the line that the end of the stream completes, if any."""
         last = self._take()
         return [last] if last else []
 

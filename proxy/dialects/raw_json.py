@@ -1,7 +1,9 @@
-"""A client's JSON document, read together with the bytes and the place of each value in it.
+"""A client's JSON document with the source bytes and the path of each value.
 
-What is copied from here into a request for a backend is copied as it was written: nothing is
-parsed and dumped again.
+    nodes_in({"a": {"b": 1.50}}, b'{"a":{"b":1.50}}')["a"].members()["b"]
+    -> Node(1.5, b"1.50", "a.b")
+
+Values that are copied into an upstream request keep the client's bytes.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.errors import InvalidRequest
 
-_MANY_BYTES = 2**20  # of which the fields are counted before all of it is parsed
+_MANY_BYTES = 2**20  # the fields of a larger body are counted before it is parsed
 
 
 def read_object(body: bytes) -> JsonObject:
@@ -23,7 +25,7 @@ def read_object(body: bytes) -> JsonObject:
     if not body.strip():
         raise InvalidRequest("Expected a JSON object, got nothing.", "body")
     if len(body) > _MANY_BYTES:
-        with suppress(ValueError):  # which the parser words better
+        with suppress(ValueError):  # the parser has a better message
             _check_fields(len(json.split_object(body)))
     try:
         value = json.parse(body)
@@ -54,14 +56,14 @@ LINE_END = b"\\n"  # as JSON strings write it
 
 
 class JsonText(NamedTuple):
-    """A string: what it says, and the JSON string in which somebody wrote it."""
+    """A string, and the JSON string in which the client wrote it."""
 
     text: str
     source: bytes
 
     @property
     def inside(self) -> bytes:
-        """The JSON string without its quotes: two of these in a row make a longer one."""
+        """The JSON string without its quotes, for concatenation."""
         return self.source[1:-1]
 
 
@@ -70,23 +72,23 @@ def own_text(text: str) -> JsonText:
 
 
 def concatenate(*texts: JsonText) -> JsonText:
-    """Make one text of several, with nothing between them."""
-    said = "".join(one.text for one in texts)
-    return JsonText(said, b'"' + b"".join(one.inside for one in texts) + b'"')
+    """Concatenate texts."""
+    joined = "".join(text.text for text in texts)
+    return JsonText(joined, b'"' + b"".join(text.inside for text in texts) + b'"')
 
 
 def join_lines(texts: list[JsonText]) -> JsonText:
-    """Make one text of several, with a line end between them."""
+    """Join texts with line ends."""
     if len(texts) == 1:
         return texts[0]
-    said = "\n".join(one.text for one in texts)
-    return JsonText(said, b'"' + LINE_END.join(one.inside for one in texts) + b'"')
+    joined = "\n".join(text.text for text in texts)
+    return JsonText(joined, b'"' + LINE_END.join(text.inside for text in texts) + b'"')
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A value, the bytes it was written in, and where: `path` is e.g. `messages.0.content`.
+    """A value with its source bytes and its `path`, e.g. `messages.0.content`.
 
-    Methods that expect something raise `InvalidRequest` with the path where they find another.
+    Methods that expect a type raise `InvalidRequest` with the path for any other type.
     """
 
     value: JsonValue
@@ -127,9 +129,9 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Members(dict[str, Node]):
-    """The members of the object at `path`, without those that are null.
+    """The members of the object at `path`, without null ones.
 
-    What is absent is None, or empty. What has another type is refused, as by `Node`.
+    An absent member is None or empty; a member of another type is refused, as by `Node`.
     """
 
     def __init__(self, nodes: Mapping[str, Node], path: str) -> None:
@@ -161,7 +163,7 @@ class Members(dict[str, Node]):
 
 
 def nodes_in(value: JsonObject, source: bytes, path: str = "") -> Members:
-    """Return the members of an object that was parsed already."""
+    """Return the members of a parsed object."""
     prefix = f"{path}." if path else ""
     raw = json.split_object(source)
     nodes = {

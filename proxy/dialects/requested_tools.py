@@ -1,7 +1,10 @@
-"""Tools of the operator that a request asks for, taken out of it before its language is read.
+"""The operator's tools in a request, removed before the dialect reads it.
 
-All languages name them alike: entries of `tools` of the type `mcp`, and those of a type that
-clients expect to be hosted, as `web_search_20250305`; in chats `web_search_options` is one too.
+    {"tools": [{"type": "mcp", "server_label": "search", "allowed_tools": ["find"]}]}
+    -> RequestedTools("tools.0", "search", ("find",))
+
+All dialects name them alike: entries of `tools` of type `mcp`, and of hosted types such as
+`web_search_20250305`; in chat completions also `web_search_options`.
 """
 
 import re
@@ -20,21 +23,21 @@ _TOOLS = "tools"
 _SEARCH, _SEARCH_OPTIONS = "web_search", "web_search_options"
 _VERSION = re.compile(r"(_preview)?(_[0-9_]+)?$")
 
-# Temper calls no address that a client names, and never with a client's key.
+# Temper never connects to a client's address or uses a client's key.
 _FOREIGN = ("server_url", "headers", "authorization", "connector_id")
 
 
 class SplitRequest(NamedTuple):
-    """A request without what it asks of the operator's tools, and that."""
+    """A request without the operator's tools, and these tools."""
 
     body: bytes
     requested_tools: tuple[RequestedTools, ...] = ()
 
 
 def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
-    """Take out what asks for tool servers and for kinds of `hosted` tools.
+    """Remove tool servers and tools of the `hosted` kinds from a request.
 
-    Raises InvalidRequest. A body that is no object is left to whoever reads its language.
+    Raises InvalidRequest. A body that is not an object is left to the dialect.
     """
     is_asked = any(word.encode() in body for word in (_MCP, *hosted))
     request = parse_object(body) if is_asked else None
@@ -51,30 +54,30 @@ def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
 def _of_tools(
     tools: JsonValue, members: dict[str, bytes], hosted: Collection[str]
 ) -> list[RequestedTools]:
-    """Take entries out of the tools among a request's members."""
+    """Remove the operator's entries from the member `tools`."""
     if not isinstance(tools, list):
         return []
-    found = {
-        place: wanted
-        for place, tool in enumerate(tools)
-        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{place}", hosted))
+    requested = {
+        index: wanted
+        for index, tool in enumerate(tools)
+        if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{index}", hosted))
     }
     raw = json.split_array(members[_TOOLS])
-    left = [source for place, source in enumerate(raw) if place not in found]
-    if left or not found:
+    left = [source for index, source in enumerate(raw) if index not in requested]
+    if left or not requested:
         members[_TOOLS] = json.join_array(left)
     else:
         del members[_TOOLS]
-    return [*found.values()]
+    return [*requested.values()]
 
 
 def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> RequestedTools | None:
-    written = tool.get("type")
-    if not isinstance(written, str):
+    tool_type = tool.get("type")
+    if not isinstance(tool_type, str):
         return None
-    if written == _MCP:
+    if tool_type == _MCP:
         return _server(tool, param)
-    plain = _VERSION.sub("", written)
+    plain = _VERSION.sub("", tool_type)
     return RequestedTools(param, kind=plain) if plain in hosted else None
 
 

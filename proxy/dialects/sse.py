@@ -1,6 +1,10 @@
-"""Server-sent events, from bytes and to bytes, at any chunking.
+"""Server-sent events: decoding at any chunking, and encoding.
 
-Reads leniently what the WHATWG specification describes and knows nothing of what events carry.
+    event: ping
+    data: {"a":1}
+    -> Event('{"a":1}', "ping")
+
+Decoding follows the WHATWG specification leniently and does not interpret the data.
 """
 
 import re
@@ -21,17 +25,17 @@ _BLANK_LINES = re.compile(rb"\n{3,}|\r{3,}|(?:\r\n){3,}")
 
 
 class Event(NamedTuple):
-    """One event; `event` is its type, empty where the sender named none."""
+    """One event; `event` is its type, "" without one."""
 
     data: str
     event: str = ""
 
 
 class EventDecoder:
-    """Cuts a stream of bytes into events; `limit` bounds one event, in bytes.
+    """Splits a byte stream into events of at most `limit` bytes.
 
-    `feed` and `finish` raise ValueError when an event outgrows the limit, and for
-    `bounds.IDLE_LINES` lines in a row that belong to no event, such as comments.
+    `feed` and `finish` raise ValueError for a longer event, and for `bounds.IDLE_LINES` consecutive
+    lines outside of events, such as comments.
     """
 
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
@@ -47,14 +51,14 @@ class EventDecoder:
 
     @property
     def is_between(self) -> bool:
-        """Whether nothing of an event, nor of the end of its last line, has been read."""
+        """Whether the stream is between two events."""
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:
         if (payloads := self.split_whole(data)) is not None:
             return [Event(payload.decode("utf-8", "replace")) for payload in payloads]
         if self._after_carriage_return and data:
-            # The carriage return ended its line at once, so as not to wait for what follows it.
+            # The carriage return ended its line immediately, without waiting for the line feed.
             self._after_carriage_return = False
             data = data.removeprefix(b"\n")
         if data.endswith(b"\r"):
@@ -64,7 +68,9 @@ class EventDecoder:
             self._append(piece)
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
-        if self._idle_lines > bounds.IDLE_LINES and not events:  # these are read first
+        if (
+            self._idle_lines > bounds.IDLE_LINES and not events
+        ):  # complete events are returned first
             self._idle_lines = 0  # the stream may still be finished
             raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")
         return events
@@ -82,9 +88,9 @@ class EventDecoder:
         return _BLANK_LINES.sub(_two_ends, kept)
 
     def split_whole(self, data: bytes) -> list[bytes] | None:
-        """Cut what nearly all senders nearly always send: whole events of one line of data.
+        """Split a segment of whole events with one line of data each, the usual case.
 
-        None for anything else, of which nothing is read.
+        Returns None for any other segment, without reading it.
         """
         if not (data.startswith(DATA) and data.endswith(END_OF_EVENT)) or len(data) > self._limit:
             return None
@@ -97,7 +103,7 @@ class EventDecoder:
         return payloads
 
     def finish(self) -> list[Event]:
-        """Return the event that the end of the stream completes, if there is one."""
+        """Return the event that the end of the stream completes, if any."""
         events: list[Event] = []
         self._end_line(events)
         self._dispatch(events)
@@ -123,13 +129,13 @@ class EventDecoder:
             self._idle_lines += 1
 
     def _read_field(self, line: str) -> bool:
-        """Read a line; returns whether it belongs to an event that has data."""
+        """Read a line; returns whether it belongs to an event with data."""
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
             self._event = value
         elif name == "error":
-            # Not in the specification: older llama-servers report a failure in such a field.
+            # Not in the specification: older llama-servers report failures in this field.
             self._event = "error"
         if name in {"data", "error"}:
             self._data.append(value)
@@ -149,17 +155,17 @@ class EventDecoder:
 
 
 def _two_ends(run: re.Match[bytes]) -> bytes:
-    """Return two of the line ends of a run of them: one ends a line, one an event."""
+    """Return two line ends of a run: one ends a line, one an event."""
     return run[0][: 4 if run[0].startswith(b"\r\n") else 2]
 
 
 def encode_data(payload: bytes) -> bytes:
-    """Write an event with `payload`, UTF-8, as its data."""
+    """Encode an event with `payload` (UTF-8) as its data."""
     return DATA + _indent(payload, DATA) + END_OF_EVENT
 
 
 def encode_comment(text: str) -> bytes:
-    """Write a comment, which every client skips."""
+    """Encode a comment, which every client skips."""
     return b": " + _indent(text.encode(), b": ") + END_OF_EVENT
 
 

@@ -1,4 +1,4 @@
-"""What clients say to Temper itself, in every language: the member `temper` of a request."""
+"""The member `temper` of a request, the same in every dialect: options for Temper itself."""
 
 from pydantic import BaseModel, ConfigDict, StrictBool
 
@@ -10,7 +10,7 @@ from proxy.errors import InvalidRequest
 
 
 class TemperOptions(BaseModel):
-    """What a client tells Temper and no backend."""
+    """Options for Temper, which are not sent to engines."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,18 +24,18 @@ _MEMBER = "temper.workflow"
 def workflow_in(
     options: TemperOptions | None, messages: tuple[Message, ...], tools: tuple[Tool, ...]
 ) -> Workflow:
-    """Return a request's own rules; raises `InvalidRequest` where its model cannot keep them.
+    """Return the rules of a request; raises `InvalidRequest` for contradictory rules.
 
-    They may speak of tools that are not offered this time, if these were called before.
+    Rules may name tools that are not offered in this request but were called earlier.
     """
     if options is None or options.workflow is None:
         return NO_RULES
     rules = options.workflow
-    for place, problem in contradictions(rules):
-        raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{place}")
+    for path, problem in contradictions(rules):
+        raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{path}")
     offered = dict.fromkeys(tool.name for tool in tools)
     called = {call.name for message in messages for call in message.calls}
-    for place, name in rules.tools():
+    for path, name in rules.tools():
         if offered and name not in called:
-            check_offered(name, offered, f"{_MEMBER}.{place}")
+            check_offered(name, offered, f"{_MEMBER}.{path}")
     return rules

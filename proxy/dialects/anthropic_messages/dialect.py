@@ -1,8 +1,12 @@
-"""Messages as a dialect: `POST /v1/messages` and the counting of its tokens.
+"""Anthropic's Messages API as a dialect: `POST /v1/messages` and `/v1/messages/count_tokens`.
 
-The order of what is written for backends is fixed, and values go as they were written. What nobody
-may lean on, such as marks for the cache, leaves no trace: the same conversation always gives the
-same bytes.
+    {"model": "m", "max_tokens": 9, "system": "Be brief.",
+     "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
+    -> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"}], "max_tokens": 9}
+
+Members are written in a fixed order with the client's bytes. Marks without effect, such as
+`cache_control`, are dropped, so the same conversation always gives the same bytes.
 """
 
 from collections.abc import Mapping
@@ -46,23 +50,23 @@ from proxy.dialects.temper_options import workflow_in
 from proxy.dialects.wire_schema import check, schema_or_any
 from proxy.errors import InvalidRequest
 
-# An answer that may be this long is given the room that it asks for; what is longer is a ceiling.
+# `max_tokens` up to this is reserved in the window; clients send a higher value as a ceiling.
 _SHORT = 1_024
 _USUAL_SHARE = 0
 
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
-# what Claude Code says that a request is for, where CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
+# the purpose of a request of Claude Code, sent if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
-# Claude Code puts a text in the place of the picture and goes on.
+# Claude Code replaces the picture by a text and continues after this error.
 _NO_SIGHT = "capability_rejected: image_block (the model takes no pictures)"
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesDialect:
-    """Speaks `POST /v1/messages`."""
+    """The dialect of `POST /v1/messages`."""
 
     stamp: IdsAndClock
     name: str = "messages"
@@ -79,7 +83,7 @@ class MessagesDialect:
         return self._decode(body, client, is_count=True)
 
     def encode_count(self, tokens: int) -> bytes:
-        """Write how many tokens a prompt has, those that are cached included."""
+        """Write the token count of a prompt, including cached tokens."""
         return json.dump({"input_tokens": tokens})
 
     def error(self, problem: Problem, request_id: str) -> ErrorReply:
@@ -101,9 +105,9 @@ class MessagesDialect:
         facts = (*offered.facts, *facts)
         request = _request(checked, messages, offered.offered)
         request = replace(request, fields=_fields(request, nodes))
-        # a summary, and what has no tools to call, ends in prose
+        # a summary and a request without tools end in prose
         is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
-        # no string can hold this, as its quotes would be escaped
+        # cannot occur in a JSON string, where quotes are escaped
         has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
             request,
@@ -122,7 +126,7 @@ class MessagesDialect:
                 checked.model or started.model or "",
                 request_id,
                 new_call_id,
-                # without room for an answer the client only wants the prompt to be read
+                # with max_tokens 0 the client only warms the prompt cache
                 shows_nothing=checked.max_tokens == 0,
                 reports_edits=checked.context_management is not None,
             )
@@ -158,19 +162,19 @@ def _request(
 
 
 def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
-    """Return what Claude Code writes into the id of the user; any other id may be a person's."""
-    told = parse_object(as_text((metadata or {}).get("user_id")))
-    return as_text((told or {}).get("session_id"))
+    """Return the session that Claude Code writes into `user_id`; other ids may name a person."""
+    user_id = parse_object(as_text((metadata or {}).get("user_id")))
+    return as_text((user_id or {}).get("session_id"))
 
 
 def _thinking(checked: MessagesRequest) -> ThinkingOptions:
-    """Read what is said of thoughts; what is `adaptive` is left to the model."""
-    said, config = checked.thinking, checked.output_config
+    """Read `thinking` and `effort`; `adaptive` leaves the decision to the model."""
+    thinking, config = checked.thinking, checked.output_config
     effort = (None if config is None else config.effort) or ""
-    if said is None or said.type not in _SWITCHES:
+    if thinking is None or thinking.type not in _SWITCHES:
         return ThinkingOptions(effort=effort)
-    is_on = _SWITCHES[said.type]
-    return ThinkingOptions(is_on, effort, said.budget_tokens if is_on else None)
+    is_on = _SWITCHES[thinking.type]
+    return ThinkingOptions(is_on, effort, thinking.budget_tokens if is_on else None)
 
 
 def _answer_schema(checked: MessagesRequest) -> JsonSchema | None:

@@ -1,6 +1,10 @@
-"""To the Messages language: the events of one answer, as a stream or added up to a whole one.
+"""Writer of answers in the Messages API: server-sent events, or one message.
 
-Both are made of the same blocks, so what a client's SDK accumulates from the stream is the whole.
+    event: content_block_delta
+    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+
+Both are built from the same blocks, so the message that an SDK accumulates from the stream is the
+whole message.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +40,7 @@ _AT_START_ONLY = ("cache_creation", "service_tier")
 
 
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
-    """Write what is known before the answer begins; the totals at the end take its place."""
+    """Return the usage of `message_start`; the totals at the end replace it."""
     return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
 
@@ -49,7 +53,7 @@ def usage_at_end(reported: UsageReported | None) -> JsonObject:
 
 
 def usage_of_delta(usage: JsonObject) -> JsonObject:
-    """Leave out of the totals what never stands behind a stream."""
+    """Return the totals without the members that only `message_start` has."""
     return {name: value for name, value in usage.items() if name not in _AT_START_ONLY}
 
 
@@ -73,14 +77,14 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # on which the SDK's tool runner sends whole histories
+    if problem.param == "thread":  # the SDK's tool runner then sends whole histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
 
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
     headers = dict(problem.headers)
-    if problem.status == _NOT_AUTHORIZED:  # which no retry makes better
+    if problem.status == _NOT_AUTHORIZED:  # a retry cannot help
         headers["x-should-retry"] = "false"
     return ErrorReply(problem.status, headers, json.dump(error_object(problem, request_id)))
 
@@ -90,7 +94,7 @@ def _message(problem: Problem) -> str:
         tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
         if not isinstance(tokens, int) or not isinstance(window, int):
             return "prompt is too long"
-        # a prompt that fits but leaves no room for an answer is too long as well
+        # a prompt that fits but leaves no room for an answer is also too long
         return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
     path = f"{problem.param}: " if problem.param else ""
     return problem.message if problem.message.startswith(path) else path + problem.message
@@ -105,9 +109,10 @@ _DELTA = {
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """What an answer has to heed; `id` and `model` are those that it tells.
+    """The options of an answer, with the `id` and `model` that it reports.
 
-    `shows_nothing` leaves all content out; `reports_edits` reports that the context was not edited.
+    `shows_nothing` drops all content, for `max_tokens: 0`; `reports_edits` adds the report that the
+    context was not edited.
     """
 
     id: str
@@ -118,7 +123,7 @@ class MessageOptions:
     reports_edits: bool = False
 
     def message(self) -> JsonObject:
-        """Return the answer before anything of it is known."""
+        """Return the members of a message without content."""
         return {
             "id": self.id,
             "type": "message",
@@ -136,28 +141,28 @@ class MessageOptions:
 
 
 class _WholeBlock(msgspec.Struct, frozen=True):
-    """A block of a call that ran here, which is over when anybody hears of it."""
+    """A complete block of a call that Temper ran."""
 
     index: int
     block: JsonObject
 
 
-def _blocks_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
-    """Write the calls of each round, and behind them what came of them."""
+def _blocks_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
+    """Yield the calls of each round, followed by their results."""
     ours: set[str] = set()
-    for message in told.messages:
+    for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
             function, call_id = as_object(call.get("function")), as_text(call.get("id"))
-            server = told.servers.get(as_text(function.get("name")))
+            server = rounds.servers.get(as_text(function.get("name")))
             if server is not None:
                 ours.add(call_id)
-                said = parse_object(as_text(function.get("arguments"))) or {}
+                arguments = parse_object(as_text(function.get("arguments"))) or {}
                 yield {
                     "type": "mcp_tool_use",
                     "id": RAN_PREFIX + call_id,
                     "name": function.get("name"),
                     "server_name": server,
-                    "input": said,
+                    "input": arguments,
                 }
         if (call_id := as_text(message.get("tool_call_id"))) in ours:
             yield {
@@ -169,7 +174,7 @@ def _blocks_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
 
 
 class _AnswerEncoder:
-    """What stream and whole have in common: blocks, usage, and why the answer ended."""
+    """The common part of streamed and whole answers: blocks, usage and stop reason."""
 
     def __init__(self, terms: MessageOptions) -> None:
         self._terms = terms
@@ -187,8 +192,8 @@ class _AnswerEncoder:
                 return self._blocks.finish()
             case RoundMessages():
                 steps = self._blocks.interrupt()
-                places = ((self._blocks.take_place(), one) for one in _blocks_that_ran(event))
-                return [*steps, *(_WholeBlock(place, one) for place, one in places)]
+                indexes = ((self._blocks.take_place(), block) for block in _blocks_that_ran(event))
+                return [*steps, *(_WholeBlock(index, block) for index, block in indexes)]
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
 
@@ -213,7 +218,7 @@ class _AnswerEncoder:
 
 
 class MessageStream(_AnswerEncoder):
-    """Writes the events of one answer as server-sent events, ready to be sent."""
+    """Writes the events of one answer as server-sent events."""
 
     def __init__(self, terms: MessageOptions) -> None:
         super().__init__(terms)
@@ -222,11 +227,11 @@ class MessageStream(_AnswerEncoder):
         self._delta_head = b""
 
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
-        written = self._start(events) if events and not self._has_started else b""
-        return written + b"".join(map(self._encode, events))
+        stream = self._start(events) if events and not self._has_started else b""
+        return stream + b"".join(map(self._encode, events))
 
     def keep_alive(self) -> bytes:
-        """Return a ping, which SDKs skip and Claude Code counts."""
+        """Return a ping: SDKs skip it, and Claude Code counts it as a sign of life."""
         return PING
 
     def comment(self, text: str) -> bytes:
@@ -236,7 +241,7 @@ class MessageStream(_AnswerEncoder):
         return MESSAGE_STOP
 
     def fail(self, problem: Problem) -> bytes:
-        """Return an error as the last event: without one a cut stream passes for a whole one."""
+        """Return an error as the last event; SDKs take a truncated stream for a complete one."""
         return _event("error", error_object(problem, self._terms.request_id))
 
     def _start(self, events: Sequence[ReplyEvent]) -> bytes:
@@ -248,16 +253,16 @@ class MessageStream(_AnswerEncoder):
     def _encode(self, event: ReplyEvent) -> bytes:
         if isinstance(event, TextDelta) and self._blocks.is_in_text:  # as most events are
             return self._more(event.text) if event.text else b""
-        written = b"".join(map(self._write, self._steps(event)))
+        stream = b"".join(map(self._write, self._steps(event)))
         if not isinstance(event, ReplyFinished):
-            return written
+            return stream
         delta: JsonObject = {
             "type": "message_delta",
             "delta": self._end(),
             "usage": usage_of_delta(usage_at_end(self._reported)),
             **self._terms.edits,
         }
-        return written + _event("message_delta", delta)
+        return stream + _event("message_delta", delta)
 
     def _write(self, step: BlockStep | _WholeBlock) -> bytes:
         match step:
@@ -281,7 +286,7 @@ class MessageStream(_AnswerEncoder):
         return self._delta_head + json.dump(text) + b"}}" + sse.END_OF_EVENT
 
     def _start_block(self, started: BlockStarted) -> bytes:
-        # Everything around a delta is written once and not once per token.
+        # The bytes around a delta are written once per block and not once per token.
         self._index = started.index
         name, member = _DELTA[started.kind]
         delta = self._delta({"type": name, member: ""})
@@ -299,7 +304,7 @@ class MessageStream(_AnswerEncoder):
 
 
 class MessageBuilder(_AnswerEncoder):
-    """Adds up the events of one answer to a whole message."""
+    """Builds one message from the events of an answer."""
 
     def __init__(self, terms: MessageOptions) -> None:
         super().__init__(terms)
@@ -327,17 +332,17 @@ class MessageBuilder(_AnswerEncoder):
         return json.join_object({**members, "content": json.join_array(self._content)})
 
     def _whole_block(self, text: str, signature: str) -> bytes:
-        """Write a block; the input of a call stays as the model spelled it."""
+        """Write a block; the input of a call keeps the model's spelling."""
         kind = f"{self._block['type']}"
-        written = json.dump(text)
+        stream = json.dump(text)
         if kind == "tool_use":
             kind = "input"
             is_object = parse_object(text) is not None
-            written = text.encode() if is_object else json.dump({"unparsable": text})
+            stream = text.encode() if is_object else json.dump({"unparsable": text})
         if signature:
             self._block["signature"] = signature
         members = {name: json.dump(value) for name, value in self._block.items()}
-        return json.join_object({**members, kind: written})
+        return json.join_object({**members, kind: stream})
 
 
 def _empty_block(started: BlockStarted) -> JsonObject:

@@ -1,4 +1,10 @@
-"""The history of a Messages request, written as messages in the language of backends."""
+"""The messages of a Messages request, converted to chat completions.
+
+{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"},
+                             {"type": "text", "text": "Go on"}]}
+-> {"role": "tool", "tool_call_id": "a", "content": "5"}
+   {"role": "user", "content": "Go on"}
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,13 +32,13 @@ from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
-# members in which the results of a vendor's own tools carry text in the open
+# members with readable text in the results of tools that Anthropic's servers ran
 _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
 _DEEPEST = 4
 _RESULT = "_tool_result"
-RAN_PREFIX = "mcptoolu_"  # of the calls that ran here
+RAN_PREFIX = "mcptoolu_"  # of the ids of calls that Temper ran
 
 _NO_IMAGE = (
     "capability_rejected: image_block (Temper fetches nothing: send the picture itself, as base64)"
@@ -51,7 +57,7 @@ class RawBlock(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """What is found beside texts and pictures: names of tools, and what is left out."""
+    """Names of tools that the blocks mention, and the kinds of dropped blocks."""
 
     omitted: dict[str, None] = field(default_factory=dict)
     named: dict[str, None] = field(default_factory=dict)
@@ -71,11 +77,11 @@ def blocks_of(content: Node | None) -> list[RawBlock]:
     if content.is_text:
         return [RawBlock("text", Members({"text": content}, content.path))]
     members = [element.members() for element in content.elements()]
-    return [RawBlock(one.need("type").text().text, one) for one in members]
+    return [RawBlock(block.need("type").text().text, block) for block in members]
 
 
 def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
-    """Return the texts and pictures of a block, whoever says it."""
+    """Return the texts and pictures of a block of any role."""
     if (read := _READERS.get(block.kind)) is not None:
         return read(block.members, findings)
     if BLOCKS.drops(block.kind):
@@ -88,7 +94,7 @@ def parts_of(block: RawBlock, findings: Findings) -> list[Part]:
 
 
 def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
-    """Return the texts of a block, said by somebody who shows no pictures."""
+    """Return the texts of a block of a role without pictures; others are dropped."""
     parts = parts_of(block, findings)
     texts = [part for part in parts if isinstance(part, JsonText)]
     if len(texts) < len(parts):
@@ -97,7 +103,7 @@ def texts_of(block: RawBlock, findings: Findings) -> list[JsonText]:
 
 
 def _inner_parts(content: Node | None, findings: Findings) -> list[Part]:
-    return [part for one in blocks_of(content) for part in parts_of(one, findings)]
+    return [part for block in blocks_of(content) for part in parts_of(block, findings)]
 
 
 def _texts_of(members: Members, *names: str) -> list[JsonText]:
@@ -133,12 +139,12 @@ def _search_result(members: Members, findings: Findings) -> list[Part]:
 def _tool_reference(members: Members, findings: Findings) -> list[Part]:
     name = members.need("tool_name").text()
     findings.named[name.text] = None
-    before, behind = _AVAILABLE
-    return [concatenate(before, name, behind)]
+    before, after = _AVAILABLE
+    return [concatenate(before, name, after)]
 
 
 def _read_found_tools(members: Members, findings: Findings) -> list[Part]:
-    """Read what a vendor's search for tools has found: from here on they are offered."""
+    """Read the result of Anthropic's tool search; its tools are offered from here on."""
     findings.omit("tool_search_tool_result")
     if not isinstance(members.value("content"), dict):
         return []
@@ -174,57 +180,57 @@ def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
             yield from _open_texts(members.get(name), depth - 1)
 
 
-# Claude Code's first line; its version changes with the first text of the user, and so does the
-# first byte of every prompt (llama.cpp#21793, vLLM#36829).
+# The first line of Claude Code's system prompt. It contains a hash of the user's first text, so it
+# would change the beginning of every prompt and lose the cache (llama.cpp#21793, vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
 
 _SYSTEM, _USER = "system", "user"
-_MOST_BYTES = 4 * 2**20  # of messages whose conversion is kept
+_MOST_BYTES = 4 * 2**20  # size of the cache of converted messages
 _TOOL_CHANGES = ("tool_addition", "tool_removal")
 
 
 class _Converted(NamedTuple):
-    """What one message becomes, whatever stands around it, and what was found in it."""
+    """A converted message; the conversion does not depend on other messages."""
 
     entries: list[HistoryEntry]
     findings: Findings
 
 
-# Clients send the whole conversation each time.
+# Clients send the whole conversation with every request.
 _converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
 
 
 def read_history(
     system: Node | None, messages: Node, tools: ToolSet
 ) -> tuple[tuple[Message, ...], tuple[Omitted, ...]]:
-    """Return messages, and what was left out; raises `InvalidRequest` that names the block.
+    """Return the messages and the dropped blocks; raises `InvalidRequest` with the block's path.
 
-    Tools that it names are offered from there on.
+    Deferred tools that a message names are offered from there on, see `ToolSet`.
     """
     history, findings = ForeignHistory(joins_system=True), Findings()
     _read_system(history, blocks_of(system), tools, findings)
-    for position, (value, source) in enumerate(messages.raw_elements()):
-        found = _converted.find(source)
-        if found is None:
-            members = Node(value, source, f"{messages.path}.{position}").members()
+    for index, (value, source) in enumerate(messages.raw_elements()):
+        converted = _converted.find(source)
+        if converted is None:
+            members = Node(value, source, f"{messages.path}.{index}").members()
             role = members.need("role").text().text
             blocks = blocks_of(members.get("content"))
-            if role == _SYSTEM:  # what becomes of it depends on what stands before it
+            if role == _SYSTEM:  # depends on the message before it
                 _read_system(history, blocks, tools, findings)
                 continue
             inside = Findings()
             read = _read_user if role == _USER else _read_assistant
-            found = _Converted([*read(blocks, inside)], inside)
-            _converted.keep(source, found)
-        history.extend(found.entries)
-        _add(found.findings, tools, findings)
+            converted = _Converted([*read(blocks, inside)], inside)
+            _converted.keep(source, converted)
+        history.extend(converted.entries)
+        _add(converted.findings, tools, findings)
     return history.messages(), findings.facts
 
 
-def _add(found: Findings, tools: ToolSet, findings: Findings) -> None:
-    findings.omitted |= found.omitted
-    for name in found.named:
+def _add(converted: Findings, tools: ToolSet, findings: Findings) -> None:
+    findings.omitted |= converted.omitted
+    for name in converted.named:
         tools.add(name)
 
 
@@ -236,9 +242,9 @@ def _read_system(
         if block.kind in _TOOL_CHANGES:
             _change_tools(block, tools, findings)
             continue
-        beside = Findings()
-        texts += map(_drop_billing_line, texts_of(block, beside))
-        _add(beside, tools, findings)
+        inside = Findings()
+        texts += map(_drop_billing_line, texts_of(block, inside))
+        _add(inside, tools, findings)
     history.add_system(texts)
 
 
@@ -261,17 +267,17 @@ def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
 
 
 def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
-    """Write the results of tools first, in their order, and then what the user says."""
-    said: list[Part] = []
+    """Yield the tool results in their order, and then the user's own content."""
+    parts: list[Part] = []
     has_results = False
     for block in blocks:
         if block.kind == "tool_result":
             has_results = True
             yield _read_result(block, findings)
         else:
-            said += parts_of(block, findings)
-    if not has_results or any(not isinstance(part, JsonText) or part.text for part in said):
-        yield user_entry(said)
+            parts += parts_of(block, findings)
+    if not has_results or any(not isinstance(part, JsonText) or part.text for part in parts):
+        yield user_entry(parts)
 
 
 def _read_result(block: RawBlock, findings: Findings) -> HistoryEntry:
@@ -282,7 +288,7 @@ def _read_result(block: RawBlock, findings: Findings) -> HistoryEntry:
 
 
 def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
-    said: list[JsonText] = []
+    parts: list[JsonText] = []
     thoughts: list[JsonText] = []
     calls: list[HistoryCall] = []
     has_results = False
@@ -292,22 +298,22 @@ def _read_assistant(blocks: list[RawBlock], findings: Findings) -> Iterator[Hist
             name, call_id = members.need("name").text(), _call_id(members.text("id"))
             calls.append(HistoryCall(call_id, name, write_arguments(members.get("input"))))
         elif (result := _read_ran(block, calls, findings)) is not None:
-            if said or thoughts or calls:
-                yield assistant_entry(said, thoughts, calls)
-            said, thoughts, calls, has_results = [], [], [], True
+            if parts or thoughts or calls:
+                yield assistant_entry(parts, thoughts, calls)
+            parts, thoughts, calls, has_results = [], [], [], True
             yield result
         elif block.kind == "thinking":
             thoughts += _thought(block.members, findings)
         else:
-            said += texts_of(block, findings)
-    if said or thoughts or calls or not has_results:
-        yield assistant_entry(said, thoughts, calls)
+            parts += texts_of(block, findings)
+    if parts or thoughts or calls or not has_results:
+        yield assistant_entry(parts, thoughts, calls)
 
 
 def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> HistoryEntry | None:
-    """Read the result of a call that ran here, or elsewhere; None if the block is none.
+    """Read the result of a call that Temper or Anthropic ran; None for any other block.
 
-    What a vendor's own tool returned is a result too, and no words of the model; its call is added.
+    The readable output of a hosted tool becomes a result, and its call is added to `calls`.
     """
     kind = block.kind
     if kind == "mcp_tool_result":
@@ -322,7 +328,7 @@ def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> 
 
 
 def _call_id(written: JsonText | None) -> JsonText | None:
-    """Return the id of a call as the model knows it: without the mark of calls that ran here."""
+    """Return the id of a call without the prefix of calls that Temper ran."""
     if written is None or not written.text.startswith(RAN_PREFIX):
         return written
     return own_text(written.text.removeprefix(RAN_PREFIX))

@@ -1,4 +1,4 @@
-"""The list of models, and one of them, as clients of the Messages language read it."""
+"""The model list in the format of the Messages API."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,15 +15,15 @@ class MessagesCatalogue:
     """Lists models in Anthropic's shape."""
 
     def models(self, models: Sequence[ListedModel], page: Page) -> JsonObject:
-        """Write one page of the list; an id that nobody knows is passed over."""
+        """Write one page of the list; an unknown id in `page` is ignored."""
         most = min(max(1, _USUAL if page.limit is None else page.limit), _MOST)
         ids, listed = [model.id for model in models], list(models)
         if page.before in ids and not page.after:
             before = listed[: ids.index(page.before)]
             shown, has_more = before[-most:], len(before) > most
         else:
-            behind = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
-            shown, has_more = behind[:most], len(behind) > most
+            rest = listed[ids.index(page.after) + 1 :] if page.after in ids else listed
+            shown, has_more = rest[:most], len(rest) > most
         return {
             "data": [self.model(model) for model in shown],
             "has_more": has_more,

@@ -1,7 +1,7 @@
-"""What a Messages request looks like on the wire, for checking and for the OpenAPI document.
+"""The wire format of a Messages request, for validation and for the OpenAPI document.
 
-Lax where clients are lax: null is absent, unknown members are welcome, and of content only the kind
-is checked: what is in a block is checked by whoever reads it.
+As lenient as clients require: null is absent, unknown members are accepted. Of blocks only the type
+is checked here; their members are checked where they are read.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -14,7 +14,7 @@ from proxy.dialects.temper_options import TemperOptions
 
 
 class Block(wire.WireObject):
-    """A piece of content; what else it has depends on its type."""
+    """A block of content; further members depend on its type."""
 
     type: StrictStr
 

@@ -1,7 +1,7 @@
-"""Every name of the Messages language and what happens to it, as `table.toml` says.
+"""Every name of the Messages API and its handling, from `table.toml`.
 
-A test holds the tables against the types of Anthropic's SDK, and the guide against the tables.
-What stands in none of them is new: fields are ignored, blocks read for their text, tools refused.
+A test compares the tables with the types of Anthropic's SDK, and the guide with the tables. Names
+that are in no table are new: fields are ignored, blocks are read for their text, tools refused.
 """
 
 import re
@@ -12,7 +12,7 @@ _TABLES = read_tables("proxy.dialects.anthropic_messages")
 # tools by family: the name of a typed tool without its date
 FIELDS, BLOCKS, TOOLS = _TABLES["fields"], _TABLES["blocks"], _TABLES["tools"]
 
-# what errors are called by their status, beside `invalid_request_error` and `api_error`
+# types of errors by status; others are `invalid_request_error` or `api_error`
 ERRORS = {
     401: "authentication_error",
     402: "billing_error",

@@ -1,7 +1,7 @@
-"""The tools of a Messages request: those that are offered, in an order that keeps what was cached.
+"""The offered tools of a Messages request, in an order that keeps the prompt cache.
 
-Tools whose description is deferred come behind all others, in the order in which the history first
-names them: so a tool that is found later alters nothing before it.
+Tools with `defer_loading` come last, in the order in which the history first names them, so a tool
+that is found later does not change the prompt before it.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,20 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_PLACE = "tool"  # where a tool stands while it is read on its own
+_PLACE = "tool"  # the path of a tool that is read outside of its request
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
-# A tool, or the family of one that Anthropic's servers would run; and whether it waits until
-# it is named.
+# A tool, or the family of one that Anthropic's servers would run, and whether it is deferred.
 _Described: TypeAlias = tuple[Tool | str, bool]
 _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 
 
 class ToolSet:
-    """The tools that a request describes, and those of them that are offered.
+    """The tools that a request describes, and the offered ones among them.
 
-    Clients add tools of Anthropic's servers without being asked to, so these are `dropped`. Raises
-    `InvalidRequest` if no other tool is left: the client waits for what nothing here can do.
+    Claude Code adds tools of Anthropic's servers to its requests, so these are dropped. Raises
+    `InvalidRequest` if no other tool remains.
     """
 
     def __init__(self, described: Sequence[Node] = ()) -> None:
@@ -61,7 +60,7 @@ class ToolSet:
                 self.add(name)
 
     def add(self, name: str) -> None:
-        """Offer a tool that the history names; one that nobody described cannot be offered."""
+        """Offer a tool that the history names, if the request describes it."""
         if name in self._known:
             self._offered[name] = None
 
@@ -84,12 +83,12 @@ class ToolSet:
 
 
 def _describe(node: Node) -> _Described:
-    """Read a tool; clients send the same ones with every request."""
+    """Read a tool, cached by source."""
     try:
         return _parse_description(node.source)
     except InvalidRequest as refused:
-        place = (refused.param or _PLACE).removeprefix(_PLACE)
-        raise InvalidRequest(refused.problem, node.path + place) from None
+        path = (refused.param or _PLACE).removeprefix(_PLACE)
+        raise InvalidRequest(refused.problem, node.path + path) from None
 
 
 @DocumentCache
@@ -105,7 +104,7 @@ def _parse_description(source: bytes) -> _Described:
         raise InvalidRequest(f"Not supported: {tool_type!r}. {remedy}", members.at("type"))
     name, schema = members.need("name").text(), members.get("input_schema")
     check_name(name.text, members.at("name"))
-    written = write_tool(
+    function = write_tool(
         name,
         description=members.text("description"),
         parameters=None if schema is None else schema.source,
@@ -114,11 +113,11 @@ def _parse_description(source: bytes) -> _Described:
     parameters: JsonSchema = NO_PARAMETERS
     if schema is not None:
         parameters = schema.value if isinstance(schema.value, bool) else schema.object()
-    return Tool(name.text, parameters, written), members.value("defer_loading") is True
+    return Tool(name.text, parameters, function), members.value("defer_loading") is True
 
 
 def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:
-    """Read how tools may be used; raises `InvalidRequest` where that is impossible."""
+    """Read `tool_choice`; raises `InvalidRequest` if these tools do not allow it."""
     choice = checked.tool_choice
     if choice is None:
         return ToolUse.AUTO

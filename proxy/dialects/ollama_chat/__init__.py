@@ -1,5 +1,4 @@
-"""Ollama's own chat language, as a backend speaks it; `downstream` is what clients speak.
+"""Ollama's chat API for engines, and in `downstream` for clients.
 
-`encode` writes a question with `fields`, which has the table of them; `decode` reads the lines of a
-reply.
+`encode` writes requests, with the table of fields in `fields`; `decode` reads the lines of a reply.
 """

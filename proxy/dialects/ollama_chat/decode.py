@@ -1,6 +1,10 @@
-"""From Ollama's chat language: the lines of a reply, and its errors.
+"""Reader of replies and errors of Ollama.
 
-Calls come whole, in the last line or in an earlier one, depending on who parses them there.
+    {"model": "m", "message": {"role": "assistant", "content": "Hi"}, "done": false}
+    {"model": "m", "message": {"content": ""}, "done": true, "done_reason": "stop", "eval_count": 5}
+    -> ReplyStarted(model="m"), TextDelta("Hi"), UsageReported({...}), ReplyFinished("stop")
+
+Calls are complete; they come in the last line or in an earlier one, depending on Ollama's parser.
 """
 
 from proxy.conversation import json, replies
@@ -11,14 +15,14 @@ from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError
 from proxy.dialects.openai_chat.replies import decode_error as decode_plain_error
 from proxy.dialects.raw_json import kind
 
-# what Ollama measures, in nanoseconds
+# measured by Ollama, in nanoseconds
 DURATIONS = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 
 
 class LineReader:
-    """Turns the lines of one reply into events.
+    """Converts the lines of one reply.
 
-    Both methods raise ValueError for what is no reply. Nothing is read after the end.
+    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
     """
 
     def __init__(self) -> None:
@@ -62,9 +66,9 @@ class LineReader:
             parts.append(replies.ReasoningDelta(thoughts))
         self._logprobs += map(_logprob, as_list(logprobs))
         if text := as_text(message.get("content")):
-            told: JsonValue = {"content": self._logprobs} if self._logprobs else None
+            logprob: JsonValue = {"content": self._logprobs} if self._logprobs else None
             self._logprobs = []
-            parts.append(replies.TextDelta(text, told))
+            parts.append(replies.TextDelta(text, logprob))
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
             raise ValueError(f"tool calls are {kind(calls)}")
@@ -77,7 +81,7 @@ class LineReader:
         number, self._calls = self._calls, self._calls + 1
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
-        # an id that came before is as good as none: whoever accepts the call makes one
+        # a repeated id counts as missing; an accepted call then gets a new one
         call_id = as_text(call.get("id"))
         is_new = bool(call_id) and call_id not in self._ids
         self._ids.add(call_id)
@@ -93,7 +97,7 @@ class LineReader:
         timings: JsonObject = {name: chunk[name] for name in DURATIONS if name in chunk}
         parts.append(replies.UsageReported(_usage(chunk), timings or None))
         reason = ending_of(as_text(chunk.get("done_reason")) or STOP).reason
-        # Ollama ends a call with the reason of a text as well
+        # Ollama reports "stop" for calls as well
         is_call = self._calls and reason == STOP
         parts.append(replies.ReplyFinished(CALLS if is_call else reason))
 
@@ -101,8 +105,7 @@ class LineReader:
 def decode_error(body: bytes) -> JsonObject:
     """Find the error in the body of a failure, or in a line; it has a string `message`.
 
-    Ollama's own is a string. What its runner answered stands within that string, as the JSON that
-    the runner sent.
+    Ollama's `error` is a string; an error of its runner is JSON within that string.
     """
     error = decode_plain_error(body)
     nested = f"{error['message']}".strip()
@@ -110,7 +113,7 @@ def decode_error(body: bytes) -> JsonObject:
 
 
 def _usage(chunk: JsonObject) -> JsonObject:
-    """Tell the tokens; what was read from the cache is a part of the prompt."""
+    """Return the usage; cached tokens are part of the prompt."""
     cached = "prompt_eval_cached_count"
     return write_usage(
         as_count(chunk.get("prompt_eval_count")),
@@ -119,10 +122,10 @@ def _usage(chunk: JsonObject) -> JsonObject:
     )
 
 
-def _logprob(told: JsonValue) -> JsonValue:
-    """Add the bytes of a token, which OpenAI's clients expect, and those of its rivals."""
-    if not isinstance(told, dict):
-        return told
-    others = [*map(_logprob, as_list(told.get("top_logprobs")))]
-    token: JsonValue = [*as_text(told.get("token")).encode("utf-8", "replace")]
-    return {"bytes": token, **told, "top_logprobs": others}
+def _logprob(logprob: JsonValue) -> JsonValue:
+    """Add the bytes of a token and of its alternatives, which OpenAI's clients expect."""
+    if not isinstance(logprob, dict):
+        return logprob
+    others = [*map(_logprob, as_list(logprob.get("top_logprobs")))]
+    token: JsonValue = [*as_text(logprob.get("token")).encode("utf-8", "replace")]
+    return {"bytes": token, **logprob, "top_logprobs": others}

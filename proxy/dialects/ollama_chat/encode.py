@@ -1,8 +1,12 @@
-"""To Ollama's chat language: a question as the body of `/api/chat`.
+"""Writer of upstream requests for Ollama: the body of `POST /api/chat`.
 
-Always streamed, never cut: with `truncate` or `shift` Ollama would drop the oldest messages or half
-of the prompt in silence. Both, and the window, are the same in every question, because a change of
-either makes Ollama load the model again.
+    {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    -> {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": true,
+        "truncate": false, "shift": false, "options": {"num_predict": 9}}
+
+Requests are always streamed and never truncated: with `truncate` or `shift` Ollama silently drops
+the oldest messages or half of the prompt. Both, and `num_ctx`, are the same in every request,
+because Ollama reloads the model when they change.
 """
 
 from collections.abc import Iterable
@@ -19,10 +23,10 @@ from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
-_MOST_INLINED = 256  # references of one tool: nested ones multiply
-# Of a parameter Ollama keeps these, and would drop every other keyword before the model sees it:
-# what cannot be put in them is told in the description. Each has to be of this kind: Ollama refuses
-# the request for any other. Replies are checked against the caller's own schema anyway.
+_MOST_INLINED = 256  # references per tool; nested ones multiply
+# Ollama keeps these keywords of a parameter and drops every other before the model sees it, so the
+# others are appended to the description. Ollama's decoder refuses the request if a keyword has
+# another type. Replies are checked against the client's own schema anyway.
 _KEPT: dict[str, tuple[type, ...]] = {
     "type": (str, list),
     "description": (str,),
@@ -39,7 +43,7 @@ _OF_NO_USE = frozenset(("$schema", "$id", "$comment", "title", "strict"))
 
 
 def encode_tool(tool: Tool) -> JsonValue:
-    """Write a tool; the same source always gives the same bytes."""
+    """Write a tool; the result depends only on its source."""
     return json.parse(_encode(tool.source))
 
 
@@ -54,7 +58,7 @@ def _encode(source: bytes) -> bytes:
 
 
 def _root(schema: JsonObject) -> JsonObject:
-    """Write the schema of all parameters, which has to be an object with properties."""
+    """Write the schema of the parameters, which Ollama requires to be an object."""
     simple = _Simplifier(schema).simplify(schema, frozenset())
     alternatives = simple.pop("anyOf", None)
     if isinstance(alternatives, list):
@@ -67,20 +71,19 @@ def _root(schema: JsonObject) -> JsonObject:
 
 
 def _union(simple: JsonObject, alternatives: list[JsonValue]) -> JsonObject:
-    """Offer the parameters of all alternatives, for there are none at the top of a schema."""
+    """Merge the properties of all alternatives, which Ollama does not know at the top level."""
     properties: JsonObject = {}
-    for one in alternatives:
-        properties |= as_object(as_object(one).get("properties"))
+    for schema in alternatives:
+        properties |= as_object(as_object(schema).get("properties"))
     properties |= as_object(simple.get("properties"))
-    told = f"One of these forms: {json.dump_text(alternatives)}"
-    return {**_add_words(simple, told), "properties": properties}
+    words = f"One of these forms: {json.dump_text(alternatives)}"
+    return {**_add_words(simple, words), "properties": properties}
 
 
 class _Simplifier:
-    """Rewrites the sub-schemas of one document.
+    """Rewrites the subschemas of one document with its references inlined.
 
-    What a reference means is put in its place, but never within itself and not without an end:
-    `within` are the references on the way to a schema.
+    A reference is not inlined within itself: `within` are the references on the path to a schema.
     """
 
     def __init__(self, document: JsonObject) -> None:
@@ -104,7 +107,7 @@ class _Simplifier:
             for name, value in whole.items()
             if name not in _STRUCTURE and name not in _OF_NO_USE
         }
-        # an additional property is refused by the check, and no model ever thinks of one
+        # Temper's own check refuses additional properties, and models do not invent them
         if rest.get("additionalProperties") is False:
             del rest["additionalProperties"]
         words = "; ".join(f"{name}: {json.dump_text(value)}" for name, value in rest.items())
@@ -113,20 +116,20 @@ class _Simplifier:
     def _keyword(self, name: str, value: JsonValue, within: frozenset[str]) -> JsonValue:
         match value:
             case dict() if name == "properties":
-                return {key: self.simplify(one, within) for key, one in value.items()}
+                return {key: self.simplify(schema, within) for key, schema in value.items()}
             case list() if name == "anyOf":
-                return [self.simplify(one, within) for one in value]
+                return [self.simplify(schema, within) for schema in value]
             case dict() if name == "items":
                 return self.simplify(value, within)
             case list() if name in _NAMES:
-                return [one for one in value if isinstance(one, str)]
+                return [schema for schema in value if isinstance(schema, str)]
             case _:
                 return value
 
     def _resolve(
         self, schema: JsonObject, within: frozenset[str]
     ) -> tuple[JsonObject, frozenset[str]]:
-        """Put into one schema what it refers to and what it is made of."""
+        """Merge the target of `$ref` and the parts of `allOf` into one schema."""
         whole = {name: value for name, value in schema.items() if name not in {"$ref", "allOf"}}
         reference = schema.get("$ref")
         if isinstance(reference, str):
@@ -144,11 +147,11 @@ class _Simplifier:
     def _find(self, reference: str) -> JsonObject | None:
         self._inlined += 1
         is_here = reference.startswith("#") and self._inlined <= _MOST_INLINED
-        found: JsonValue = self._document if is_here else None
+        value: JsonValue = self._document if is_here else None
         for step in reference.removeprefix("#").split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, dict) else None
-        return found if isinstance(found, dict) else None
+            value = value.get(name) if isinstance(value, dict) else None
+        return value if isinstance(value, dict) else None
 
 
 def _merge(into: JsonObject, part: JsonObject) -> None:
@@ -157,14 +160,16 @@ def _merge(into: JsonObject, part: JsonObject) -> None:
         if isinstance(present, dict) and isinstance(value, dict):
             into[name] = {**value, **present}
         elif name == "required" and isinstance(present, list) and isinstance(value, list):
-            into[name] = [*present, *(one for one in value if one not in present)]
+            into[name] = [*present, *(schema for schema in value if schema not in present)]
         else:
             into.setdefault(name, value)
 
 
 def _add_words(schema: JsonObject, words: str) -> JsonObject:
-    said = schema.get("description")
-    return {**schema, "description": f"{said} ({words})" if isinstance(said, str) else words}
+    description = schema.get("description")
+    if isinstance(description, str):
+        words = f"{description} ({words})"
+    return {**schema, "description": words}
 
 
 def encode_question(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
@@ -173,8 +178,8 @@ def encode_question(upstream_request: UpstreamRequest, terms: ModelSettings) -> 
         "model": terms.model,
         "messages": encode_messages(upstream_request.messages),
     }
-    # Ollama cannot be told to leave calls alone: it would parse one out of the text although the
-    # client forbade it. So the model is not told of the tools, which costs the cached prompt.
+    # Ollama has no tool_choice and would parse a forbidden call out of the text, so the tools are
+    # dropped, which invalidates the prompt cache.
     if upstream_request.tools and upstream_request.tool_choice is not ToolUse.NONE:
         body["tools"] = [encode_tool(tool) for tool in upstream_request.tools]
     body |= {"stream": True, "truncate": False, "shift": False}
@@ -188,9 +193,9 @@ def encode_messages(messages: Iterable[Message]) -> list[JsonValue]:
     """Write messages; raises InvalidRequest for content that Ollama does not take."""
     names: dict[str, str] = {}
     encoded: list[JsonValue] = []
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         names.update((call.id, call.name) for call in message.calls)
-        encoded.append(_message(message, f"messages.{place}", names))
+        encoded.append(_message(message, f"messages.{index}", names))
     return encoded
 
 
@@ -210,19 +215,19 @@ def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
         encoded["thinking"] = thinking
     if message.calls:
         encoded["tool_calls"] = [
-            _call(place, call, param) for place, call in enumerate(message.calls)
+            _call(index, call, param) for index, call in enumerate(message.calls)
         ]
     if encoded["role"] == "tool":
         encoded |= _origin(message, names)
     return encoded
 
 
-def _call(place: int, call: ToolCall, param: str) -> JsonValue:
+def _call(index: int, call: ToolCall, param: str) -> JsonValue:
     arguments = parse_object(call.arguments) if call.arguments.strip() else {}
     if arguments is None:
         problem = "Ollama takes arguments only if they are a JSON object."
-        raise InvalidRequest(problem, f"{param}.tool_calls.{place}.function.arguments")
-    function: JsonObject = {"index": place, "name": call.name, "arguments": arguments}
+        raise InvalidRequest(problem, f"{param}.tool_calls.{index}.function.arguments")
+    function: JsonObject = {"index": index, "name": call.name, "arguments": arguments}
     return {"id": call.id, "function": function} if call.id else {"function": function}
 
 

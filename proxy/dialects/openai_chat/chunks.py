@@ -1,7 +1,8 @@
-"""The chunks of a backend's reply, as nearly every engine writes them.
+"""The chunks of a reply, in the form of nearly every engine.
 
-Backends are read as leniently as can be without guessing: what has another form is brought into
-this one.
+    {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]}
+
+`as_chunk` converts chunks of other forms: content in parts, whole messages, arguments as objects.
 """
 
 import msgspec
@@ -30,7 +31,7 @@ class CallFragment(msgspec.Struct):
 
 
 class Delta(msgspec.Struct):
-    """What is new."""
+    """The new fragment of an answer."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -41,8 +42,8 @@ class Delta(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One of the answers, of which only the first is read.
 
-    The string that ended it is the `stop_reason` of vLLM and the `matched_stop` of SGLang; both
-    are numbers where a token has ended it.
+    The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang; both are numbers if a
+    token ended the answer.
     """
 
     delta: Delta
@@ -54,7 +55,7 @@ class Choice(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """How much of the prompt was read, in tokens."""
+    """The progress of reading the prompt, in tokens."""
 
     total: int = 0
     cache: int = 0
@@ -62,13 +63,13 @@ class Progress(msgspec.Struct):
 
 
 class Verbose(msgspec.Struct):
-    """What a llama-server adds to each chunk where `verbose` is asked for."""
+    """Members that llama-server adds to each chunk with `verbose`."""
 
     stopping_word: str = ""
 
 
 class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
-    """One event of a reply; members that nobody reads are passed over."""
+    """One event of a reply; other members are skipped."""
 
     choices: list[Choice]
     id: str | None = None
@@ -82,56 +83,55 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     error: None = None
 
 
-# Raises `OTHER_FORM` for a chunk of another form: a member that is skipped may be nested without a
-# limit.
+# Raises `OTHER_FORM` for a chunk of another form: skipped members may be nested without limit.
 read_chunk = msgspec.json.Decoder(Chunk).decode
 OTHER_FORM = (ValueError, RecursionError)
 
 
-def as_chunk(written: JsonObject) -> Chunk:
+def as_chunk(raw: JsonObject) -> Chunk:
     """Read a chunk of any form; raises ValueError for nonsense."""
     usage, timings = (
-        msgspec.Raw(json.dump(value)) if isinstance(value := written.get(name), dict) else NOTHING
+        msgspec.Raw(json.dump(value)) if isinstance(value := raw.get(name), dict) else NOTHING
         for name in ("usage", "timings")
     )
-    progress, verbose = written.get("prompt_progress"), written.get("__verbose")
+    progress, verbose = raw.get("prompt_progress"), raw.get("__verbose")
     counts = [as_count(as_object(progress).get(name)) for name in Progress.__struct_fields__]
     chunk = Chunk(
-        [_as_choice(choice) for choice in _elements(written.get("choices"), "choices")],
-        as_text(written.get("id")),
-        as_count(written.get("created")),
-        as_text(written.get("model")),
-        as_text(written.get("system_fingerprint")),
+        [_as_choice(choice) for choice in _elements(raw.get("choices"), "choices")],
+        as_text(raw.get("id")),
+        as_count(raw.get("created")),
+        as_text(raw.get("model")),
+        as_text(raw.get("system_fingerprint")),
         usage,
         timings,
         Progress(*counts) if isinstance(progress, dict) else None,
         Verbose(as_text(verbose.get("stopping_word"))) if isinstance(verbose, dict) else None,
     )
-    told = (usage, timings, chunk.prompt_progress)
-    if "choices" not in written and told == (NOTHING, NOTHING, None):
+    accounts = (usage, timings, chunk.prompt_progress)
+    if "choices" not in raw and accounts == (NOTHING, NOTHING, None):
         raise ValueError("a chunk says nothing known")
     return chunk
 
 
-def _as_choice(written: JsonValue) -> Choice:
-    if not isinstance(written, dict):
-        raise ValueError(f"a choice is {kind(written)}")
-    if written.get("index"):
+def _as_choice(raw: JsonValue) -> Choice:
+    if not isinstance(raw, dict):
+        raise ValueError(f"a choice is {kind(raw)}")
+    if raw.get("index"):
         return Choice(Delta(), 1)
-    delta = written.get("delta")
+    delta = raw.get("delta")
     if delta is None:
-        delta = written.get("message") or {}
+        delta = raw.get("message") or {}
     if not isinstance(delta, dict):
         raise ValueError(f"a delta is {kind(delta)}")
     content, in_content = _split_content(delta.get("content") or "")
     thoughts = _flatten(delta.get("reasoning_content") or delta.get("reasoning")) or in_content
-    calls = [as_fragment(one) for one in _elements(delta.get("tool_calls"), "tool calls")]
+    calls = [as_fragment(call) for call in _elements(delta.get("tool_calls"), "tool calls")]
     return Choice(
         Delta(content, thoughts, tool_calls=calls),
-        finish_reason=as_text(written.get("finish_reason")),
-        logprobs=msgspec.Raw(json.dump(written.get("logprobs"))),
-        stop_reason=as_text(written.get("stop_reason")) or None,
-        matched_stop=as_text(written.get("matched_stop")) or None,
+        finish_reason=as_text(raw.get("finish_reason")),
+        logprobs=msgspec.Raw(json.dump(raw.get("logprobs"))),
+        stop_reason=as_text(raw.get("stop_reason")) or None,
+        matched_stop=as_text(raw.get("matched_stop")) or None,
     )
 
 
@@ -171,11 +171,11 @@ def _flatten(value: JsonValue) -> str:
             return ""
 
 
-def as_fragment(written: JsonValue) -> CallFragment:
+def as_fragment(raw: JsonValue) -> CallFragment:
     """Read a piece of a call of any form; raises ValueError for nonsense."""
-    if not isinstance(written, dict):
-        raise ValueError(f"a tool call is {kind(written)}")
-    function, index = written.get("function") or {}, written.get("index")
+    if not isinstance(raw, dict):
+        raise ValueError(f"a tool call is {kind(raw)}")
+    function, index = raw.get("function") or {}, raw.get("index")
     if not isinstance(function, dict):
         raise ValueError("the function of a tool call is no object")
     arguments = function.get("arguments")
@@ -183,7 +183,7 @@ def as_fragment(written: JsonValue) -> CallFragment:
         arguments = json.dump_text(arguments)
     return CallFragment(
         index if isinstance(index, int) else None,
-        as_text(written.get("id")),
+        as_text(raw.get("id")),
         CalledFunction(as_text(function.get("name")), arguments),
     )
 

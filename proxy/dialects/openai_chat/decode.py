@@ -1,7 +1,9 @@
-"""From the chat completions language: a client's request, a backend's chunks and its errors.
+"""Reader of chat completion requests.
 
-Clients get a sentence about the first thing that is wrong; backends are read as leniently as can
-be without guessing.
+    {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    -> Request("m", (Message("user", "Hi", b'{"role": "user", ...}'),), {...}, max_tokens=9)
+
+An invalid request is refused with a sentence about the first wrong field.
 """
 
 from collections.abc import Collection
@@ -30,7 +32,7 @@ from proxy.dialects.wire_schema import (
 )
 from proxy.errors import InvalidRequest
 
-# Clients send the same tools each time.
+# Clients send the same tools with every request.
 _known_tools: KeptByDocument[tuple[Tool, ...]] = KeptByDocument()
 
 
@@ -50,12 +52,12 @@ def decode_request(body: bytes) -> Request:
         tools = _tools(checked.tools or [], sent)
         _known_tools.keep(sent, tools)
     choice, allowed = read_choice(checked.tool_choice, tools)
-    if allowed is not None:  # few backends know the form, and the rest of it is enforced here
+    if allowed is not None:  # few engines know the form; Temper enforces the list of allowed tools
         fields["tool_choice"] = b'"required"' if choice is ToolUse.REQUIRED else b'"auto"'
     messages = tuple(map(_message, checked.messages, json.split_array(fields["messages"])))
     if failed:
         messages = tuple(
-            replace(message, failed=failed.get(place)) for place, message in enumerate(messages)
+            replace(message, failed=failed.get(index)) for index, message in enumerate(messages)
         )
     limit = checked.max_completion_tokens
     has_reports = checked.temper is not None and bool(checked.temper.tool_rounds)
@@ -116,7 +118,7 @@ def _tools(offered: list[schema.OfferedTool], sent: bytes) -> tuple[Tool, ...]:
 
 
 def _answer_schema(wanted: schema.ResponseFormat | None) -> JsonSchema | None:
-    """Return the schema of the answers that a client can use; None where it takes any text."""
+    """Return the JSON schema of the answer; None for free text."""
     if wanted is None or wanted.type == "text":
         return None
     described = wanted if wanted.json_schema is None else wanted.json_schema
@@ -125,12 +127,12 @@ def _answer_schema(wanted: schema.ResponseFormat | None) -> JsonSchema | None:
 
 _PARAM = "tool_choice"
 
-# How tools may be used, and the only ones that may be called, where the client says so.
+# The tool choice, and the names of the allowed tools, None for all.
 ReadChoice: TypeAlias = tuple[ToolChoice, frozenset[str] | None]
 
 
 def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadChoice:
-    """Read a choice among these tools; raises `InvalidRequest` for one that they do not leave."""
+    """Read `tool_choice`; raises `InvalidRequest` if these tools do not allow it."""
     if wanted is None or wanted == "auto":  # nearly always
         return ToolUse.AUTO, None
     if not tools and wanted != "none":
@@ -143,7 +145,7 @@ def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadCh
             param = f"{_PARAM}.allowed_tools.tools"
             known = dict.fromkeys(names)
             allowed = [
-                _name_in(one, known, f"{param}.{place}") for place, one in enumerate(some.tools)
+                _name_in(tool, known, f"{param}.{index}") for index, tool in enumerate(some.tools)
             ]
             return ToolUse(some.mode), frozenset(allowed)
         case _:

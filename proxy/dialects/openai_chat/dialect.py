@@ -1,4 +1,4 @@
-"""Chat completions as a dialect: the language that all others are held against."""
+"""Chat completions as a dialect: the format to which all other dialects are converted."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from proxy.dialects.openai_chat.schema import chat_schemas
 
 
 class ChatCatalogue:
-    """Lists models in OpenAI's shape, whose list has no pages; what is known of one is added."""
+    """The model list in OpenAI's format, without pages, with known details added."""
 
     def models(self, models: Sequence[dialect.ListedModel], page: dialect.Page) -> JsonObject:
         del page
@@ -32,7 +32,7 @@ class ChatCatalogue:
 
 
 class OpenAIFront(ABC):
-    """What OpenAI's languages have in common: errors, ids of requests, and counts of tokens."""
+    """The common part of OpenAI's APIs: errors, request ids and token counts."""
 
     __slots__ = ()
     id_header = "x-request-id"
@@ -74,7 +74,7 @@ class ChatDialect(OpenAIFront):
 
 
 def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answering:
-    """Answer a chat request, identified as the backend did as far as it has."""
+    """Return the answering of a chat request, with the engine's id and model if it sends them."""
 
     def identify(started: ReplyStarted) -> encode.Identity:
         return encode.Identity(
@@ -84,6 +84,7 @@ def chat_answering(request: Request, stamp: dialect.IdsAndClock) -> dialect.Answ
             started.system_fingerprint,
         )
 
-    options = as_object(json.parse(request.fields.get("stream_options", b"null")))
-    stream = partial(encode.ChunkEncoder, include_usage=options.get("include_usage") is True)
+    options = request.fields.get("stream_options", b"")
+    has_usage = bool(options) and as_object(json.parse(options)).get("include_usage") is True
+    stream = partial(encode.ChunkEncoder, include_usage=has_usage)
     return dialect.IdentifiedAnswering(identify, stream, encode.CompletionBuilder, stamp.call_id)

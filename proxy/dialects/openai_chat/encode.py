@@ -1,7 +1,9 @@
-"""To the chat completions language: a question for a backend, an answer for a client.
+"""Writer of chat completions: upstream requests, and answers as chunks or as one completion.
 
-Questions keep the client's own bytes wherever nothing was changed. An answer is the same events
-twice over: as chunks while they happen, or added up to one completion.
+    data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[
+           {"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}
+
+Upstream requests keep the client's bytes of every member that was not changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +45,7 @@ _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_toke
 
 
 def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
-    """Write the request body for a backend; members of `extra` replace the client's."""
+    """Write the body of an upstream request; members of `extra` replace the client's."""
     request = upstream_request.request
     left_out = upstream_request.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in left_out}
@@ -88,11 +90,11 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class ChunkEncoder:
-    """Writes the events of one answer as server-sent events, ready to be sent."""
+    """Writes the events of one answer as server-sent events."""
 
     def __init__(self, identity: Identity, include_usage: bool) -> None:  # noqa: FBT001 - as in the request
         self._head = json.dump(identity.members("chat.completion.chunk"))[:-1] + b',"choices":['
-        # Everything around the text of a delta is written once and not once per token.
+        # The bytes around the text of a delta are written once and not once per token.
         self._frames: dict[type[Delta] | int, tuple[bytes, bytes]] = {}
         self._identity = identity
         self._include_usage = include_usage
@@ -106,7 +108,7 @@ class ChunkEncoder:
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
-        """Return what an event is worth on the wire, b"" for nothing."""
+        """Return the bytes of an event, b"" if it is not sent."""
         if isinstance(event, DELTAS):
             return self._fragment(event)
         match event:
@@ -125,9 +127,9 @@ class ChunkEncoder:
         return b""
 
     def keep_alive(self) -> bytes:
-        """Return a chunk that says nothing: some clients do not count comments as life.
+        """Return an empty chunk, because some clients ignore comments in their timeouts.
 
-        Nothing may follow the finish reason, so there is none behind it.
+        Returns b"" after the finish reason, which must be the last chunk.
         """
         return b"" if self._is_over else self._role() or self._delta({})
 
@@ -149,7 +151,7 @@ class ChunkEncoder:
         return self._choice({"role": "assistant", "content": ""})
 
     def _encode_row(self, row: Sequence[ReplyEvent]) -> bytes:
-        """Write events of one type, at once if they are deltas that differ only in their texts."""
+        """Write events of one type, together if they are deltas that differ only in their text."""
         match row[0]:
             case TextDelta() as first if [*map(_logprobs_of, row)].count(None) == len(row):
                 head, tail = self._frames.get(TextDelta) or self._frame(first, TextDelta)
@@ -174,11 +176,11 @@ class ChunkEncoder:
             case _:
                 pass
         head, tail = self._frames.get(kind) or self._frame(delta, kind)
-        written = head + json.dump(delta.text) + tail
-        return written if self._has_role else self._role() + written
+        chunk = head + json.dump(delta.text) + tail
+        return chunk if self._has_role else self._role() + chunk
 
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
-        """Make and keep the bytes around the text of a delta; a call's number is its `kind`."""
+        """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
@@ -188,10 +190,10 @@ class ChunkEncoder:
         return self._role() + self._choice(delta, logprobs)
 
     def _choice(self, delta: JsonObject, logprobs: JsonValue = None) -> bytes:
-        written = b'{"index":0,"delta":' + json.dump(delta)
+        chunk = b'{"index":0,"delta":' + json.dump(delta)
         if logprobs is not None:
-            written += b',"logprobs":' + json.dump(logprobs)
-        return self._chunk(written + b',"finish_reason":null}')
+            chunk += b',"logprobs":' + json.dump(logprobs)
+        return self._chunk(chunk + b',"finish_reason":null}')
 
     def _finish(self, reason: str) -> bytes:
         self._is_over = True
@@ -208,7 +210,7 @@ class ChunkEncoder:
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
-    """Return what a backend tells only at the end: timings, and vLLM its fingerprint."""
+    """Return members that come only at the end: timings, and vLLM's fingerprint."""
     if usage is None:
         return {}
     members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}
@@ -218,7 +220,7 @@ def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject
 
 
 def delta_of(event: ReplyEvent) -> JsonObject:
-    """Return the `delta` of a chunk that says what an event does, {} where no delta can."""
+    """Return the `delta` of a chunk for an event, {} if it has none."""
     match event:
         case TextDelta(text):
             return {"content": text} if text else {}
@@ -243,7 +245,7 @@ def _call_delta(event: ToolCallStarted | ToolCallArgumentsDelta | ToolCalled) ->
 
 
 class CompletionBuilder(msgspec.Struct):
-    """Adds up the events of one answer to a `chat.completion`."""
+    """Builds a `chat.completion` from the events of one answer."""
 
     identity: Identity
     _reply: ReplyInProgress = msgspec.field(default_factory=ReplyInProgress)
@@ -298,7 +300,7 @@ class CompletionBuilder(msgspec.Struct):
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:
-        """Join the token lists; what is no list is taken as it comes."""
+        """Join the lists of tokens; other values are replaced."""
         for name, value in logprobs.items():
             joined = self._logprobs.get(name)
             if isinstance(joined, list) and isinstance(value, list):

@@ -1,4 +1,11 @@
-"""From the chat completions language: the events of a backend's reply, and its errors."""
+"""Reader of replies and errors of chat-completions engines.
+
+    data: {"choices": [{"index": 0, "delta": {"tool_calls": [
+           {"index": 0, "id": "k", "function": {"name": "f", "arguments": "{"}}]}}]}
+    -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
+
+Engines are read as leniently as possible without guessing.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,9 +47,9 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 class _ArrivingCall(msgspec.Struct):
-    """A call that is arriving, numbered by us; its arguments are told once it has a name.
+    """A call in progress, with our `index`; its arguments are reported once it has a name.
 
-    Its name `came_again` behind whole arguments: it may be another call's.
+    `came_again`: its name was repeated after complete arguments and may belong to another call.
     """
 
     index: int
@@ -52,7 +59,7 @@ class _ArrivingCall(msgspec.Struct):
     came_again: bool = False
 
     def add(self, name: str, arguments: str) -> Sequence[CallEvent]:
-        """Read a fragment; a name that comes again is the same name again."""
+        """Read a fragment; a repeated name is ignored."""
         if self.name:
             return self.go_on((arguments,))
         self.name = name
@@ -60,9 +67,9 @@ class _ArrivingCall(msgspec.Struct):
         return self.start() if name else []
 
     def go_on(self, texts: Iterable[str]) -> list[ToolCallArgumentsDelta]:
-        written = [*filter(None, texts)]
-        self.held += written
-        return [*map(ToolCallArgumentsDelta, repeat(self.index), written)]
+        fragments = [*filter(None, texts)]
+        self.held += fragments
+        return [*map(ToolCallArgumentsDelta, repeat(self.index), fragments)]
 
     @property
     def is_whole(self) -> bool:
@@ -87,7 +94,7 @@ class _ArrivingCall(msgspec.Struct):
 
 
 class CallsInProgress(msgspec.Struct):
-    """Numbers the calls of one reply and turns their fragments into events."""
+    """Numbers the calls of one reply and converts their fragments into events."""
 
     _calls: list[_ArrivingCall] = msgspec.field(default_factory=list)
     _latest: dict[int, _ArrivingCall] = msgspec.field(default_factory=dict)
@@ -115,40 +122,40 @@ class CallsInProgress(msgspec.Struct):
         return [] if known is None else known.add(name, arguments)
 
     def go_on(self, index: int, arguments: list[str]) -> list[ToolCallArgumentsDelta] | None:
-        """Read more arguments of a call that was announced; None where it takes a closer look."""
+        """Add arguments to a started call; None if the fragments need `add`."""
         call = self._latest.get(index)
         if call is None or call.came_again or not call.name:
             return None
         return call.go_on(arguments)
 
     def finish(self) -> list[CallEvent]:
-        """Announce the calls that never got a name, so that they are judged like all others."""
+        """Start the calls without a name, so that they are judged like all others."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
     def _is_another(self, known: _ArrivingCall, arguments: str) -> bool:
-        """Return whether the same name, without an id, begins another call of the tool.
+        """Return whether the same name without an id begins another call of the tool.
 
-        It does behind whole arguments, as soon as others follow it.
+        It does if complete arguments precede it and more arguments follow it.
         """
         known.came_again = known.came_again or known.is_whole
         return known.came_again and bool(arguments.strip())
 
     @property
     def reason(self) -> str:
-        """The finish reason of a reply that names none; "length" if its last call is cut off."""
+        """The finish reason of a reply without one; "length" if its last call is truncated."""
         if not self._calls:
             return STOP
-        written = "".join(self._calls[-1].held).rstrip()
-        return CALLS if not written or written.endswith("}") else LENGTH
+        fragments = "".join(self._calls[-1].held).rstrip()
+        return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
-        """Return the call of a fragment; None for what exceeds the bound, which one call shows."""
+        """Return the call of a fragment; None above the bound, which one extra call reports."""
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
-            # Some backends number no call, or every call 0: then only ids tell them apart.
+            # Some engines number no call, or every call 0: then only ids distinguish them.
             call = self._by_id.get(call_id)
         elif call is not None and not call_id and name and call.name and not call.id:
-            # another name at the same place, without an id, begins another call
+            # another name at the same index, without an id, begins another call
             call = call if name == call.name else None
         if call is None and len(self._calls) > bounds.CALLS:
             self.is_full = True
@@ -165,7 +172,7 @@ class CallsInProgress(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StreamedError:
-    """A backend failed in the middle of its reply; `error` is as `decode_error` returns it."""
+    """An engine failed within its reply; `error` is a result of `decode_error`."""
 
     error: JsonObject
 
@@ -205,9 +212,9 @@ class SplitPairs:
 
 
 class ChunkDecoder:
-    """Turns a backend's stream of chunks into the events of one reply.
+    """Converts the chunks of one reply into events.
 
-    Both methods raise ValueError for what is no reply. Nothing is read after the end.
+    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
     """
 
     def __init__(self) -> None:
@@ -225,7 +232,7 @@ class ChunkDecoder:
         self.lacks_reason = False
 
     def feed(self, data: str) -> list[ReplyPart]:
-        """Return what one server-sent event's data says: a chunk or `[DONE]`."""
+        """Read the data of one server-sent event: a chunk or `[DONE]`."""
         parts: list[ReplyPart] = []
         self.feed_all([data.encode("utf-8", "surrogatepass")], parts)
         return parts
@@ -286,7 +293,7 @@ class ChunkDecoder:
                 self._take_choice(choice, parts)
 
     def _take_account(self, chunk: Chunk) -> None:
-        """Note what is told of the reply as a whole; the latest account counts."""
+        """Store usage, timings and fingerprint; the last ones count."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
         if chunk.usage is not NOTHING:
@@ -300,7 +307,7 @@ class ChunkDecoder:
         delta = choice.delta if self._halves is None else self._halves.join(choice.delta)
         if reasoning := delta.reasoning_content or delta.reasoning:
             parts.append(ReasoningDelta(reasoning))
-        # vLLM tells them beside an empty delta as well, and beside one of a call
+        # vLLM 0.32.0 sends logprobs with empty deltas and with deltas of calls as well
         logprobs = None if choice.logprobs is NOTHING else json.parse(bytes(choice.logprobs))
         if delta.content or logprobs:
             parts.append(TextDelta(delta.content or "", logprobs))
@@ -317,9 +324,9 @@ class ChunkDecoder:
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
-        """Return what further chunks say that are like one with `sample`, but for their texts.
+        """Return the events of chunks that differ from that of `sample` only in their texts.
 
-        None where they take a closer look.
+        None if they have to be decoded one by one.
         """
         if self._is_ended:
             return []
@@ -336,7 +343,7 @@ class ChunkDecoder:
 
     @property
     def has_reason(self) -> bool:
-        """Whether only the usage and the end mark are missing."""
+        """Whether only the usage and `[DONE]` are missing."""
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:
@@ -355,14 +362,14 @@ class ChunkDecoder:
         self._is_ended = True
         parts: list[ReplyPart] = [*self._calls.finish()]
         if self._usage is not None:
-            told = (self._usage, self._timings, self._stop, self._late_fingerprint)
-            parts.append(UsageReported(*told))
+            account = (self._usage, self._timings, self._stop, self._late_fingerprint)
+            parts.append(UsageReported(*account))
         parts.append(ReplyFinished(self._reason))
         return parts
 
 
 def decode_error(body: bytes) -> JsonObject:
-    """Find the error in the body of a failure: an object that always has a string `message`."""
+    """Return the error in the body of a failure: an object with a string `message`."""
     try:
         document = json.parse(body)
     except ValueError:
@@ -373,15 +380,15 @@ def decode_error(body: bytes) -> JsonObject:
 
 
 def _error(document: JsonObject) -> JsonObject:
-    found = document.get("error")
-    if isinstance(found, str):
-        return {**document, "message": found}
-    if not isinstance(found, dict):
-        found = document
-    message = found.get("message") or found.get("detail") or found
-    return {**found, "message": message if isinstance(message, str) else json.dump_text(message)}
+    error = document.get("error")
+    if isinstance(error, str):
+        return {**document, "message": error}
+    if not isinstance(error, dict):
+        error = document
+    message = error.get("message") or error.get("detail") or error
+    return {**error, "message": message if isinstance(message, str) else json.dump_text(message)}
 
 
 def _object_or(known: JsonObject | None, raw: msgspec.Raw) -> JsonObject | None:
-    told = parse_object(bytes(raw))
-    return known if told is None else told
+    account = parse_object(bytes(raw))
+    return known if account is None else account

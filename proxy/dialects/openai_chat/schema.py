@@ -1,4 +1,4 @@
-"""What a chat completion request looks like on the wire, for checking and for the OpenAPI document.
+"""The wire format of a chat completion request, for validation and for the OpenAPI document.
 
 Lax where clients are lax: null is absent, unknown members are welcome. It checks each member by
 itself; what members mean together is the decoder's business.
@@ -28,7 +28,7 @@ from proxy.dialects.temper_options import TemperOptions
 
 _EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'
 
-# what the validators beside them demand, for the OpenAPI document
+# the constraints of the validators, for the OpenAPI document
 _DATA_URL = {"type": "string", "pattern": "^[Dd][Aa][Tt][Aa]:"}
 _EMPTY = {"type": "array", "maxItems": 0}
 _ONE = {"const": 1}
@@ -75,7 +75,7 @@ Inline: TypeAlias = Annotated[InlineUrl, BeforeValidator(_wrap_url)]
 
 
 class ContentPart(wire.WireObject):
-    """A piece of content: text, an image, audio, a file or something a backend may know."""
+    """A part of content: text, an image, audio, a file or a type that the engine may know."""
 
     type: StrictStr
     text: StrictStr | None = None

@@ -1,7 +1,9 @@
-"""Thoughts before the answer: what a request says of them, and how engines are told the rest.
+"""Thinking options: reading them from a request, and writing them in the engine's own fields.
 
-Chat completions have one field for it, `reasoning_effort`; llama-server, vLLM and SGLang switch
-thoughts by a variable of the chat template. What a client wrote itself goes out as it came.
+    {"reasoning_effort": "none"} -> {"chat_template_kwargs": {"enable_thinking": false, ...}}
+
+Chat completions have one field, `reasoning_effort`; llama-server, vLLM and SGLang switch thinking
+with a variable of the chat template. Fields of the client are sent unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,18 +18,18 @@ from proxy.dialects.lenient_json import as_object, as_whole
 
 EFFORT, VARIABLES, BUDGET = "reasoning_effort", "chat_template_kwargs", "thinking_budget_tokens"
 
-# Qwen3's and GLM's templates know the first, DeepSeek's, Kimi's and Granite's the second. What a
-# template does not know it never reads.
+# Qwen3's and GLM's templates read the first, DeepSeek's, Kimi's and Granite's the second. Templates
+# ignore unknown variables.
 SWITCHES = ("enable_thinking", "thinking")
 
-# In the language of backends the best effort is high.
+# `high` is the greatest effort that all engines accept.
 _EFFORTS = {word: word for word in ("minimal", "low", "medium", "high")}
 _EFFORTS |= {"xhigh": "high", "max": "high"}
 _NO_EFFORT = "none"
-_THINK = "think"  # Ollama's own name
+_THINK = "think"  # Ollama's field
 _NAMES = (_THINK, EFFORT)
 
-# Words for efforts, and how much each is.
+# The words for efforts, ranked.
 Effort: TypeAlias = Literal["none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max"]
 RANKS = {
     "none": 0, "no_think": 0, "minimal": 1, "low": 2, "medium": 3, "high": 4, "xhigh": 5, "max": 6,
@@ -50,9 +52,9 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
 def thinking_fields(
     request: Request, switches: Sequence[str] = SWITCHES, *, takes_budget: bool = False
 ) -> JsonObject:
-    """Return the fields that tell an engine of thoughts what the client's own do not.
+    """Return the thinking fields that the engine needs in addition to the client's.
 
-    `switches` are the variables that it may know; the client's others stay beside them.
+    `switches` are the variables that its template may read; the client's others are kept.
     """
     thinking, fields = request.thinking, request.fields
     if thinking == UNSAID:
@@ -61,11 +63,11 @@ def thinking_fields(
     effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
     if effort is not None and EFFORT not in fields:
         added[EFFORT] = effort
-    told = _variables(fields)
-    variables = {**thinking.variables, **told}
-    if thinking.is_on is not None and _find_switch(told) is None:
+    sent = _variables(fields)
+    variables = {**thinking.variables, **sent}
+    if thinking.is_on is not None and _find_switch(sent) is None:
         variables |= dict.fromkeys(switches, thinking.is_on)
-    if variables != told:
+    if variables != sent:
         added[VARIABLES] = variables
     if takes_budget and thinking.budget is not None and BUDGET not in fields:
         added[BUDGET] = thinking.budget
@@ -73,13 +75,13 @@ def thinking_fields(
 
 
 def effort_in(request: Request) -> str:
-    """Return what a request says of effort, in whatever place; "" where it says nothing."""
-    said = map(json.parse, _raw_efforts(request))
-    return next((one for one in said if isinstance(one, str)), request.thinking.effort)
+    """Return the effort of a request from any of its fields; "" without one."""
+    efforts = map(json.parse, _raw_efforts(request))
+    return next((effort for effort in efforts if isinstance(effort, str)), request.thinking.effort)
 
 
 def fit_effort(request: Request, offered: Sequence[str]) -> Request:
-    """Say the effort in the nearest word of those offered, in the place where it was said."""
+    """Replace the effort by the nearest of the offered words, in the field that the client used."""
     variables, word = _raw_variables(request), _nearest(effort_in(request), offered)
     if not word:
         return request
@@ -94,17 +96,17 @@ def fit_effort(request: Request, offered: Sequence[str]) -> Request:
 def fit_thinking(
     request: Request, efforts: Sequence[str], variable: str, kept_by: Mapping[str, bool]
 ) -> Request:
-    """Say what is wanted of thoughts in the words of a model.
+    """Translate the thinking options into the words of a model.
 
-    `efforts` are those that its chat template takes, () where nobody knows; the template may have
-    a `variable` of its own for them. With those in `kept_by` it keeps all earlier thoughts.
+    `efforts` are the words that its chat template accepts, () if unknown; the template may read
+    them from a `variable`. With the variables in `kept_by` it keeps all earlier thoughts.
     """
     if not (efforts or kept_by):
         return request
     variables: JsonObject = {**kept_by}
     thinking, wanted = request.thinking, effort_in(request)
     if effort := _nearest(wanted, efforts):
-        if effort != wanted and _raw_efforts(request):  # in the client's own words
+        if effort != wanted and _raw_efforts(request):  # replaced in the client's field
             request = fit_effort(request, (effort,))
         thinking = replace(thinking, effort=effort, is_exact=True)
         variables |= {variable: effort} if variable else {}
@@ -115,7 +117,7 @@ def _nearest(wanted: str, offered: Sequence[str]) -> str:
     """Return the nearest of the efforts offered, of two that are as near the greater; or ""."""
     if not offered or wanted not in RANKS:
         return ""
-    return min(offered, key=lambda one: (abs(RANKS[one] - RANKS[wanted]), -RANKS[one]))
+    return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))
 
 
 def _raw_efforts(request: Request) -> list[bytes]:
@@ -128,8 +130,8 @@ def _raw_variables(request: Request) -> dict[str, bytes]:
 
 
 def _find_switch(variables: JsonObject) -> bool | None:
-    told = (variables.get(name) for name in SWITCHES)
-    return next((value for value in told if isinstance(value, bool)), None)
+    sent = (variables.get(name) for name in SWITCHES)
+    return next((value for value in sent if isinstance(value, bool)), None)
 
 
 def _variables(fields: Mapping[str, bytes]) -> JsonObject:

@@ -1,8 +1,11 @@
-"""Rounds of tools that ran here, in a client's history: told with an answer, and sent back with it.
+"""Messages of tool rounds that Temper ran, in answers and in the client's history.
 
-A client that asks for `{"temper": {"tool_rounds": true}}` gets the messages of the rounds as the
-member `tool_rounds` of the answer's message. In a history they stand before that message again, so
-the prompt is the one that it was.
+A client that sends `{"temper": {"tool_rounds": true}}` gets the messages of the rounds in the
+member `tool_rounds` of the answer's message, and sends that message back:
+
+    {"role": "assistant", "content": "Noon.", "tool_rounds": [{"role": "assistant", ...}, ...]}
+
+In the history the rounds are inserted before the message, so the prompt is the same as before.
 """
 
 from collections.abc import Mapping
@@ -19,7 +22,7 @@ _FAILED = "failed"
 
 
 class Expanded(NamedTuple):
-    """A body in which rounds stand as messages; `failed` tells of results, by their places."""
+    """A body with the rounds as messages; `failed` is by index of the result."""
 
     body: bytes
     failed: dict[int, bool]
@@ -33,29 +36,29 @@ def describe_rounds(
 
 def has_rounds(messages: JsonValue) -> bool:
     known = messages if isinstance(messages, list) else []
-    return bool([one for one in known if isinstance(one, dict) and MEMBER in one])
+    return bool([entry for entry in known if isinstance(entry, dict) and MEMBER in entry])
 
 
 def expand(body: bytes) -> Expanded:
-    """Put the rounds of a history where they belong.
+    """Insert the rounds of a history before their messages.
 
-    Raises InvalidRequest for rounds that are no messages.
+    Raises InvalidRequest for rounds that are not messages.
     """
     members = json.split_object(body)
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
-    for place, source in enumerate(json.split_array(members["messages"])):
-        for one in _unfold(source, f"messages.{place}.{MEMBER}"):
-            flag = one.pop(_FAILED, b"") if one.get("role") == b'"tool"' else b""
+    for index, source in enumerate(json.split_array(members["messages"])):
+        for message in _unfold(source, f"messages.{index}.{MEMBER}"):
+            flag = message.pop(_FAILED, b"") if message.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):
                 failed[len(messages)] = flag == b"true"
-            messages.append(json.join_object(one) if one else source)
+            messages.append(json.join_object(message) if message else source)
     members["messages"] = json.join_array(messages)
     return Expanded(json.join_object(members), failed)
 
 
 def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
-    """Return a message with its rounds before it; nothing of it where it has none."""
+    """Return the rounds of a message and the message; one empty object if it has none."""
     try:
         members = json.split_object(source)
     except ValueError:
@@ -64,13 +67,13 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
         return [{}]
     rounds = members.pop(MEMBER)
     try:
-        found = [json.split_object(one) for one in json.split_array(rounds)]
+        messages = [json.split_object(message) for message in json.split_array(rounds)]
     except ValueError:
         raise InvalidRequest("Expected messages, as they came with the answer.", param) from None
-    return [*found, members]
+    return [*messages, members]
 
 
 def _describe(message: Message) -> JsonObject:
-    written = json.parse(message.source)
-    assert isinstance(written, dict)  # noqa: S101 - it is a message of ours
-    return written if message.failed is None else {**written, _FAILED: message.failed}
+    source_object = json.parse(message.source)
+    assert isinstance(source_object, dict)  # noqa: S101 - it is a message of ours
+    return source_object if message.failed is None else {**source_object, _FAILED: message.failed}

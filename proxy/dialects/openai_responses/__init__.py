@@ -1,10 +1,10 @@
-"""The Responses language, spoken by clients only.
+"""OpenAI's Responses API, for clients only.
 
-- `dialect`: what the edge sees of it, and how requests are read
-- `schema`: the fields of a request; what happens to each field, item and tool
+- `dialect`: decoding of requests
+- `schema`: the fields of a request; the handling of each field, item and tool
 - `items`: the conversation
-- `tools`, `client_tools`: what the model may call, and as what calls come back
+- `tools`, `client_tools`: the offered functions, and the client's tools behind them
 - `output`, `response`, `encode`: the items of the answer, its object, and both as a stream
-- `models`: the list of models for Codex
-- `store`: responses that are kept, and what is answered about them
+- `models`: the model list for Codex
+- `store`: stored responses and the endpoints for them
 """

@@ -1,7 +1,11 @@
-"""Tools that are no functions, offered to the model as functions with a schema of ours.
+"""Client tools that are not functions, offered to the model as functions.
 
-Two schemas stand beside each other: what the model and the backend are shown, and what calls are
-checked against, which may hold what few grammars can express.
+    {"type": "custom", "name": "run"}
+    -> {"type": "function", "function": {"name": "run",
+        "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, ...}}}
+
+Each has two schemas: `parameters` for the model and the engine, and a stricter one for the check of
+calls, with keywords that few grammars support.
 """
 
 from collections.abc import Mapping
@@ -21,7 +25,7 @@ from proxy.errors import InvalidRequest
 
 
 class ToolKind(Enum):
-    """What a tool is to the client, by the word in its `type`."""
+    """The kind of a client's tool, by its `type`."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -35,7 +39,7 @@ KINDS = frozenset(kind.value for kind in ToolKind)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which tool of the client stands behind a function."""
+    """The client's tool of a function."""
 
     kind: ToolKind
     name: str
@@ -43,9 +47,9 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class CallForm(NamedTuple):
-    """The type of the items with calls of a tool, and what their ids begin with.
+    """The item type of a tool's calls, and the prefix of their ids.
 
-    Those of a tool without a name of its own have what was asked for in a `group` of `members`.
+    Built-in tools have their arguments as `members` of a `group`.
     """
 
     item: str
@@ -72,39 +76,39 @@ RAN_PREFIX = "mcp_"  # of calls that ran here, whose items have the id of the ca
 
 
 def flat_name(namespace: str | None, name: str) -> str:
-    """Return the name under which the member of a namespace is offered."""
+    """Return the function name of a tool in a namespace."""
     return name if namespace is None else f"{namespace}__{name}"
 
 
 def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
-    """Write a call as the client knows it, without the item's own id and status."""
-    kind, form, asked = origin.kind, CALL_FORMS[origin.kind], parse_object(arguments) or {}
+    """Write a call as an item of the client's tool, without id and status."""
+    kind, form, values = origin.kind, CALL_FORMS[origin.kind], parse_object(arguments) or {}
     item: JsonObject = {"type": form.item, "call_id": call_id}
     if kind in NAMED_KINDS:
-        place: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
-        plain = asked.get("input")  # all of it where it is something else
-        said = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
+        namespace: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
+        plain = values.get("input")  # all of it where it is something else
+        value = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
         member = "input" if kind is ToolKind.CUSTOM else "arguments"
-        return {**item, "name": origin.name, **place, member: said}
+        return {**item, "name": origin.name, **namespace, member: value}
     if kind is ToolKind.SEARCH:
-        return {**item, "execution": "client", "arguments": asked}
-    members = {name: asked.get(name) for name in form.members}
+        return {**item, "execution": "client", "arguments": values}
+    members = {name: values.get(name) for name in form.members}
     if kind is ToolKind.PATCH:
-        members = {name: one for name, one in members.items() if name in asked}
+        members = {name: value for name, value in members.items() if name in values}
     elif kind is ToolKind.LOCAL_SHELL:
         members = {"type": "exec", **members, "env": {}, "user": None}
     return {**item, form.group: members}
 
 
 def arguments_in(kind: ToolKind, members: Members) -> JsonText:
-    """Return the arguments of a call that comes back, as they were written where that is known."""
+    """Return the arguments of a call in the history, in the client's bytes if possible."""
     form = CALL_FORMS[kind]
     if kind is ToolKind.CUSTOM:
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
-        asked = members.inner(form.group)
-        kept = {name: asked[name].source for name in form.members if name in asked}
+        values = members.inner(form.group)
+        kept = {name: values[name].source for name in form.members if name in values}
         return own_text(json.join_object(kept).decode())
     arguments = members.get("arguments")
     if arguments is not None and arguments.is_text:
@@ -154,7 +158,7 @@ _BUILT_IN: Mapping[ToolKind, tuple[str, JsonObject]] = {
 
 
 class OfferedForm(NamedTuple):
-    """How a tool is offered: `parameters`, as JSON, to the model, `checked` to the guardrails."""
+    """The function of a tool: `parameters` (JSON) for the model, `checked` for the guardrails."""
 
     description: JsonText | None
     parameters: bytes
@@ -162,7 +166,7 @@ class OfferedForm(NamedTuple):
 
 
 def offered_form(kind: ToolKind, members: Members) -> OfferedForm:
-    """Return how a tool is offered; raises `InvalidRequest`."""
+    """Return the function of a tool; raises `InvalidRequest`."""
     match kind:
         case ToolKind.FUNCTION:
             return function(members)
@@ -175,7 +179,7 @@ def offered_form(kind: ToolKind, members: Members) -> OfferedForm:
 
 
 def function(members: Members) -> OfferedForm:
-    """Return how a function is offered, which is as the client wrote it."""
+    """Return a function with the client's own schema."""
     description, node = members.text("description"), members.get("parameters")
     if node is None:
         return OfferedForm(description, json.dump(NO_PARAMETERS), NO_PARAMETERS)
@@ -186,14 +190,14 @@ def function(members: Members) -> OfferedForm:
 
 
 def search(members: Members) -> OfferedForm:
-    """Return how a search for tools is offered; raises `InvalidRequest` for a hosted one."""
+    """Return the function of a tool search; raises `InvalidRequest` for a hosted one."""
     if members.value("execution") != "client":
         raise InvalidRequest(_HOSTED.format(member='execution: "client"'), members.path)
     return function(members)
 
 
 def built_in(kind: ToolKind, members: Members) -> OfferedForm:
-    """Return how a shell or a patch tool is offered; raises `InvalidRequest` for a hosted one."""
+    """Return the function of a shell or patch tool; raises `InvalidRequest` for a hosted one."""
     environment = members.inner("environment")
     if environment.value("type") not in (None, "local"):
         remedy = _HOSTED.format(member='environment: {"type": "local"}')
@@ -206,13 +210,13 @@ def built_in(kind: ToolKind, members: Members) -> OfferedForm:
 
 
 def custom(members: Members) -> OfferedForm:
-    """Return how a tool is offered whose input is plain text: as a function of that text."""
+    """Return the function of a tool with plain text as input: a function of one string."""
     description, form = members.text("description"), members.inner("format")
     checked = TEXT
     if "definition" in form:
         definition, syntax = form["definition"].text(), form.word("syntax", "given")
-        told = own_text(f"The input has to match this {syntax} grammar:\n")
-        rule = concatenate(told, definition)
+        introduction = own_text(f"The input has to match this {syntax} grammar:\n")
+        rule = concatenate(introduction, definition)
         description = concatenate(description, PARAGRAPH, rule) if description else rule
         if syntax == "regex":
             checked = {**TEXT, "pattern": f"^(?:{definition.text})$"}

@@ -1,4 +1,9 @@
-"""Responses as a dialect: `POST /v1/responses`, and the store that goes with it."""
+"""OpenAI's Responses API as a dialect: `POST /v1/responses`, with stored responses.
+
+{"model": "m", "instructions": "Be brief.", "input": "Hi", "max_output_tokens": 9}
+-> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}], "max_tokens": 9}
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +55,7 @@ _UNKNOWN_ITEM = (
 _NOTHING = "Send a string, or an array of items."
 _ENCRYPTED, _LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _TURN_METADATA = "x-codex-turn-metadata"
-# To local models, the least effort is not to think at all.
+# Local models cannot think minimally, so the least effort switches thinking off.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
 _MOST_FACTS = 256  # more of them tell nobody more
@@ -58,7 +63,7 @@ _MOST_FACTS = 256  # more of them tell nobody more
 
 @dataclass(frozen=True, slots=True)
 class ResponsesDialect(OpenAIFront):
-    """Speaks the Responses language; without a `store` every request has to bring everything."""
+    """The dialect of `POST /v1/responses`; without a `store` clients send whole histories."""
 
     stamp: IdsAndClock
     store: ResponseStore | None = None
@@ -88,11 +93,11 @@ class ResponsesDialect(OpenAIFront):
             signs=_ENCRYPTED in (checked.include or []),
             compacts=compacts,
         )
-        # what Codex says in a header of a request for a summary
+        # Codex 0.169.0 marks requests for a summary in this header
         codex = parse_object(client.headers.get(_TURN_METADATA, "")) or {}
         return Decoded(
             request,
-            self._answering(terms, request.model, inputs.own, client.owner),
+            self._answering(terms, request.model, inputs.sent, client.owner),
             tuple(facts[:_MOST_FACTS]),
             accepts_prose=compacts
             or not request.tools
@@ -101,7 +106,7 @@ class ResponsesDialect(OpenAIFront):
         )
 
     def is_complete(self, end: bytes) -> bool:
-        # no line of an event's data begins like that, as line ends in strings are escaped
+        # cannot begin a line of data, as line ends in JSON strings are escaped
         return any(mark in b"\n" + end for mark in _ENDS)
 
     def _answering(
@@ -116,8 +121,8 @@ class ResponsesDialect(OpenAIFront):
         def whole(begun: ResponseState) -> AnswerInProgress:
             def keep(output: Sequence[bytes], answer: bytes) -> None:
                 if store is not None and terms.is_stored:
-                    own = add_ids(inputs, begun.id)
-                    kept = StoredResponse(begun.id, own, output, answer, terms.previous_id)
+                    sent = add_ids(inputs, begun.id)
+                    kept = StoredResponse(begun.id, sent, output, answer, terms.previous_id)
                     store.keep(owner, kept)
 
             return AnswerInProgress(terms, begun, stamp, keep)
@@ -128,29 +133,29 @@ class ResponsesDialect(OpenAIFront):
 
 
 class Inputs(NamedTuple):
-    """All items in their order, and those that the request itself has brought, as JSON."""
+    """All items in order, and the JSON of those that the request itself sent."""
 
     items: list[Node]
-    own: list[bytes]
+    sent: list[bytes]
 
 
 def read_inputs(fields: Members, store: ResponseStore | None, owner: str) -> Inputs:
-    """Read the items; raises `InvalidRequest` where there are none, or one cannot be found."""
-    own = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
+    """Read the items; raises `InvalidRequest` without items or for an unknown reference."""
+    sent = [_resolve(node, store, owner) for node in _own_items(fields.get("input"))]
     earlier = _earlier_items(fields.get("previous_response_id"), store, owner)
-    if not own and not earlier and "instructions" not in fields:
+    if not sent and not earlier and "instructions" not in fields:
         raise InvalidRequest(_NOTHING, "input")
-    return Inputs([*earlier, *own], [node.source for node in own])
+    return Inputs([*earlier, *sent], [node.source for node in sent])
 
 
 def add_ids(items: Sequence[bytes], response_id: str) -> list[bytes]:
-    """Give each item of a request an id by which it can be referred to, unless it has one."""
+    """Add an id to each item of a request that has none, for item references."""
     token = response_id.removeprefix("resp_")
     with_ids: list[bytes] = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         members = json.raw_members(item)
         if bytes(members.get("id", b"null")) == b"null":
-            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{place}"}))
+            with_ids.append(msgspec.json.encode({**members, "id": f"item_{token}_{index}"}))
         else:
             with_ids.append(item)
     return with_ids
@@ -173,10 +178,10 @@ def _resolve(node: Node, store: ResponseStore | None, owner: str) -> Node:
     if not isinstance(node.value, dict) or node.value.get("type") != "item_reference":
         return node
     item_id = as_text(node.value.get("id"))
-    found = None if store is None else store.item(owner, item_id)
-    if found is None:
+    stored = None if store is None else store.item(owner, item_id)
+    if stored is None:
         raise InvalidRequest(_UNKNOWN_ITEM.format(id=item_id), f"{node.path}.id")
-    return Node(json.parse(found), found, node.path)
+    return Node(json.parse(stored), stored, node.path)
 
 
 def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) -> list[Node]:
@@ -194,7 +199,7 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
     is_wanted = store is not None and checked.store is not False
-    return is_wanted and len(inputs.own) <= bounds.STORED_ITEMS
+    return is_wanted and len(inputs.sent) <= bounds.STORED_ITEMS
 
 
 def _read_messages(
@@ -213,7 +218,7 @@ def _read_messages(
 
 
 def _is_trigger(item: Node) -> bool:
-    """Return whether an item asks for a summary in place of an answer."""
+    """Return whether an item requests a summary instead of an answer."""
     return isinstance(item.value, dict) and item.value.get("type") == "compaction_trigger"
 
 
@@ -251,24 +256,24 @@ def _request(
         thinking=thinking,
         round_reports=RoundReports.AS_MADE,
     )
-    # said as the client says it: what engines do without a word differs
+    # sent even if it is the default of the API, because the defaults of engines differ
     parallel = ("parallel_tool_calls",) if tools else ()
-    written = write_fields(request, fields, (*_CARRIED, *parallel))
-    return structs.replace(request, fields=written | _options(checked, fields, form))
+    written_fields = write_fields(request, fields, (*_CARRIED, *parallel))
+    return structs.replace(request, fields=written_fields | _options(checked, fields, form))
 
 
 def _options(
     checked: ResponseRequest, fields: Members, form: TextFormat | None
 ) -> dict[str, bytes]:
-    written: dict[str, bytes] = {}
+    written_fields: dict[str, bytes] = {}
     if checked.top_logprobs or _LOGPROBS in (checked.include or []):
-        written["logprobs"] = b"true"
-        written["top_logprobs"] = json.dump(checked.top_logprobs or 0)
+        written_fields["logprobs"] = b"true"
+        written_fields["top_logprobs"] = json.dump(checked.top_logprobs or 0)
     if form is not None and form.type == "json_object":
-        written["response_format"] = b'{"type":"json_object"}'
+        written_fields["response_format"] = b'{"type":"json_object"}'
     elif form is not None:
         members = fields["text"].members().inner("format")
         names = ("name", "description", "schema", "strict")
         described = {name: members[name].source for name in names if name in members}
-        written["response_format"] = write_answer_format(described)
-    return written
+        written_fields["response_format"] = write_answer_format(described)
+    return written_fields

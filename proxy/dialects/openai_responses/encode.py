@@ -1,4 +1,10 @@
-"""One answer, as a stream or added up to a whole: both are made of the same items."""
+"""Writer of answers in the Responses API: server-sent events, or one response object.
+
+    event: response.output_text.delta
+    data: {"type":"response.output_text.delta","sequence_number":4,...,"delta":"Hi"}
+
+Both are built from the same items.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -22,7 +28,7 @@ from proxy.dialects.openai_responses.response import (
     usage_of,
 )
 
-# Takes an answer that ended well: its items and the whole object.
+# Stores a complete answer: its items and the whole object.
 Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 
 _PROGRESS = "response.in_progress"
@@ -30,7 +36,7 @@ _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 
 class AnswerInProgress:
-    """One answer while it is made, which may become a stream; alone it adds up to the whole."""
+    """One answer in progress; builds the whole response, also for a stream."""
 
     def __init__(
         self, terms: AnswerTerms, begun: ResponseState, stamp: IdsAndClock, keep: Keep
@@ -65,7 +71,7 @@ class AnswerInProgress:
         return response_object(self._terms, self._begun)
 
     def finish(self) -> tuple[str, bytes]:
-        """Return the status and the object of an answer that ended well, and keep them."""
+        """Return the status and the object of a complete answer, and store it."""
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
         whole = self._object(
@@ -97,17 +103,17 @@ class ResponseEncoder:
         self._number = 0
 
     def encode_all(self, events: Sequence[ReplyEvent], /) -> bytes:
-        written = [self._begin()]
+        chunks = [self._begin()]
         for event in events:
             if type(event) is TextDelta and (more := self._more_text(event)):
-                written.append(more)
+                chunks.append(more)
             else:
                 for kind, members in self._answer.take(event):
-                    written.append(self._event(kind, b"," + json.dump(members)[1:]))
-        return b"".join(written)
+                    chunks.append(self._event(kind, b"," + json.dump(members)[1:]))
+        return b"".join(chunks)
 
     def keep_alive(self) -> bytes:
-        """Return an event that says nothing new: Codex does not count comments as life."""
+        """Return a repeated status event, because Codex ignores comments in its timeout."""
         return self._begin() or self._lifecycle(_PROGRESS, self._answer.start())
 
     def comment(self, text: str) -> bytes:
@@ -122,15 +128,20 @@ class ResponseEncoder:
         return self._begin() + self._lifecycle("response.failed", self._answer.fail_object(problem))
 
     def _more_text(self, delta: TextDelta) -> bytes:
-        """Write what most events are, more of a text that is open, at a third of the cost."""
+        """Write a delta of the open text, the most common event, at a third of the cost."""
         if delta.logprobs is not None or not delta.text:
             return b""
         item_id = self._answer.output.say_more(delta.text)
         if item_id is None:
             return b""
-        place = b',"item_id":"%b","output_index":%d' % (item_id.encode(), self._answer.output.place)
+        position = b',"item_id":"%b","output_index":%d' % (
+            item_id.encode(),
+            self._answer.output.index,
+        )
         text = json.dump(delta.text)
-        return self._event(_TEXT_DELTA, place + b',"content_index":0,"delta":%b%b' % (text, _TAIL))
+        return self._event(
+            _TEXT_DELTA, position + b',"content_index":0,"delta":%b%b' % (text, _TAIL)
+        )
 
     def _begin(self) -> bytes:
         if self._number:

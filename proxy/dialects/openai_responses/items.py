@@ -1,7 +1,12 @@
-"""The items of an input as messages in the language of backends.
+"""The items of an input, converted to messages of chat completions.
 
-Thoughts, a message and calls in a row are one message of the assistant; thoughts or a message
-behind a message or a call begin the next, so that no later item alters an earlier message.
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "5"}
+    -> {"role": "assistant", "content": "", "tool_calls": [{"id": "c", ...}]},
+       {"role": "tool", "tool_call_id": "c", "content": "5"}
+
+Consecutive reasoning, a message and calls are one message of the assistant. Reasoning or a message
+after a message or a call begins the next one, so a later item never changes an earlier message.
 """
 
 from base64 import b64decode, b64encode
@@ -48,18 +53,18 @@ _CONTROLS = frozenset(map(chr, range(32))) - frozenset("\t\n\f\r")
 
 
 def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
-    """Read a string, or parts; what nobody knows and has no text is left out, and reported."""
+    """Read a string or parts; unknown parts without text are dropped and reported."""
     if content is None:
         return []
     if content.is_text:
         return [content.text()]
     parts: list[Part] = []
     for node in content.elements():
-        found = _read_part(node)
-        if found is None:
+        item = _read_part(node)
+        if item is None:
             facts.append(Omitted("content_part"))
         else:
-            parts.append(found)
+            parts.append(item)
     return parts
 
 
@@ -105,7 +110,7 @@ def _file(members: Members) -> JsonText:
 
 
 def _text_of(data: str) -> str | None:
-    """Return what a file says, from a `data:` URL or from its bytes in base 64."""
+    """Return the text of a file from a `data:` URL or base64; None if it is binary."""
     decode: Callable[[str], bytes] = b64decode
     if data[:5].lower() == "data:":
         described, _, data = data.partition(",")
@@ -118,7 +123,7 @@ def _text_of(data: str) -> str | None:
 
 
 def result_in(kind: str, output: Node | None, facts: list[Fact]) -> list[Part]:
-    """Read what an item of this type says of the call that it answers."""
+    """Read the output of a call from an item of this type."""
     if output is None or output.is_text:
         return read_content(output, facts)
     if kind == "shell_call_output":
@@ -133,7 +138,7 @@ def is_failure(kind: str, members: Members) -> bool:
 
 
 def _command_result(node: Node) -> str:
-    """Write what one command has printed, and how it ended if that was not well."""
+    """Return the output of a command, with its exit code or timeout if it failed."""
     members = node.members()
     printed = [members.word("stdout"), members.word("stderr")]
     outcome = members.inner("outcome")
@@ -154,12 +159,12 @@ _SEAL = "temper-summary1:"
 
 
 def seal(summary: str) -> str:
-    """Write a summary as the content of a `compaction` item, which clients send back unread."""
+    """Encode a summary as `encrypted_content` of a `compaction` item, opaque to clients."""
     return _SEAL + b64encode(summary.encode("utf-8", "surrogatepass")).decode()
 
 
 def unseal(content: str) -> str:
-    """Return the summary in a `compaction` item, "" if another server wrote it."""
+    """Decode the summary of a `compaction` item, "" if another server wrote it."""
     if not content.startswith(_SEAL):
         return ""
     try:
@@ -169,14 +174,14 @@ def unseal(content: str) -> str:
 
 
 _ROLES = (*roles.TURNS, *roles.SYSTEM)
-_MOST_BYTES = 4 * 2**20  # of items whose conversion is kept
-_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has none
+_MOST_BYTES = 4 * 2**20  # size of the cache of converted items
+_RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has no output item
 
 
 class _Item(NamedTuple):
-    """What an item becomes, whatever stands around it.
+    """A converted item; the conversion does not depend on other items.
 
-    One that `is_spoken` is a part of a message of the assistant; any other ends what it says.
+    An item that `is_spoken` is part of a message of the assistant; any other ends that message.
     """
 
     entries: Sequence[HistoryEntry] = ()
@@ -185,50 +190,50 @@ class _Item(NamedTuple):
     is_thought: bool = False
 
 
-# Clients send the whole conversation each time.
+# Clients send the whole conversation with every request.
 _converted: KeptByDocument[_Item] = KeptByDocument(most=_MOST_BYTES)
 
 
 class ItemReader:
-    """Reads items in their order; tools that they bring go to the `table`."""
+    """Reads items in order; tools in them are added to the `table`."""
 
     def __init__(self, table: ToolTable, facts: list[Fact]) -> None:
         self._table = table
         self._facts = facts
         self._history = ForeignHistory()
         self._said: list[_Item] = []
-        self._has_spoken = False  # more than thoughts
+        self._has_spoken = False  # content other than reasoning
 
     def instruct(self, instructions: JsonText) -> None:
         self._history.add_system([instructions])
 
     def read(self, node: Node) -> None:
-        found = _converted.find(node.source)
-        if found is None:
+        item = _converted.find(node.source)
+        if item is None:
             members = node.members()
             kind = members.word("type", "message")
             if self._is_read_in_place(kind, members):
                 return
-            found = _convert(kind, members)
-            _converted.keep(node.source, found)
-        self._facts += found.facts
-        if found.is_spoken:
-            # a call goes on with any message, and everything else with thoughts only
-            if self._has_spoken and not any(one.calls for one in found.entries):
+            item = _convert(kind, members)
+            _converted.keep(node.source, item)
+        self._facts += item.facts
+        if item.is_spoken:
+            # a call continues any message, everything else only continues reasoning
+            if self._has_spoken and not any(entry.calls for entry in item.entries):
                 self._end_saying()
-            self._said.append(found)
-            self._has_spoken |= not found.is_thought
-        elif found.entries:
+            self._said.append(item)
+            self._has_spoken |= not item.is_thought
+        elif item.entries:
             self._end_saying()
-            self._history.extend(found.entries)
+            self._history.extend(item.entries)
 
     def messages(self) -> tuple[Message, ...]:
-        """Return all messages; nothing may be read afterwards."""
+        """Return all messages; `read` must not be called afterwards."""
         self._end_saying()
         return self._history.messages()
 
     def _is_read_in_place(self, kind: str, members: Members) -> bool:
-        """Read an item that means something else elsewhere; reports whether it is one."""
+        """Read an item whose meaning depends on its position; returns whether it was one."""
         match kind:
             case "message" if (role := _role_in(members)) in roles.SYSTEM:
                 self._end_saying()
@@ -245,7 +250,7 @@ class ItemReader:
         return True
 
     def _read_found(self, members: Members) -> None:
-        """Take the tools that a search has found, and tell the model so where it asked for it."""
+        """Offer the tools that a search found, and add a result if the model made the search."""
         names = self._table.find(members.get("tools"))
         if "call_id" in members:
             self._end_saying()
@@ -253,22 +258,22 @@ class ItemReader:
             self._history.extend([result_entry(members["call_id"].text(), [own_text(text)])])
 
     def _end_saying(self) -> None:
-        """Make one message of what the assistant says in a row."""
-        said, has_spoken = self._said, self._has_spoken
+        """Join the pending items of the assistant into one message."""
+        items, has_spoken = self._said, self._has_spoken
         self._said, self._has_spoken = [], False
-        if len(said) == 1:  # which may have been written for an earlier request
-            self._history.extend(said[0].entries)
+        if len(items) == 1:  # its bytes may be cached from an earlier request
+            self._history.extend(items[0].entries)
             return
-        entries = [one for item in said for one in item.entries]
-        thoughts = [text for one in entries for text in one.thoughts]
+        entries = [entry for item in items for entry in item.entries]
+        thoughts = [text for entry in entries for text in entry.thoughts]
         if thoughts or has_spoken:
-            parts = [part for one in entries for part in one.parts]
-            calls = [call for one in entries for call in one.calls]
+            parts = [part for entry in entries for part in entry.parts]
+            calls = [call for entry in entries for call in entry.calls]
             self._history.extend([assistant_entry(parts, thoughts, calls)])
 
 
 def _convert(kind: str, members: Members) -> _Item:
-    """Convert an item that means the same wherever it stands."""
+    """Convert an item whose meaning does not depend on its position."""
     if kind == "message":
         return _message(members)
     if kind == "reasoning":
@@ -301,7 +306,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Break the tags of reminders in foreign text: they mark what the system says."""
+    """Neutralize reminder tags in foreign text, as they mark text of the system."""
     return [
         own_text(neutralise(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)
@@ -336,18 +341,18 @@ def _result(kind: str, members: Members) -> _Item:
 
 
 def _ran(members: Members) -> _Item:
-    """Read a call that a server has run, here or elsewhere, with its result."""
+    """Read a call that Temper or another server ran, with its result."""
     call_id = own_text(members.word("id").removeprefix(RAN_PREFIX))
     name = members.text("name") or own_text("mcp")
     call = HistoryCall(call_id, name, members.text("arguments") or own_text("{}"))
     failure = as_text(members.value("error"))
-    said = _without_tags([own_text(failure or as_text(members.value("output")))])
-    result = result_entry(call_id, said, is_error=bool(failure))
+    items = _without_tags([own_text(failure or as_text(members.value("output")))])
+    result = result_entry(call_id, items, is_error=bool(failure))
     return _Item([assistant_entry((), (), [call]), result])
 
 
 def _other(kind: str, members: Members) -> _Item:
-    """Leave out what another server has run, but for what it says in the open: a result."""
+    """Drop a call of a hosted tool, but keep its readable output as a result."""
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
@@ -367,16 +372,16 @@ def _other(kind: str, members: Members) -> _Item:
 
 
 def remains_of(kind: str, members: Members) -> tuple[JsonObject, str]:
-    """Return what a hosted tool was given, and the text that it returned: foreign words."""
+    """Return the arguments and the readable output of a hosted tool."""
     match kind:
         case "file_search_call":
             results = map(as_object, as_list(members.value("results")))
             arguments: JsonObject = {"queries": as_list(members.value("queries"))}
-            texts = [one.get(name) for one in results for name in ("filename", "text")]
+            texts = [entry.get(name) for entry in results for name in ("filename", "text")]
         case "code_interpreter_call":
             outputs = map(as_object, as_list(members.value("outputs")))
             arguments = {"code": as_text(members.value("code"))}
-            texts = [one.get("logs") for one in outputs]
+            texts = [entry.get("logs") for entry in outputs]
         case _:
             return {}, ""
     return arguments, "\n".join(filter(None, map(as_text, texts)))

@@ -41,7 +41,7 @@ Event: TypeAlias = tuple[str, JsonObject]
 
 
 class OpenItem(ABC):
-    """An item that is being written."""
+    """An item in progress."""
 
     is_held = False  # shown at its end only: typed clients take no half of it
 
@@ -51,32 +51,32 @@ class OpenItem(ABC):
 
     @property
     def text(self) -> str:
-        """What was added so far; of a call, its arguments."""
+        """The text so far; for a call, its arguments."""
         return "".join(self._texts)
 
     def extend(self, text: str) -> None:
-        """Add some text of which nothing else is known; whoever does so tells of it."""
+        """Add text without an event; the caller writes the event itself."""
         self._texts.append(text)
 
     @abstractmethod
     def item(self, status: str) -> JsonObject:
-        """Return the item as far as it is."""
+        """Return the item in its current state."""
 
     @abstractmethod
     def begin(self) -> list[Event]:
-        """Return what follows the news that it was added."""
+        """Return the events after `output_item.added`."""
 
     @abstractmethod
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
-        """Take more of it, and how likely its tokens were where the client asked for that."""
+        """Add text with its log probabilities, if the client requested them."""
 
     @abstractmethod
     def end(self) -> list[Event]:
-        """Return what precedes the news that it is done, which repeats the whole."""
+        """Return the events before `output_item.done`, which repeat the whole text."""
 
 
 class _OpenPart(OpenItem):
-    """An item with one part; events call the part and its text by these names."""
+    """An item with one part; events are named after the `part` and its `text`."""
 
     def __init__(self, item_id: str, part: str, text: str, index: str = "content_index") -> None:
         super().__init__(item_id)
@@ -103,7 +103,7 @@ class _OpenPart(OpenItem):
 
     @abstractmethod
     def _part(self) -> JsonObject:
-        """Return the part as far as it is."""
+        """Return the part in its current state."""
 
 
 class OpenText(_OpenPart):
@@ -125,8 +125,8 @@ class OpenText(_OpenPart):
         return [self._about_text("delta", {"delta": text, "logprobs": fresh})]
 
     def end(self) -> list[Event]:
-        said: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
-        return [self._about_text("done", said), self._about_part("done")]
+        text: JsonObject = {"text": self.text, "logprobs": [*self._logprobs]}
+        return [self._about_text("done", text), self._about_part("done")]
 
     def _part(self) -> JsonObject:
         part: JsonObject = {"type": "output_text", "text": self.text, "annotations": []}
@@ -134,7 +134,7 @@ class OpenText(_OpenPart):
 
 
 class OpenReasoning(_OpenPart):
-    """Thoughts: as a summary where the client asked for one, else as content."""
+    """Reasoning: as a summary if the client requested one, otherwise as content."""
 
     def __init__(self, item_id: str, *, summarizes: bool, signs: bool) -> None:
         if summarizes:
@@ -146,7 +146,7 @@ class OpenReasoning(_OpenPart):
         self._signs = signs
 
     def item(self, status: str) -> JsonObject:
-        """Return the item; its signature tells it from another model's when it comes back."""
+        """Return the item; the signature identifies our reasoning when it is sent back."""
         parts: list[JsonValue] = [self._part()] * self._parts
         item: JsonObject = {"type": "reasoning", "id": self.id, "summary": []}
         item |= {"summary": parts} if self._summarizes else {"content": parts}
@@ -160,7 +160,7 @@ class OpenReasoning(_OpenPart):
 
 
 class OpenCall(OpenItem):
-    """A call; only those of functions are shown while they grow."""
+    """A call; only the arguments of functions are streamed."""
 
     def __init__(self, item_id: str, origin: Origin, call_id: str) -> None:
         super().__init__(item_id)
@@ -169,7 +169,7 @@ class OpenCall(OpenItem):
         self._call_id = call_id
 
     def item(self, status: str) -> JsonObject:
-        """Return the call in the client's shape."""
+        """Return the call as the client's tool."""
         call = call_item(self._origin, self._call_id, self.text)
         return {**call, "id": self.id, "status": status}
 
@@ -195,7 +195,7 @@ class OpenCall(OpenItem):
 
 
 class OpenSummary(OpenItem):
-    """A summary of the conversation, which clients keep in place of it."""
+    """A summary of the conversation, which clients send instead of it."""
 
     is_held = True
 
@@ -214,13 +214,13 @@ class OpenSummary(OpenItem):
         return []
 
 
-def _calls_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
-    """Make an item of each call that a tool server has answered."""
-    results = {one.get("tool_call_id"): one for one in told.messages}
-    for message in told.messages:
+def _calls_that_ran(rounds: RoundMessages) -> Iterator[JsonObject]:
+    """Yield an item for each call that a tool server answered."""
+    results = {message.get("tool_call_id"): message for message in rounds.messages}
+    for message in rounds.messages:
         for call in map(as_object, as_list(message.get("tool_calls"))):
             function = as_object(call.get("function"))
-            server = told.servers.get(as_text(function.get("name")))
+            server = rounds.servers.get(as_text(function.get("name")))
             if server is None:
                 continue
             result = results.get(call.get("id")) or {}
@@ -239,7 +239,7 @@ def _calls_that_ran(told: RoundMessages) -> Iterator[JsonObject]:
 
 
 class OutputItems:
-    """Turns events into those of items, with ids by `token`; `done` has complete items as JSON."""
+    """Converts events into events of items, with ids by `token`; `done` are complete items."""
 
     def __init__(self, terms: AnswerTerms, token: Callable[[], str]) -> None:
         self.done: list[bytes] = []
@@ -249,7 +249,7 @@ class OutputItems:
         self._open: OpenItem | None = None
 
     def take(self, event: ReplyEvent) -> list[Event]:
-        """Return what an event of the turn means for the items."""
+        """Return the item events for an event of the reply."""
         if isinstance(event, RoundMessages):
             events = self._tell(self._blocks.interrupt())
             for item in _calls_that_ran(event):
@@ -260,7 +260,7 @@ class OutputItems:
         return self._tell(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
-        """End what is open when the answer ends; `status` is that of the whole."""
+        """End the open item at the end of the answer, which has this `status`."""
         steps = self._blocks.finish(drops_half_call=status == INCOMPLETE)
         if not steps or not isinstance(steps[-1], BlockStopped):
             return self._tell(steps)
@@ -268,15 +268,15 @@ class OutputItems:
         return events + self._close(COMPLETED if isinstance(self._open, OpenCall) else status)
 
     def say_more(self, text: str) -> str | None:
-        """Add to the message that is open; returns its id, None where another event is due."""
+        """Add text to the open message; returns its id, None if no message is open."""
         if not isinstance(self._open, OpenText):
             return None
         self._open.extend(text)
         return self._open.id
 
     @property
-    def place(self) -> int:
-        """The number of the item that is open, or comes next."""
+    def index(self) -> int:
+        """The index of the open or the next item."""
         return len(self.done)
 
     def _tell(self, steps: Iterable[BlockStep]) -> list[Event]:
@@ -308,7 +308,7 @@ class OutputItems:
                 return OpenCall(item_id, origin, started.id or f"call_{self._token()}")
 
     def _announce(self, item: OpenItem) -> list[Event]:
-        added: JsonObject = {"output_index": self.place, "item": item.item(IN_PROGRESS)}
+        added: JsonObject = {"output_index": self.index, "item": item.item(IN_PROGRESS)}
         return [("response.output_item.added", added), *self._at_place(item, item.begin())]
 
     def _close(self, status: str) -> list[Event]:
@@ -317,24 +317,24 @@ class OutputItems:
         whole = item.item(status)
         events = self._announce(item) if item.is_held else []
         events += self._at_place(item, item.end())
-        events.append(("response.output_item.done", {"output_index": self.place, "item": whole}))
+        events.append(("response.output_item.done", {"output_index": self.index, "item": whole}))
         self.done.append(json.dump(whole))
         return events
 
     def _add_whole(self, item: JsonObject) -> list[Event]:
-        """Add a call that ran here: it is over when anybody hears of it."""
-        place: JsonObject = {"output_index": self.place}
-        about: JsonObject = {"item_id": item["id"], **place}
+        """Add a complete call that Temper ran."""
+        index: JsonObject = {"output_index": self.index}
+        about: JsonObject = {"item_id": item["id"], **index}
         begun: JsonObject = {**item, "status": IN_PROGRESS, "arguments": "", "output": None}
         self.done.append(json.dump(item))
         return [
-            ("response.output_item.added", {**place, "item": {**begun, "error": None}}),
+            ("response.output_item.added", {**index, "item": {**begun, "error": None}}),
             ("response.mcp_call.in_progress", about),
             ("response.mcp_call_arguments.done", {**about, "arguments": item["arguments"]}),
             (f"response.mcp_call.{item['status']}", about),
-            ("response.output_item.done", {**place, "item": item}),
+            ("response.output_item.done", {**index, "item": item}),
         ]
 
     def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
-        place: JsonObject = {"item_id": item.id, "output_index": self.place}
-        return [(kind, {**place, **members}) for kind, members in events]
+        index: JsonObject = {"item_id": item.id, "output_index": self.index}
+        return [(kind, {**index, **members}) for kind, members in events]

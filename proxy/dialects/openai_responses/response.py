@@ -1,4 +1,4 @@
-"""The object of an answer: what was asked for, said again, and what has come of it so far."""
+"""The response object: the echoed fields of the request and the state of the answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ from proxy.dialects.openai_responses.client_tools import Origin, ToolKind
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
 
-# What is said of each field of a request; a client that left it out gets this instead.
+# The echoed fields of a request, with the values for omitted ones.
 _ECHOED: Mapping[str, bytes] = {
     "instructions": b"null",
     "tools": b"[]",
@@ -39,12 +39,13 @@ _RATE_LIMIT = 429
 
 
 class AnswerTerms(msgspec.Struct, frozen=True):
-    """What an answer has to know of its request.
+    """The options of an answer, from its request.
 
-    `echo` holds the members that it repeats, `origins` tell which tools of the client functions
-    stand for. Thoughts are shown as a summary if the client asked for one (`summarizes`), and are
-    signed if it takes them for encrypted (`signs`). With `compacts` the text is a summary of the
-    conversation, for a `compaction` item.
+    - `echo`: the repeated fields.
+    - `origins`: the client's tool of each function.
+    - `summarizes`: reasoning is sent as a summary.
+    - `signs`: reasoning is signed, in `encrypted_content`.
+    - `compacts`: the text is a summary of the conversation, in a `compaction` item.
     """
 
     echo: Mapping[str, bytes]
@@ -55,17 +56,17 @@ class AnswerTerms(msgspec.Struct, frozen=True):
     compacts: bool = False
 
     def origin_of(self, name: str) -> Origin:
-        """Return which tool of the client a call is about, by the name the model knows it by."""
+        """Return the client's tool of a function."""
         return self.origins.get(name, Origin(ToolKind.FUNCTION, name))
 
     @property
     def previous_id(self) -> str | None:
-        found = json.parse(self.echo["previous_response_id"])
-        return found if isinstance(found, str) else None
+        previous_id = json.parse(self.echo["previous_response_id"])
+        return previous_id if isinstance(previous_id, str) else None
 
 
 def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return what an answer repeats of the fields of a request, on one line each."""
+    """Return the fields of a request that an answer repeats, each on one line."""
     echo = {
         name: _on_one_line(fields.get(name, _NOTHING), usual) for name, usual in _ECHOED.items()
     }
@@ -76,12 +77,12 @@ def echo_of(fields: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _on_one_line(raw: bytes, usual: bytes) -> bytes:
-    """Take line ends out of JSON, where they can only be space, as they end lines of an event."""
+    """Remove line ends between JSON tokens, which would end a line of the event."""
     return usual if raw == _NOTHING else raw.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 class ResponseState(msgspec.Struct, frozen=True):
-    """How far an answer is; `output` are whole items, and times are Unix times in seconds."""
+    """The state of an answer; `output` are complete items, times are Unix times in seconds."""
 
     id: str
     created: int
@@ -113,7 +114,7 @@ def response_object(terms: AnswerTerms, state: ResponseState) -> bytes:
 
 
 def usage_of(reported: JsonObject | None) -> JsonObject:
-    """Translate a backend's account of its reply; what it does not tell is 0."""
+    """Convert the usage of a chat completion; missing counts are 0."""
     counts = read_usage(reported)
     return {
         "input_tokens": counts.prompt,
@@ -125,16 +126,16 @@ def usage_of(reported: JsonObject | None) -> JsonObject:
 
 
 def ending_of(reason: str) -> tuple[str, str | None]:
-    """Return the status that a finish reason means, and why an answer is incomplete, if it is."""
+    """Return the status for a finish reason, and the reason of an incomplete answer."""
     why = endings.ending_of(reason).responses
     return (COMPLETED if why is None else INCOMPLETE), why
 
 
 def stream_error(problem: Problem) -> JsonObject:
-    """Word an error that ends a stream: by its code, clients tell whether to repeat the request.
+    """Return the error that ends a stream; clients decide by its code whether to retry.
 
-    Codex waits for as long as the message says, and gives up on the codes for an overloaded server
-    and for an invalid prompt, so these never stand here.
+    Codex 0.169.0 waits for the seconds in the message. It gives up on the codes for an overloaded
+    server and for an invalid prompt, so these are not used.
     """
     if problem.code == "context_length_exceeded":
         return {"code": problem.code, "message": problem.message}

@@ -13,15 +13,15 @@ from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
 from proxy.dialects.temper_options import TemperOptions
 
-# What happens to everything that a request may hold, as `table.toml` says: for the code, the guide
-# and the test that holds it against the types of OpenAI's SDK. What stands in no table is ignored,
-# as clients add fields in every release; tools are the exception.
+# The handling of every name in a request. A test compares the tables with the types of OpenAI's SDK
+# and with the guide. Unknown fields are ignored, as clients add fields in every release; unknown
+# tools are refused.
 _TABLES = read_tables("proxy.dialects.openai_responses")
 FIELDS, ITEMS, TOOLS = _TABLES["fields"], _TABLES["items"], _TABLES["tools"]
 
 
 class Reasoning(wire.WireObject):
-    """How much is thought, and how thoughts are shown."""
+    """The effort of reasoning, and its form in the answer."""
 
     effort: StrictStr | None = None
     summary: StrictStr | None = None
@@ -37,7 +37,7 @@ class TextFormat(wire.WireObject):
 
 
 class TextOptions(wire.WireObject):
-    """What is said of the answer's text."""
+    """Options of the answer's text."""
 
     format: TextFormat | None = None
 

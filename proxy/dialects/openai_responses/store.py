@@ -18,7 +18,7 @@ _OVERHEAD = 2**10  # of a response beside its bytes
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """A response that ended well: the items it was asked with and its own, and the whole object."""
+    """A complete response: the items of its request, its own items, and the whole object."""
 
     id: str
     inputs: Sequence[bytes]
@@ -36,41 +36,42 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 class ResponseStore(Protocol):
-    """Keeps responses by the owner of the key that asked for them.
+    """Stores responses by the owner of the key.
 
     What cannot be kept is lost, and what cannot be read is not there; only `forget` may raise.
     """
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response, once, at the expense of those that were not used for longest."""
+        """Store a response once, evicting the least recently used ones."""
 
     def chain(self, owner: str, response_id: str) -> Sequence[StoredResponse]:
         """Return a response and all known ones before it, latest first, and mark them as used."""
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
-        """Return a response, and count that as a use of it and of all before it."""
+        """Return a response, and mark it and all before it as used."""
         return next(iter(self.chain(owner, response_id)), None)
 
     def history(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return all items up to the end of a response; None if a part of them is not known."""
+        """Return all items up to the end of a response; None if some are missing."""
         chain = self.chain(owner, response_id)
         if not chain or chain[-1].previous_id is not None:
             return None
         return [item for response in reversed(chain) for item in response.items]
 
     def inputs(self, owner: str, response_id: str) -> list[bytes] | None:
-        """Return what a response was made from, as far as it is known; None without a response."""
+        """Return the input items of a response as far as they are stored; None without one."""
         chain = self.chain(owner, response_id)
         if not chain:
             return None
         latest, *earlier = chain
-        return [item for one in reversed(earlier) for item in one.items] + [*latest.inputs]
+        items = [item for response in reversed(earlier) for item in response.items]
+        return [*items, *latest.inputs]
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        """Return an item by its own id, whichever response it belongs to."""
+        """Return an item of any response by its id."""
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Forget a response; reports whether there was one."""
+        """Delete a response; returns whether there was one."""
 
 
 class _WithId(msgspec.Struct):
@@ -81,14 +82,14 @@ _item = msgspec.json.Decoder(_WithId)
 
 
 def id_of(item: bytes) -> str:
-    """Return the id of an item, "" where it has none."""
+    """Return the id of an item, "" without one."""
     try:
         return _item.decode(item).id
     except msgspec.ValidationError:  # it is no object, or the id no string
         return ""
 
 
-# Answers what is asked about a stored response of an owner; a `Problem` is an answer, too.
+# Handles a request for a stored response of an owner; a `Problem` is an error answer.
 LookUp: TypeAlias = Callable[[ResponseStore | None, str, str, Mapping[str, str]], bytes | Problem]
 
 _KIND = "invalid_request_error"
@@ -98,11 +99,11 @@ _MOST_ITEMS, _USUAL_ITEMS = 100, 20
 def retrieve(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """Return a response, which can be read whole only."""
+    """Return a whole response; streaming a stored response is refused."""
     if query.get("stream", "false").lower() == "true":
         return _refuse("A stored response is not streamed. Leave it out.", "stream")
-    found = None if store is None else store.find(owner, response_id)
-    return _missing(response_id) if found is None else found.whole
+    response = None if store is None else store.find(owner, response_id)
+    return _missing(response_id) if response is None else response.whole
 
 
 def delete(
@@ -117,7 +118,7 @@ def delete(
 def list_inputs(
     store: ResponseStore | None, owner: str, response_id: str, query: Mapping[str, str]
 ) -> bytes | Problem:
-    """List the items that a response was made from, those of earlier responses included."""
+    """List the input items of a response, including those of earlier responses."""
     items = None if store is None else store.inputs(owner, response_id)
     if items is None:
         return _missing(response_id)
@@ -147,8 +148,9 @@ def list_inputs(
 
 
 def cancel(response_id: str) -> Problem:
-    problem = f"Only background responses can be cancelled, and {response_id[:80]!r} is none."
-    return Problem(400, _KIND, f"{problem} To cancel one, close its connection.")
+    shown = f"{response_id[:80]!r}"
+    problem = f"Only background responses can be canceled; {shown} is not a background response."
+    return Problem(400, _KIND, f"{problem} To cancel a response, close its connection.")
 
 
 def not_offered(path: str) -> Problem:
@@ -161,14 +163,12 @@ def _refuse(problem: str, param: str) -> Problem:
 
 
 def _missing(response_id: str) -> Problem:
-    problem = (
-        f"Response with id {response_id[:80]!r} not found: it was not stored, or not for long."
-    )
-    return Problem(404, _KIND, problem)
+    shown = f"{response_id[:80]!r}"
+    return Problem(404, _KIND, f"Response with id {shown} not found: not stored, or expired.")
 
 
 def _list_item(item: bytes) -> bytes:
-    """Write an item in full: clients may leave out the type of a message, and that of its text."""
+    """Complete an item: clients may omit the type of a message and of its text."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
     if members["type"] == b'"message"' and content.startswith(b'"'):

@@ -1,4 +1,8 @@
-"""The tools of a request: what the model is offered, and what each is to the client."""
+"""The tools of a Responses request: the functions for the model, and the client's tool of each.
+
+{"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
+-> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -25,11 +29,11 @@ from proxy.facts import Fact, Omitted
 
 _NAMED = tuple(kind.value for kind in NAMED_KINDS)
 _WEB_SEARCH = "web_search"
-_TOOL = "tool"  # the place of a tool before it is known where in a request it stands
+_TOOL = "tool"  # the path of a tool that is read outside of its request
 
 
 class _Namespace(NamedTuple):
-    """What its members have in common."""
+    """The name and the description that its members share."""
 
     name: str | None = None
     description: JsonText | None = None
@@ -39,7 +43,7 @@ _NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
-    """A tool as it was read; one that `waits` is offered once somebody has found it."""
+    """A tool as it was read; one that `waits` is offered after a search has found it."""
 
     tool: Tool
     origin: Origin
@@ -48,7 +52,7 @@ class _ReadTool(NamedTuple):
 
 
 class ToolTable:
-    """Takes tools in the order in which they are named; `facts` tell which were left out."""
+    """Collects tools in the order of the request; `facts` records the dropped ones."""
 
     def __init__(self, facts: list[Fact]) -> None:
         self.origins: dict[str, Origin] = {}
@@ -59,7 +63,7 @@ class ToolTable:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools that are offered: those found later stand behind the others."""
+        """All offered tools; tools that a search found come last, which keeps the prompt cache."""
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:
@@ -73,7 +77,7 @@ class ToolTable:
                 self._add(read)
 
     def find(self, tools: Node | None) -> list[str]:
-        """Take tools that were found, or added, amid the conversation; returns their names."""
+        """Offer tools that a search found or an item added; returns their names."""
         names: list[str] = []
         for read in self._read(tools):
             name = read.tool.name
@@ -83,7 +87,7 @@ class ToolTable:
         return names
 
     def check(self, path: str = "tools") -> None:
-        """Raise `InvalidRequest` if nothing is left of the tools but what nobody here can run."""
+        """Raise `InvalidRequest` if the request has only tools that OpenAI's servers run."""
         if self.left_out and not self._offered and not self._waiting:
             kind = self.left_out[0]
             problem = f"A tool of the type {kind!r} is of no use alone: nothing here runs it."
@@ -105,27 +109,27 @@ class ToolTable:
 
 
 def _is_dropped(kind: str, tool: JsonObject) -> bool:
-    """Return whether a tool is dropped: Codex adds tools of OpenAI's servers unasked.
+    """Return whether a tool is dropped: Codex 0.169.0 adds tools of OpenAI's servers to requests.
 
-    One of an unknown type without a name is none of the client's own tools.
+    A tool of an unknown type without a name cannot be the client's own.
     """
     return TOOLS.drops(kind) or (kind not in TOOLS and "name" not in tool)
 
 
 def _word_for(kind: str) -> str:
-    """Return how facts call a type of tools, which is a word from a closed list."""
+    """Return the word for a type of tools in facts, from a closed list."""
     if kind.startswith(_WEB_SEARCH):
         return _WEB_SEARCH
     return kind if kind in TOOLS else "unknown_tool"
 
 
 def _read_tools(node: Node) -> list[_ReadTool]:
-    """Read a tool, or several in a namespace; clients send the same ones with every request."""
+    """Read a tool or the members of a namespace, cached by source."""
     try:
-        found = _read_all(node.source)
+        tools = _read_all(node.source)
     except InvalidRequest as refused:
         raise InvalidRequest(refused.problem, _path_in(refused.param or _TOOL, node)) from None
-    return [read._replace(path=_path_in(read.path, node)) for read in found]
+    return [read._replace(path=_path_in(read.path, node)) for read in tools]
 
 
 @DocumentCache
@@ -134,7 +138,8 @@ def _read_all(source: bytes) -> list[_ReadTool]:
     kind = members.need("type").text().text
     if kind == "namespace":
         common = _Namespace(members.need("name").text().text, members.text("description"))
-        return [_read_member(one.members(), common) for one in members.need("tools").elements()]
+        tools = members.need("tools").elements()
+        return [_read_member(member.members(), common) for member in tools]
     if (remedy := TOOLS.remedy(kind)) is not None:
         problem = f"Tools of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
@@ -144,7 +149,7 @@ def _read_all(source: bytes) -> list[_ReadTool]:
 
 
 def _path_in(path: str, node: Node) -> str:
-    """Return where something is in a request, from where it is in a tool."""
+    """Return the path in the request of a path in a tool."""
     return node.path + path.removeprefix(_TOOL)
 
 
@@ -157,7 +162,7 @@ def _read_member(members: Members, common: _Namespace) -> _ReadTool:
 
 
 def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESPACE) -> _ReadTool:
-    """Write a tool of the client's as a function; raises `InvalidRequest`."""
+    """Write a client's tool as a function; raises `InvalidRequest`."""
     origin = Origin(kind, kind.value)
     if kind.value in _NAMED:
         origin = Origin(kind, members.need("name").text().text, common.name)
@@ -184,7 +189,7 @@ _MODES = frozenset(("auto", "required"))
 
 
 def read_choice(node: Node | None, table: ToolTable) -> ReadChoice:
-    """Read a client's choice; raises `InvalidRequest` for one that the tools do not leave."""
+    """Read `tool_choice`; raises `InvalidRequest` if the tools do not allow it."""
     if node is None:
         return ToolUse.AUTO, None
     choice, allowed = _read(node, table)
@@ -199,7 +204,7 @@ def _read(node: Node, table: ToolTable) -> ReadChoice:
     members = node.members()
     if members.need("type").value == "allowed_tools":
         mode = _word(members.need("mode"), _MODES)
-        named = [_name_in(one, table) for one in members.need("tools").elements()]
+        named = [_name_in(member, table) for member in members.need("tools").elements()]
         allowed = frozenset(name for name in named if name is not None)
         if not allowed:
             raise InvalidRequest("Expected at least one tool.", f"{_PARAM}.tools")
@@ -219,7 +224,7 @@ def _word(node: Node, known: frozenset[str]) -> ToolUse:
 
 
 def _name_in(node: Node, table: ToolTable) -> str | None:
-    """Return the name under which a chosen tool is offered; None for one that was left out."""
+    """Return the function name of a chosen tool; None for a dropped one."""
     members = node.members()
     kind = members.need("type").text().text
     if kind in table.left_out:
@@ -227,10 +232,10 @@ def _name_in(node: Node, table: ToolTable) -> str | None:
     if kind not in KINDS:
         problem = f"Tools of the type {kind[:40]!r} cannot be chosen: nothing here runs them."
         raise InvalidRequest(problem, members.at("type"))
-    name, place = kind, "type"
+    name, member = kind, "type"
     if kind in _NAMED:
-        place = "name"
+        member = "name"
         namespace = members.word("namespace") if "namespace" in members else None
-        name = flat_name(namespace, members.need(place).text().text)
-    check_offered(name, table.origins, members.at(place))
+        name = flat_name(namespace, members.need(member).text().text)
+    check_offered(name, table.origins, members.at(member))
     return name

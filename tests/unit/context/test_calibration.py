@@ -61,24 +61,24 @@ def test_what_is_new_costs_what_the_last_new_messages_did() -> None:
     growth = Growth()
     assert growth.tokens(1_000) is None
     growth.observe(2, 0, 30)
-    assert growth.around == 15
+    assert growth.per_message == 15
     growth.observe(2, 400, 330)
     assert growth.tokens(1_000) == 750
     for _ in range(9):
         growth.observe(2, 400, 430)
     assert growth.tokens(1_000) == pytest.approx(1_000, abs=2)
-    assert growth.around == 15
+    assert growth.per_message == 15
 
 
 @pytest.mark.parametrize("tokens", [-500, 0, 20])
 def test_what_cannot_be_is_not_believed(tokens: int) -> None:
-    growth = Growth(around=15)
+    growth = Growth(per_message=15)
     growth.observe(2, 400, tokens)
     assert growth.tokens(400) is None
     growth.observe(2, 0, -500)
-    assert growth.around == 0
+    assert growth.per_message == 0
     growth.observe(2, 0, 50_000)
-    assert growth.around == 64
+    assert growth.per_message == 64
 
 
 def test_a_prompt_tells_what_stands_around_messages() -> None:

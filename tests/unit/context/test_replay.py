@@ -96,7 +96,7 @@ def test_groups_of_spared_tools_stay_even_when_nothing_else_helps() -> None:
     walked = replay((QUESTION, *spared, *steps(*range(30))), 2_500)
     assert walked.cuts.folded
     assert 2 not in walked.cuts.stubs
-    assert all(1 not in unit.places for unit in walked.cuts.folded)
+    assert all(1 not in unit.indexes for unit in walked.cuts.folded)
 
 
 def test_a_group_that_waits_for_a_result_stays_until_it_has_come() -> None:
@@ -105,7 +105,7 @@ def test_a_group_that_waits_for_a_result_stays_until_it_has_come() -> None:
     before = (QUESTION, *waiting, *steps(*range(20)))
     assert 2 not in replay(before, 3_000).cuts.stubs
     walked = replay((*before, tool_result("b", "x"), *steps(*range(20, 40))), 3_000)
-    assert any(1 in unit.places for unit in walked.cuts.folded)
+    assert any(1 in unit.indexes for unit in walked.cuts.folded)
 
 
 def test_short_results_are_not_worth_a_stub() -> None:
@@ -126,7 +126,7 @@ def test_a_chat_without_tools_folds_its_oldest_messages() -> None:
     for _ in range(12):
         chat += (assistant_message(words(100)), user_message(words(30)))
     walked = replay(chat, 1_500)
-    assert [unit.places for unit in walked.cuts.folded] == [
+    assert [unit.indexes for unit in walked.cuts.folded] == [
         [place] for place in range(1, 1 + len(walked.cuts.folded))
     ]
     assert walked.size <= 1_350
@@ -272,8 +272,8 @@ def test_whatever_the_history_the_promises_hold(tape: bytes, slot: int) -> None:
         assert sent is messages
     kept = {id(message) for message in sent}
     assert all(id(message) in kept for message in exempt(messages, compacted.tier))
-    places = {id(message): place for place, message in enumerate(messages)}
-    order = [places[id(message)] for message in sent if id(message) in places]
+    indexes = {id(message): place for place, message in enumerate(messages)}
+    order = [indexes[id(message)] for message in sent if id(message) in indexes]
     assert order == sorted(order)
     again, _ = fit(tuple(map(structs.replace, messages)), slot)
     assert sources(again.messages) == sources(sent)

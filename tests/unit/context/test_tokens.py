@@ -195,7 +195,7 @@ def calibrated() -> TokenBook:
     book = TokenBook()
     for size in (300, 600, 900):
         message = user_message(words(size))
-        assert book.hear((message,), (), count_rough_tokens(message.text), WINDOW) is None
+        assert book.observe_total((message,), (), count_rough_tokens(message.text), WINDOW) is None
     return book
 
 
@@ -204,22 +204,22 @@ def of_tokens(count: int) -> Message:
 
 
 def test_a_prompt_of_which_far_too_little_was_read_has_been_cut() -> None:
-    missing = calibrated().hear((of_tokens(9_000),), (), 3_900, WINDOW)
+    missing = calibrated().observe_total((of_tokens(9_000),), (), 3_900, WINDOW)
     assert missing is not None
     assert 8_000 <= missing <= 10_000
-    assert calibrated().hear((of_tokens(3_200),), (), 1_200, WINDOW) == WINDOW + 1
+    assert calibrated().observe_total((of_tokens(3_200),), (), 1_200, WINDOW) == WINDOW + 1
 
 
 @pytest.mark.parametrize("total", [1_900, 3_900, 4_000, 9_000])
 def test_a_bad_estimate_alone_is_no_proof(total: int) -> None:
-    assert calibrated().hear((of_tokens(3_500),), (), total, WINDOW) is None
+    assert calibrated().observe_total((of_tokens(3_500),), (), total, WINDOW) is None
 
 
 def test_a_cut_prompt_teaches_nothing() -> None:
     book = calibrated()
     before = book.of(LONG)
-    assert book.hear((of_tokens(9_000),), (), 3_900, WINDOW) is not None
-    assert book.hear((of_tokens(6_000),), (), 3_900, WINDOW) is None  # perhaps not cut
+    assert book.observe_total((of_tokens(9_000),), (), 3_900, WINDOW) is not None
+    assert book.observe_total((of_tokens(6_000),), (), 3_900, WINDOW) is None  # perhaps not cut
     assert book.of(LONG) == before
 
 
@@ -228,25 +228,25 @@ def test_pictures_and_thoughts_are_not_missed() -> None:
     picture = Message("user", "", b'{"type":"image_url","image_url":{}}' * 9)
     source = json.dump({"role": "assistant", "content": "", "reasoning_content": "word, " * 4_500})
     thought = Message("assistant", "", source)
-    assert calibrated().hear((of_tokens(900), picture, thought), (), 1_000, WINDOW) is None
+    assert calibrated().observe_total((of_tokens(900), picture, thought), (), 1_000, WINDOW) is None
 
 
 def test_before_anything_is_known_only_the_impossible_is_an_error() -> None:
-    assert TokenBook().hear((of_tokens(7_000),), (), 3_900, WINDOW) is None
-    assert TokenBook().hear((of_tokens(10_000),), (), 3_900, WINDOW) is not None
+    assert TokenBook().observe_total((of_tokens(7_000),), (), 3_900, WINDOW) is None
+    assert TokenBook().observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is not None
 
 
 def test_a_backend_that_tells_only_the_new_part_of_prompts_is_not_doubted() -> None:
     book = calibrated()
     before = book.of(LONG)
-    assert book.hear((of_tokens(1_000),), (), 90, WINDOW) is None
-    assert book.hear((of_tokens(8_000),), (), 90, WINDOW) is None
+    assert book.observe_total((of_tokens(1_000),), (), 90, WINDOW) is None
+    assert book.observe_total((of_tokens(8_000),), (), 90, WINDOW) is None
     assert book.of(LONG) == before
 
 
 def test_a_backend_that_counts_is_not_doubted() -> None:
     book = learnt((LONG,), TokenBook())
-    assert book.hear((of_tokens(10_000),), (), 3_900, WINDOW) is None
+    assert book.observe_total((of_tokens(10_000),), (), 3_900, WINDOW) is None
 
 
 def test_what_had_to_be_guessed_is_noted_as_long_as_somebody_listens() -> None:
@@ -266,10 +266,10 @@ def test_of_a_prompt_that_was_refused_all_counts_are_doubted_that_much() -> None
     book.refuse((HI, LONG), (), 606, 590)
     assert book.doubt * counted >= 606
     assert book.doubt < 1.12
-    book.hear((HI, LONG), (), 600, WINDOW)
+    book.observe_total((HI, LONG), (), 600, WINDOW)
     assert book.doubt * counted >= 606
     book.refuse((HI, LONG), (), 1_200, 590)
-    book.hear((HI, LONG), (), 600, WINDOW)
+    book.observe_total((HI, LONG), (), 600, WINDOW)
     assert book.doubt < 1.12
 
 

@@ -10,8 +10,8 @@ def units(*messages: JsonObject) -> list[Unit]:
 def test_calls_and_their_results_are_one_unit() -> None:
     (unit,) = units(called(call("a"), call("b")), result("b", "2"), result("a", "1"))
     assert unit.is_group
-    assert unit.places == [0, 1, 2]
-    assert [(one.place, one.call.id, one.message.text) for one in unit.results] == [
+    assert unit.indexes == [0, 1, 2]
+    assert [(one.index, one.call.id, one.message.text) for one in unit.results] == [
         (1, "b", "2"),
         (2, "a", "1"),
     ]
@@ -19,8 +19,8 @@ def test_calls_and_their_results_are_one_unit() -> None:
 
 def test_a_late_result_belongs_to_its_call() -> None:
     first, second = units(called(call("a")), said("assistant", "Wait"), result("a"))
-    assert (first.places, first.is_group) == ([1], False)
-    assert (second.places, second.number) == ([0, 2], 0)
+    assert (first.indexes, first.is_group) == ([1], False)
+    assert (second.indexes, second.number) == ([0, 2], 0)
 
 
 def test_a_group_without_all_its_results_is_no_unit_yet() -> None:
@@ -36,11 +36,11 @@ def test_system_messages_the_first_question_and_orphans_belong_to_no_unit() -> N
         said("user", "Second"),
         said("system", "Hurry."),
     ]
-    assert [unit.places for unit in units(*everything)] == [[4]]
+    assert [unit.indexes for unit in units(*everything)] == [[4]]
 
 
 def test_ids_that_come_again_mean_the_latest_call() -> None:
     again = [called(call("0")), result("0"), called(call("0"), call("0")), result("0"), result("0")]
-    assert [(unit.places, unit.number) for unit in units(*again)] == [([0, 1], 0), ([2, 3, 4], 1)]
+    assert [(unit.indexes, unit.number) for unit in units(*again)] == [([0, 1], 0), ([2, 3, 4], 1)]
     never = [called(call("0")), called(call("0")), result("0")]
-    assert [unit.places for unit in units(*never)] == [[1, 2]]
+    assert [unit.indexes for unit in units(*never)] == [[1, 2]]

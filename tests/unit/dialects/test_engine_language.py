@@ -1,6 +1,7 @@
 import pytest
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
+from proxy.conversation.parts import Image
 from proxy.dialects.engine_language import Picture, form_schema, put_once, read_picture
 from proxy.errors import InvalidRequest
 
@@ -15,23 +16,16 @@ from proxy.errors import InvalidRequest
     ],
 )
 def test_a_picture_is_its_type_and_its_data(url: str, picture: Picture) -> None:
-    assert read_picture({"image_url": {"url": url}}, "here") == picture
-    assert read_picture({"image_url": url}, "here") == picture
+    assert read_picture(Image(url, "content.1"), "messages.0") == picture
 
 
 @pytest.mark.parametrize(
-    "holder",
-    [
-        None,
-        {"url": "data:image/png,hello"},
-        {"url": "data:image/png;base64,"},
-        {"url": "data:image/png;base64,a"},
-        {"url": "data:image/png;base64,a b="},
-    ],
+    "url",
+    ["", "data:image/png,hello", *(f"data:image/png;base64,{data}" for data in ("", "a", "a b="))],
 )
-def test_what_is_no_picture_in_base64_is_refused(holder: JsonValue) -> None:
+def test_what_is_no_picture_in_base64_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="base64") as raised:
-        read_picture({"image_url": holder}, "messages.0.content.1")
+        read_picture(Image(url, "content.1"), "messages.0")
     assert raised.value.param == "messages.0.content.1.image_url.url"
 
 

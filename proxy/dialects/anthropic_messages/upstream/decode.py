@@ -1,6 +1,10 @@
-"""From Anthropic's API: the events of a reply, and its errors.
+"""Reader of replies and errors of Anthropic's API.
 
-Events and blocks of a kind that nobody knows are passed over, as the API asks of its clients.
+    event: content_block_delta
+    data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
+    -> TextDelta("Hi")
+
+Events and blocks of unknown types are skipped, as the API requires of its clients.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +19,7 @@ from proxy.dialects.openai_chat.replies import decode_error as decode_plain_erro
 from proxy.dialects.raw_json import kind
 from proxy.dialects.sse import Event
 
-# the statuses with which errors come when they come before a stream
+# the HTTP status of each error type, for errors that come within a stream
 _STATUSES = {kind: status for status, kind in ERRORS.items()}
 _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
 
@@ -41,9 +45,9 @@ class _CallBlock:
 
 @dataclass(slots=True)
 class EventReader:
-    """Turns the events of one reply into ours.
+    """Converts the events of one reply.
 
-    Both methods raise ValueError for what is no reply. Nothing is read after the end.
+    `feed` and `finish` raise ValueError for an invalid reply. Nothing is read after its end.
     """
 
     _is_started: bool = False
@@ -155,10 +159,10 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
             return []
 
 
-def _usage(told: JsonObject) -> JsonObject:
+def _usage(usage: JsonObject) -> JsonObject:
     """Write what a reply has cost in OpenAI's words, where the prompt includes what was cached."""
-    read, written, cached, answer = (
-        as_count(told.get(name))
+    read, created, cached, answer = (
+        as_count(usage.get(name))
         for name in (
             "input_tokens",
             "cache_creation_input_tokens",
@@ -166,8 +170,8 @@ def _usage(told: JsonObject) -> JsonObject:
             "output_tokens",
         )
     )
-    thoughts = as_object(told.get("output_tokens_details")).get("thinking_tokens")
-    return write_usage(read + written + cached, answer, cached, as_count(thoughts))
+    thoughts = as_object(usage.get("output_tokens_details")).get("thinking_tokens")
+    return write_usage(read + created + cached, answer, cached, as_count(thoughts))
 
 
 def _object(holder: JsonObject, name: str) -> JsonObject:

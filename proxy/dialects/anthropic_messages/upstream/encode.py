@@ -1,7 +1,11 @@
-"""To Anthropic's API: a question as the body of `/v1/messages`, or of its counting of tokens.
+"""Writer of upstream requests for Anthropic's API: `/v1/messages` and its token counting.
 
-Always streamed. The same question gives the same bytes, and the messages of a longer conversation
-begin with those of a shorter one.
+    {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+    -> {"model": "m", "max_tokens": 9, "stream": true,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}
+
+Requests are always streamed. The result depends only on the request, and a longer conversation
+begins with the messages of a shorter one.
 """
 
 import re
@@ -23,7 +27,7 @@ from proxy.dialects.lenient_json import parse_object
 from proxy.dialects.raw_json import JsonText, join_lines, own_text
 from proxy.errors import InvalidRequest
 
-# what shapes a prompt and not only the answer to it
+# fields that change the prompt and not only the answer
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
@@ -62,7 +66,7 @@ _BLANK = frozenset({b"null", b'""'})
 
 
 def encode_tool(tool: Tool) -> bytes:
-    """Write a tool without `strict`: arguments are checked here, and there it restricts schemas."""
+    """Write a tool without `strict`, which restricts schemas; Temper checks arguments itself."""
     function = json.split_object(json.split_object(tool.source)["function"])
     members = {"name": json.dump(tool.name)}
     if (description := function.get("description", b"null").strip()) not in _BLANK:
@@ -71,7 +75,7 @@ def encode_tool(tool: Tool) -> bytes:
 
 
 def _schema(tool: Tool, function: dict[str, bytes]) -> bytes:
-    """Copy a schema; Anthropic wants it to be one of an object and to say so."""
+    """Copy a schema; the API requires `"type": "object"`."""
     if not isinstance(tool.parameters, dict):
         return json.dump({"type": "object"})
     raw = function.get("parameters", b"null").strip()
@@ -91,23 +95,23 @@ class EncodedHistory(NamedTuple):
 
 @dataclass(slots=True)
 class _MessageDraft:
-    """A message to be written; `blocks` is what was said, behind the `results` of calls, by id."""
+    """A message to be written: the `results` of calls, by id, followed by `blocks`."""
 
     role: str
     blocks: list[bytes] = field(default_factory=list)
     results: list[tuple[str, list[bytes]]] = field(default_factory=list)
 
     def write(self) -> bytes:
-        written: list[bytes] = []
+        results: list[bytes] = []
         for call_id, blocks in self.results:
             head = b'{"type":"tool_result","tool_use_id":%b' % json.dump(call_id)
-            written.append(head + (b',"content":%b}' % json.join_array(blocks) if blocks else b"}"))
-        content = json.join_array([*written, *self.blocks])
+            results.append(head + (b',"content":%b}' % json.join_array(blocks) if blocks else b"}"))
+        content = json.join_array([*results, *self.blocks])
         return b'{"role":"%b","content":%b}' % (self.role.encode(), content)
 
 
 class _CallPlace(NamedTuple):
-    """A call that was made: its id there, and the message that its result belongs to."""
+    """A call: its id in the API, and the message that its result belongs to."""
 
     call_id: str
     results: _MessageDraft
@@ -132,11 +136,11 @@ class _ConversationWriter:
             self._add_result(message, param)
 
     def messages(self) -> list[bytes]:
-        """Return the messages; the user always has the first word."""
-        said = [entry for entry in self._entries if entry.blocks or entry.results]
-        if not said or said[0].role != "user":
-            said.insert(0, _MessageDraft("user", [_NOTHING_SAID]))
-        return [entry.write() for entry in said]
+        """Return the messages; the API requires the first one to be the user's."""
+        entries = [entry for entry in self._entries if entry.blocks or entry.results]
+        if not entries or entries[0].role != "user":
+            entries.insert(0, _MessageDraft("user", [_NOTHING_SAID]))
+        return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
         if not self._entries:
@@ -150,7 +154,7 @@ class _ConversationWriter:
                 (last.blocks or last.results[-1][1]).append(reminder)
 
     def _last(self) -> _MessageDraft:
-        """Return the last entry in which something was said; there is one."""
+        """Return the last entry with content."""
         filled = (entry for entry in reversed(self._entries) if entry.blocks or entry.results)
         return next(filled, self._entries[-1])
 
@@ -170,24 +174,24 @@ class _ConversationWriter:
         if message.tool_call_id is None:
             problem = "Anthropic's API has to know which call a result belongs to."
             raise InvalidRequest(problem, f"{param}.tool_call_id")
-        place = self._calls.get(message.tool_call_id)
-        if place is None:  # which the API refuses, and says so
-            place = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
-            self._entries.append(place.results)
-        place.results.results.append((place.call_id, _blocks(message, param)))
+        slot = self._calls.get(message.tool_call_id)
+        if slot is None:  # the API refuses it with a clear message
+            slot = _CallPlace(_UNFIT.sub("_", message.tool_call_id), _MessageDraft("user"))
+            self._entries.append(slot.results)
+        slot.results.results.append((slot.call_id, _blocks(message, param)))
 
     def _new_id(self, call_id: str) -> str:
-        """Return an id that the API takes: it wants certain letters, and each id once."""
+        """Return a unique id of the characters that the API accepts."""
         fit = _UNFIT.sub("_", call_id) or "call"
         times = self._ids[fit] = self._ids.get(fit, 0) + 1
         return fit if times == 1 else self._new_id(f"{fit}_{times}")
 
 
 def encode_history(messages: Iterable[Message]) -> EncodedHistory:
-    """Write a conversation; raises InvalidRequest for content that the API does not take."""
+    """Write a conversation; raises InvalidRequest for content that the API does not accept."""
     conversation = _ConversationWriter()
-    for place, message in enumerate(messages):
-        conversation.add(message, f"messages.{place}")
+    for slot, message in enumerate(messages):
+        conversation.add(message, f"messages.{slot}")
     return EncodedHistory(conversation.system, conversation.messages())
 
 
@@ -232,7 +236,7 @@ def _picture_block(image: Image, param: str) -> bytes:
 
 
 def _input(arguments: str) -> bytes:
-    """Return arguments as they were written, if they are an object."""
+    """Return the bytes of arguments that are an object; others are wrapped in one."""
     if not arguments.strip():
         return b"{}"
     is_object = parse_object(arguments) is not None

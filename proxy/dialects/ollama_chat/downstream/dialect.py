@@ -1,8 +1,13 @@
 """Ollama's API as a dialect: `POST /api/chat` and `/api/generate`.
 
-What a later message says alters no earlier one, so the backend's cached prompt survives. Calls
-without an id are numbered through the conversation, and a result without one belongs to the first
-call of its name that has none.
+    {"model": "qwen3:latest", "messages": [{"role": "user", "content": "Hi"}],
+     "options": {"num_predict": 9}}
+    -> {"model": "qwen3", "messages": [{"role": "user", "content": "Hi"}],
+        "max_tokens": 9, "stream": true}
+
+A later message never changes an earlier one, so the engine's prompt cache survives. Calls without
+an id are numbered through the conversation; a result without an id answers the first open call of
+its tool.
 """
 
 import base64
@@ -58,7 +63,7 @@ from proxy.facts import Omitted
 
 _BLIND = "This model takes no pictures. Choose one that does."
 _GROUP = "options."
-# what each option is called in chat completions, by the table of those that go to an Ollama
+# the name of each option in chat completions, inverted from the table of the writer for Ollama
 _SAMPLING = {
     row.target.removeprefix(_GROUP): name
     for name, row in UPSTREAM.items()
@@ -77,7 +82,7 @@ _PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
 
 @dataclass(frozen=True, slots=True)
 class OllamaDialect:
-    """Speaks `/api/chat`, or with `is_text` `/api/generate`."""
+    """The dialect of `/api/chat`, with `is_text` of `/api/generate`."""
 
     stamp: IdsAndClock
     is_text: bool = False
@@ -160,23 +165,23 @@ def _omissions(nodes: Members, options: Members) -> Iterator[str]:
     yield from ("ollama_option" for name in options if OPTIONS.drops(name))
 
 
-def _thinking(said: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
-    if isinstance(said, str):
-        return ThinkingOptions(is_on=True, effort=said)
-    return ThinkingOptions(is_on=said)
+def _thinking(texts: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as clients send it
+    if isinstance(texts, str):
+        return ThinkingOptions(is_on=True, effort=texts)
+    return ThinkingOptions(is_on=texts)
 
 
 def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
-    # as they were checked: Home Assistant writes numbers of tokens as 8192.0
+    # the checked values: Home Assistant writes token counts as 8192.0
     wished: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
     seconds = read_duration(keep_alive) if isinstance(keep_alive, str) else keep_alive
     return LoadOptions(wished, keep_alive, seconds)
 
 
 def read_duration(text: str) -> float | None:
-    """Return the seconds of a duration such as "1h30m"; "" says nothing.
+    """Return the seconds of a duration such as "1h30m", None for "".
 
     Raises `InvalidRequest` for anything else.
     """
@@ -209,7 +214,7 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
 
 
 def _complete(tool: Node) -> bytes:
-    """Write a tool with what backends want of one."""
+    """Write a tool with the members that engines require."""
     function = tool.members().inner("function")
     parameters = function.get("parameters")
     return write_tool(
@@ -223,7 +228,8 @@ def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, 
     fields = {**write_fields(request, nodes, _COPIED), "model": json.dump(request.model)}
     if request.stop_strings:
         fields["stop"] = options["stop"].source
-    fields |= {own: options[name].source for name, own in _SAMPLING.items() if name in options}
+    sampling = {field: name for name, field in _SAMPLING.items() if name in options}
+    fields |= {field: options[name].source for field, name in sampling.items()}
     if nodes.value("format") == "json":
         fields["response_format"] = b'{"type":"json_object"}'
     elif request.answer_schema is not None:
@@ -233,7 +239,7 @@ def _fields(request: Request, nodes: Members, options: Members) -> Mapping[str, 
 
 
 class _HistoryReader:
-    """Reads messages in their order; `_open` are the ids and names of calls without a result."""
+    """Reads messages in order; `_open` are the ids and names of calls without a result."""
 
     def __init__(self) -> None:
         self.has_pictures = False
@@ -244,27 +250,27 @@ class _HistoryReader:
         value = node.object()
         role, content = f"{value['role']}", value.get("content")
         if isinstance(content, str) and role != "tool" and value.keys() <= _PLAIN:
-            return Message(role, content, node.source)  # as backends have it as well
+            return Message(role, content, node.source)  # the same in chat completions
         members = node.members()
-        said: list[Part] = [members["content"].text()] if members.word("content") else []
+        texts: list[Part] = [members["content"].text()] if members.word("content") else []
         pictures = [*map(_picture, members.elements("images"))]
         self.has_pictures = self.has_pictures or bool(pictures)
         thought = members.text("thinking")
         calls = tuple(map(self._call, members.elements("tool_calls")))
         return HistoryEntry(
             role,
-            [*said, *pictures],
+            [*texts, *pictures],
             [thought] if thought is not None and thought.text else (),
             calls,
             self._origin(members) if role == "tool" else None,
         ).message
 
     def read_prompt(self, members: Members) -> tuple[Message, ...]:
-        """Read a prompt, with what the system says before it."""
-        said: list[Part] = [members["prompt"].text()] if members.word("prompt") else []
+        """Read a prompt as a message of the user, after the system message if there is one."""
+        texts: list[Part] = [members["prompt"].text()] if members.word("prompt") else []
         pictures = [*map(_picture, members.elements("images"))]
         self.has_pictures = bool(pictures)
-        user = HistoryEntry("user", [*said, *pictures]).message
+        user = HistoryEntry("user", [*texts, *pictures]).message
         if not members.word("system"):
             return (user,)
         return HistoryEntry("system", [members["system"].text()]).message, user
@@ -274,21 +280,21 @@ class _HistoryReader:
         function = made.inner("function")
         arguments = function.get("arguments")
         is_text = arguments is not None and arguments.is_text
-        written = function["arguments"].text() if is_text else write_arguments(arguments)
+        text = function["arguments"].text() if is_text else write_arguments(arguments)
         call_id = made.text("id") or self._new_id()
         self._open.append((call_id, function.word("name")))
-        return HistoryCall(call_id, function["name"].text(), written)
+        return HistoryCall(call_id, function["name"].text(), text)
 
     def _origin(self, members: Members) -> JsonText:
-        """Return the id of the call that a result belongs to."""
-        told, name = members.text("tool_call_id"), members.word("tool_name")
-        for one in self._open:
-            call_id, called = one
-            is_meant = called == name or not name if told is None else call_id.text == told.text
-            if is_meant:
-                self._open.remove(one)
+        """Return the id of the call that a result answers."""
+        sent_id, name = members.text("tool_call_id"), members.word("tool_name")
+        for call in self._open:
+            call_id, function_name = call
+            has_name = function_name == name or not name
+            if has_name if sent_id is None else call_id.text == sent_id.text:
+                self._open.remove(call)
                 return call_id
-        return told or self._new_id()
+        return sent_id or self._new_id()
 
     def _new_id(self) -> JsonText:
         self._count += 1
@@ -296,7 +302,7 @@ class _HistoryReader:
 
 
 def _picture(node: Node) -> Medium:
-    """Read a picture in base64, or a `data:` URL as some clients send it."""
+    """Read a picture in base64; some clients send a `data:` URL instead."""
     head, comma, data = node.text().text.rpartition(",")
     try:
         is_whole = bool(base64.b64decode(data, validate=True))
@@ -305,6 +311,6 @@ def _picture(node: Node) -> Medium:
     if not is_whole or (comma and not head.startswith("data:")):
         raise InvalidRequest("Expected a picture in base64.", node.path)
     if not comma:
-        kind = next((one for mark, one in _PICTURES.items() if data.startswith(mark)), "png")
+        kind = next((call for mark, call in _PICTURES.items() if data.startswith(mark)), "png")
         head = f"data:image/{kind};base64"
     return write_picture(json.dump(f"{head},{data}"))

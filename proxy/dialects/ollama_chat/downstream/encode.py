@@ -1,6 +1,9 @@
-"""To the language of Ollama's clients: the events of one answer, as lines or added up to one.
+"""Writer of answers for Ollama's clients: NDJSON lines, or one object of the same events.
 
-Calls come whole, each when its arguments are complete; a call that was cut off is left out.
+    {"model": "m", "created_at": "...", "message": {"role": ..., "content": "Hi"}, "done": false}
+    {"model": "m", "created_at": "...", "message": {...}, "done": true, "done_reason": "stop"}
+
+A call is written when its arguments are complete; a truncated call is dropped.
 """
 
 import math
@@ -24,28 +27,28 @@ from proxy.dialects.dialect import IdsAndClock, Problem
 from proxy.dialects.lenient_json import as_count, as_list, as_object, parse_object, read_usage
 from proxy.dialects.ollama_chat.decode import DURATIONS
 
-DONE = b'"done":true'  # no string can hold this, as its quotes would be escaped
+DONE = b'"done":true'  # cannot occur in a JSON string, where quotes are escaped
 _NOT_DONE = b',"done":false}\n'
 _NANOSECONDS = 1e9
 _MILLISECONDS = 1e6  # in nanoseconds
 
 
 def moment(now: float) -> str:
-    """Write a Unix time in seconds as Ollama does."""
+    """Format a Unix time in seconds as Ollama does: `2025-11-24T16:00:00.500000Z`."""
     second = math.floor(now)
     return f"{_second(second)}.{int((now - second) * 1e6):06}Z"
 
 
-@lru_cache(maxsize=8)  # every line of a stream has its time
+@lru_cache(maxsize=8)  # every line of a stream has a timestamp
 def _second(now: int) -> str:
     return datetime.fromtimestamp(now, UTC).isoformat().removesuffix("+00:00")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTerms:
-    """What an answer has to heed: the `model` as the client calls it, and when it was asked.
+    """The options of an answer: the client's name of the `model`, and the time of the request.
 
-    With `is_text` it answers a prompt, else a conversation.
+    With `is_text` it answers `/api/generate`, otherwise `/api/chat`.
     """
 
     model: str
@@ -60,7 +63,7 @@ class AnswerTerms:
         )  # fmt: skip
 
     def content(self, content: bytes, more: bytes = b"") -> bytes:
-        """Write what was said: `content` is a JSON string, `more` are members behind it."""
+        """Write the content member: `content` is a JSON string, `more` are members after it."""
         if self.is_text:
             return b'"response":%b%b' % (content, more)
         return b'"message":{"role":"assistant","content":%b%b}' % (content, more)
@@ -78,7 +81,7 @@ def _dump_name(model: str) -> bytes:
 
 
 class _Answer(ABC):
-    """What stream and whole have in common: what is said, and how it ends."""
+    """The common part of streamed and whole answers: content, end and durations."""
 
     def __init__(self, terms: AnswerTerms) -> None:
         self._terms = terms
@@ -97,7 +100,7 @@ class _Answer(ABC):
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # a call without arguments looks like the half of one
+                # a call without arguments looks like a truncated one
                 steps = self._blocks.finish(drops_half_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)
@@ -120,20 +123,21 @@ class _Answer(ABC):
 
     @abstractmethod
     def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
-        """Take note of more text, or of more thoughts."""
+        """Add more text or reasoning."""
 
     @abstractmethod
     def _make(self, call: bytes) -> None:
-        """Take note of a whole call, as JSON."""
+        """Add a complete call, as JSON."""
 
     def _end_call(self, arguments: str) -> None:
         made = parse_object(arguments)
         if made is None:
             return
-        # what a model spells over several lines would be several lines of the stream
-        written = json.dump(made) if "\n" in arguments or "\r" in arguments else arguments.encode()
+        # a line end in the arguments would end the line of the stream
+        is_one_line = "\n" not in arguments and "\r" not in arguments
+        source = arguments.encode() if is_one_line else json.dump(made)
         function = b'{"index":%d,"name":%b,"arguments":%b}' % (
-            self._calls, json.dump(self._block.name), written,
+            self._calls, json.dump(self._block.name), source,
         )  # fmt: skip
         self._calls += 1
         self._make(b'{"id":%b,"function":%b}' % (json.dump(self._block.id), function))
@@ -144,19 +148,19 @@ class _Answer(ABC):
         return b'%b,"done_reason":"%b",%b\n' % (DONE, reason, figures[1:])
 
     def _figures(self) -> JsonObject:
-        """Return durations in nanoseconds and counts, as the engine tells them or as measured."""
+        """Return counts, and durations in nanoseconds: the engine's, or else measured ones."""
         reported = self._usage or UsageReported({})
-        counts, told = read_usage(reported.usage), reported.timings or {}
+        counts, timings = read_usage(reported.usage), reported.timings or {}
         now = self._terms.stamp.now()
         first = now if self._first is None else self._first
         durations = {
             "total_duration": (now - self._terms.began) * _NANOSECONDS,
             "load_duration": 0.0,
-            "prompt_eval_duration": _nanoseconds(told, "prompt_ms", first - self._terms.began),
-            "eval_duration": _nanoseconds(told, "predicted_ms", now - first),
+            "prompt_eval_duration": _nanoseconds(timings, "prompt_ms", first - self._terms.began),
+            "eval_duration": _nanoseconds(timings, "predicted_ms", now - first),
         }
         figures: JsonObject = {
-            name: as_count(told[name]) if name in told else round(durations[name])
+            name: as_count(timings[name]) if name in timings else round(durations[name])
             for name in DURATIONS
         }
         figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
@@ -165,8 +169,8 @@ class _Answer(ABC):
         return figures
 
 
-def _nanoseconds(told: JsonObject, name: str, measured: float) -> float:
-    value = told.get(name)
+def _nanoseconds(timings: JsonObject, name: str, measured: float) -> float:
+    value = timings.get(name)
     return value * _MILLISECONDS if isinstance(value, int | float) else measured * _NANOSECONDS
 
 
@@ -188,7 +192,7 @@ class OllamaStream(_Answer):
         return b"".join(self._lines)
 
     def keep_alive(self) -> bytes:
-        """Return a line that says nothing: there are no comments among lines."""
+        """Return a line without content, as NDJSON has no comments."""
         return self._terms.head() + self._terms.content(b'""') + _NOT_DONE
 
     def comment(self, text: str) -> bytes:
@@ -204,20 +208,20 @@ class OllamaStream(_Answer):
 
     def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
         if kind == "thinking":
-            said = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
+            content = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
         else:
-            said = self._terms.content(json.dump(text))
+            content = self._terms.content(json.dump(text))
             if logprobs is not None:
-                said += _logprobs(_tokens(logprobs))
-        self._lines.append(self._head + said + _NOT_DONE)
+                content += _logprobs(_tokens(logprobs))
+        self._lines.append(self._head + content + _NOT_DONE)
 
     def _make(self, call: bytes) -> None:
-        said = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
-        self._lines.append(self._head + said + _NOT_DONE)
+        content = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
+        self._lines.append(self._head + content + _NOT_DONE)
 
 
 class OllamaBuilder(_Answer):
-    """Adds up the events of one answer to a whole one."""
+    """Builds one answer object from its events."""
 
     def __init__(self, terms: AnswerTerms) -> None:
         super().__init__(terms)
@@ -234,8 +238,8 @@ class OllamaBuilder(_Answer):
         more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
         if self._made:
             more += b',"tool_calls":%b' % json.join_array(self._made)
-        said = self._terms.content(json.dump(text), more) + _logprobs(self._told)
-        return self._terms.head() + said + b"," + self._end()
+        content = self._terms.content(json.dump(text), more) + _logprobs(self._told)
+        return self._terms.head() + content + b"," + self._end()
 
     def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
         self._texts[kind].append(text)
@@ -246,7 +250,7 @@ class OllamaBuilder(_Answer):
 
 
 def _tokens(logprobs: JsonValue) -> list[JsonValue]:
-    """Return the tokens that a backend tells, without the lists of rivals that are empty."""
+    """Return the engine's tokens without empty `top_logprobs`."""
     return [
         {name: value for name, value in as_object(token).items() if value != []}
         for token in as_list(as_object(logprobs).get("content"))
@@ -258,7 +262,7 @@ def _logprobs(tokens: list[JsonValue]) -> bytes:
 
 
 def error_object(problem: Problem) -> bytes:
-    """Write `{"error": "..."}`; clients look for Ollama's "not found"."""
+    """Write `{"error": "..."}`; clients search for Ollama's words "not found"."""
     message = problem.message
     if problem.code == "model_not_found":
         message = message.replace("The model", "model", 1).replace("does not exist", "not found", 1)

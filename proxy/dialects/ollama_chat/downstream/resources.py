@@ -1,4 +1,4 @@
-"""What clients of Ollama look up, models and vectors, in Ollama's shapes."""
+"""Models and embeddings in the formats of Ollama's API."""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from proxy.dialects.ollama_chat.downstream.encode import moment
 from proxy.dialects.raw_json import nodes_in, read_object
 from proxy.errors import InvalidRequest
 
-# what Temper adds to an entry in a list of models, which no Ollama has
+# members that Temper adds to an entry in a list of models
 _OWN = frozenset(
     ("status", "aliases", "capabilities", "context_window", "meta", "engine", "tried", "tuned")
 )
@@ -28,12 +28,12 @@ _COPIED = ("model", "dimensions")
 
 
 def with_tag(name: str) -> str:
-    """Return a name with its tag, as Ollama completes it."""
+    """Return a name with a tag; Ollama's default is `:latest`."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def list_models(models: Iterable[ListedModel]) -> JsonObject:
-    """Write the answer to `/api/tags`: an Ollama's own entries, or what is known."""
+    """Write the answer to `/api/tags`; entries of an Ollama are kept as they are."""
     return {"models": [_entry(model) for model in models]}
 
 
@@ -50,15 +50,15 @@ def list_running(models: Iterable[ListedModel], now: float) -> JsonObject:
 
 
 def _entry(model: ListedModel) -> JsonObject:
-    name, told = with_tag(model.id), model.details
-    if "digest" in told:
-        own = {key: value for key, value in told.items() if key not in _OWN}
-        return {**own, "name": name, "model": name}
+    name, details = with_tag(model.id), model.details
+    if "digest" in details:
+        entry = {key: value for key, value in details.items() if key not in _OWN}
+        return {**entry, "name": name, "model": name}
     return {
         "name": name,
         "model": name,
-        "modified_at": moment(as_unix_time(told.get("created"))),
-        "size": as_count(as_object(told.get("meta")).get("size")),
+        "modified_at": moment(as_unix_time(details.get("created"))),
+        "size": as_count(as_object(details.get("meta")).get("size")),
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": _details(model, ""),
     }
@@ -102,7 +102,7 @@ def show_model(
 
 
 def read_name(body: bytes) -> str:
-    """Return the model that a request names, under its old name as well; "" if it names none."""
+    """Return `model`, or `name` as older clients call it; "" without both."""
     nodes = nodes_in(read_object(body), body)
     return nodes.word("model") or nodes.word("name")
 
@@ -110,20 +110,20 @@ def read_name(body: bytes) -> str:
 def ask_for_vectors(body: bytes) -> dict[str, bytes]:
     """Write a request to `/api/embed` or `/api/embeddings` as one to `/v1/embeddings`."""
     nodes = nodes_in(read_object(body), body)
-    asked = nodes.get("input") or nodes.get("prompt")
-    if asked is None:
+    text = nodes.get("input") or nodes.get("prompt")
+    if text is None:
         raise InvalidRequest("Expected a text, or an array of texts.", "input")
     fields = {name: nodes[name].source for name in _COPIED if name in nodes}
-    return {**fields, "input": asked.source, "encoding_format": b'"float"'}
+    return {**fields, "input": text.source, "encoding_format": b'"float"'}
 
 
 def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
-    """Write what `/v1/embeddings` has answered as Ollama does, the first vector where `is_old`.
+    """Convert an answer of `/v1/embeddings`; `/api/embeddings` (`is_old`) has one vector only.
 
-    Raises ValueError for what is no such answer.
+    Raises ValueError for any other document.
     """
-    told = as_object(json.parse(answer))
-    entries = [as_object(entry) for entry in as_list(told.get("data"))]
+    details = as_object(json.parse(answer))
+    entries = [as_object(entry) for entry in as_list(details.get("data"))]
     ordered = sorted(entries, key=lambda entry: as_count(entry.get("index")))
     vectors: list[JsonValue] = [as_list(entry.get("embedding")) for entry in ordered]
     if not vectors:
@@ -134,6 +134,6 @@ def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
         {
             "model": model,
             "embeddings": vectors,
-            "prompt_eval_count": read_usage(as_object(told.get("usage"))).prompt,
+            "prompt_eval_count": read_usage(as_object(details.get("usage"))).prompt,
         }
     )

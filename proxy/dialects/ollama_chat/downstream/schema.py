@@ -1,6 +1,6 @@
-"""What Ollama's clients send, for checking and for the OpenAPI document.
+"""The wire format of Ollama's requests, for validation and for the OpenAPI document.
 
-Lax where Ollama is lax: null is absent, unknown members and options are welcome.
+As lenient as Ollama: null is absent, unknown members and options are accepted.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -13,8 +13,8 @@ from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import MadeCall, OfferedFunction
 from proxy.dialects.temper_options import TemperOptions
 
-# Every member and option of a request and what happens to it, as `table.toml` says. A test holds
-# the tables against the types of ollama-python, and the guide against the tables.
+# Every member and option of a request and its handling. A test compares the tables with the types
+# of ollama-python, and the guide with the tables.
 _TABLES = read_tables("proxy.dialects.ollama_chat.downstream")
 FIELDS, OPTIONS = _TABLES["fields"], _TABLES["options"]
 

@@ -45,23 +45,23 @@ def stored() -> ResponseStore:
 
 def test_a_string_is_one_item() -> None:
     inputs = read(None, input="Hi")
-    assert inputs.own == [b'{"type":"message","role":"user","content":"Hi"}']
-    assert [node.source for node in inputs.items] == inputs.own
+    assert inputs.sent == [b'{"type":"message","role":"user","content":"Hi"}']
+    assert [node.source for node in inputs.items] == inputs.sent
 
 
 def test_items_are_kept_as_they_were_written() -> None:
-    assert read(None, input=[{"role": "user"}]).own == [b'{"role":"user"}']
+    assert read(None, input=[{"role": "user"}]).sent == [b'{"role":"user"}']
 
 
 def test_earlier_items_come_first_and_are_no_items_of_the_request() -> None:
     inputs = read(stored(), input=[{"role": "user"}], previous_response_id="resp_1")
-    assert [node.source for node in inputs.items] == [*EARLIER.items, *inputs.own]
+    assert [node.source for node in inputs.items] == [*EARLIER.items, *inputs.sent]
     assert inputs.items[1].path == "previous_response_id.1"
-    assert read(stored(), previous_response_id="resp_1").own == []
+    assert read(stored(), previous_response_id="resp_1").sent == []
 
 
 def test_a_reference_is_replaced_by_its_item() -> None:
-    assert read(stored(), input=[{"type": "item_reference", "id": "b"}]).own == [b'{"id":"b"}']
+    assert read(stored(), input=[{"type": "item_reference", "id": "b"}]).sent == [b'{"id":"b"}']
 
 
 @pytest.mark.parametrize(
