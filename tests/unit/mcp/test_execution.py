@@ -65,7 +65,7 @@ async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> N
     (outcome,) = await OwnedTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
     )
-    assert (outcome.status, "no JSON object" in outcome.text) == (Status.FAILED, True)
+    assert (outcome.status, "not a JSON object" in outcome.text) == (Status.FAILED, True)
     assert source.calls == []
 
 
