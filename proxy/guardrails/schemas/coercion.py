@@ -12,7 +12,7 @@ Nothing is invented and nothing truncated: every scalar of the result was in the
     {"n": "5"}                  integer              {"n": 5}            a number as text
     {"n": "true"}               boolean              {"n": true}         Granite 20B
     {"zip": 10115}              string               {"zip": "10115"}
-    {"tags": "new"}             array of strings     {"tags": ["new"]}   xLAM 1B, Granite 20B; not "a, b"
+    {"tags": "new"}             array of strings     {"tags": ["new"]}   xLAM 1B; never "a, b"
     {"tags": "['a', 'b']"}      array of strings     {"tags": ["a", "b"]}
     {"unit": " Celsius"}        enum: celsius, ...   {"unit": "celsius"}
     {"day": "Monday"}           enum: mon, tue, ...  {"day": "mon"}
