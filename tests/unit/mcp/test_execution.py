@@ -191,15 +191,36 @@ def names(
     return [one.tool.name for one in found]
 
 
-def test_who_does_not_ask_gets_nothing() -> None:
-    assert names(ASKED) == []
-    assert names(ASKED, own=False) == []
+def hosted(kind: str) -> RequestedTools:
+    return RequestedTools("tools.0", kind=kind)
 
 
-def test_who_asks_gets_what_the_server_offers_in_the_order_of_the_settings() -> None:
-    assert names(ASKED, asks("search")) == ["find", "s_open"]
-    assert names(ASKED, asks("files", "read"), asks("search", "open")) == ["s_open", "read"]
-    assert names(ASKED, asks("search", "s_open")) == ["s_open"]
+TOOLLESS, ALWAYS = OfferPolicy("toolless"), OfferPolicy("always")
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted", "own", "offered"),
+    [
+        (OfferPolicy(), [], True, []),
+        (OfferPolicy(), [], False, []),
+        (OfferPolicy(), [asks("search")], True, ["find", "s_open"]),
+        (OfferPolicy(), [asks("files", "read"), asks("search", "open")], True, ["s_open", "read"]),
+        (OfferPolicy(), [asks("search", "s_open")], True, ["s_open"]),
+        (TOOLLESS, [], False, ["find", "s_open", "read"]),
+        (TOOLLESS, [], True, []),
+        (TOOLLESS, [asks("files", "read")], False, ["read"]),
+        (ALWAYS, [], True, ["find", "s_open", "read"]),
+        (ALWAYS, [asks("search")], True, ["find", "s_open", "read"]),
+        (ALWAYS, [asks("files")], True, ["s_open", "read", "find"]),
+        (HOSTED, [hosted("web_search")], True, ["find"]),
+        (HOSTED, [hosted("slow")], True, []),
+        (HOSTED, [hosted("new")], True, []),
+    ],
+)
+def test_a_request_gets_tools_by_the_policy_and_its_wishes(
+    *, policy: OfferPolicy, wanted: list[RequestedTools], own: bool, offered: list[str]
+) -> None:
+    assert names(ToolOffer(policy, SOURCE), *wanted, own=own) == offered
 
 
 def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
@@ -211,34 +232,9 @@ def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() 
     assert both == (SEARCH[0],)
 
 
-def test_toolless_is_for_those_who_bring_no_tools_and_ask_for_none() -> None:
-    offer = ToolOffer(OfferPolicy("toolless"), SOURCE)
-    assert names(offer, own=False) == ["find", "s_open", "read"]
-    assert names(offer) == []
-    assert names(offer, asks("files", "read"), own=False) == ["read"]
-
-
-def test_always_is_for_all_and_adds_to_the_clients_tools() -> None:
-    offer = ToolOffer(OfferPolicy("always"), SOURCE)
-    assert names(offer) == ["find", "s_open", "read"]
-    assert names(offer, asks("search")) == ["find", "s_open", "read"]
-    assert names(offer, asks("files")) == ["s_open", "read", "find"]
-
-
 def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
     found = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
     assert [one.tool.name for one in found] == ["s_open"]
-
-
-def test_a_hosted_tool_is_done_by_the_tool_that_the_operator_named() -> None:
-    assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind="web_search")) == [
-        "find"
-    ]
-
-
-def test_who_only_declares_a_hosted_tool_does_without_while_its_server_is_away() -> None:
-    for kind in ("slow", "new"):
-        assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind=kind)) == []
 
 
 @pytest.mark.parametrize(
