@@ -58,10 +58,6 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-MOST_ROUNDS = 10
-MOST_FAILED_ROUNDS = 3
-MOST_RESULT_CHARS = bounds.RESULT_CHARACTERS
-
 _SHARE = 0.25  # of the window, for all results of one round
 _CHARS_PER_TOKEN = 3  # of JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result would not be worth reading
@@ -95,9 +91,9 @@ class RunTerms(msgspec.Struct, frozen=True):
 
     owned: frozenset[str]
     workflow: Workflow = NO_RULES
-    rounds: int = MOST_ROUNDS
-    failed_rounds: int = MOST_FAILED_ROUNDS
-    result_chars: int = MOST_RESULT_CHARS
+    rounds: int = 10
+    failed_rounds: int = 3
+    result_chars: int = bounds.RESULT_CHARACTERS
     window: int | None = None
 
     def chars_for(self, calls: int) -> int:
