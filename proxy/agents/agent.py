@@ -62,7 +62,8 @@ class Agent(Generic[Deps, Output]):
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
         merged = [*self._merge_groups()]
-        if all(isinstance(group, Toolset) for group in merged):  # servers may not have begun
+        # Other executors, such as tool servers, may list their tools only after they have started.
+        if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
 
     def _check_forms(self) -> None:

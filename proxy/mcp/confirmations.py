@@ -24,7 +24,7 @@ from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 
-MOST_PENDING = 100
+MOST_PENDING = 100  # more cannot be read before they time out
 _REFUSED = "Error: a person refused this call; it was not made"
 _UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 

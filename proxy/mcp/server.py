@@ -174,7 +174,7 @@ class McpServer:
 
         With a `digest`, only if its definition still has that digest.
         """
-        self._calls += 1
+        self._calls += 1  # a replaced server waits for its running calls
         self._idle.clear()
         try:
             await self.wait_settled(self._patience.call)
@@ -287,7 +287,8 @@ class McpServer:
         An address is retried forever, as its server is started elsewhere, unless it floods the
         connection.
         """
-        chance = random.random()  # noqa: S311 - it only spreads restarts
+        # jitter, so that servers that failed together do not restart together
+        chance = random.random()  # noqa: S311 - not for security
         delay = self._restarts.fail(self._patience.clock(), chance)
         self._is_down = self._is_down or delay is None
         last = " | ".join(self._tail.lines[-_LAST_LINES:])

@@ -300,6 +300,7 @@ class Run:
             return self._view.of(batch, are_asides=True)
         self._move(RunState.DONE)
         self.facts += (Dropped("owned_call"),) * len(owned)
+        # The last call of a reply that hit the token limit may be incomplete.
         if defect is None and owned and not is_whole:
             defect = "cut_off"
         self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
@@ -340,6 +341,7 @@ class Run:
         self._view.go_on()
         choice = self._request.tool_choice
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
+        # A demand for a call holds for the first reply only, or the run could never end.
         if choice is ToolUse.REQUIRED or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 
