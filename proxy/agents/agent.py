@@ -41,9 +41,9 @@ class Agent(Generic[Deps, Output]):
     conversation. A `workflow` has the rules of order between tools; without one, those of the
     operator for the model apply. `output` is the type of the answer. `parameters` are further
     members of each request, such as `temperature`, or `id_slot` to stay on one slot of a
-    llama-server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last answer;
-    it is removed from the result. A higher `priority` gets a free slot first. Raises ValueError for
-    rules that contradict each other.
+    llama-server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last
+    answer; it is removed from the result. A higher `priority` gets a free slot first. Raises
+    ValueError for rules that contradict each other.
     """
 
     model: Model
