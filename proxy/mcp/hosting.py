@@ -10,7 +10,7 @@ from proxy.dialects.dialect import Decoded
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
+from proxy.mcp.execution import ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
@@ -60,10 +60,10 @@ def hosting_of(
     """Translate the settings of tools; calls that wait in `confirmations` keep waiting."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
-    policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)
+    offer = ToolOffer(source, settings.offer, frozenset(settings.owners), hosted)
     limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
     return ToolHosting(
-        ToolOffer(policy, source),
+        offer,
         limits,
         settings.rounds,
         settings.narrate,

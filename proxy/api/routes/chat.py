@@ -234,7 +234,7 @@ def _asking(
             body = _documents.expand(body)
         if tools is None:
             return decode(body, client)
-        asked = take_requested_tools(body, tools.offer.policy.hosted)
+        asked = take_requested_tools(body, tools.offer.hosted)
         return structs.replace(decode(asked.body, client), requested_tools=asked.requested_tools)
 
     return read

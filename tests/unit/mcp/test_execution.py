@@ -9,7 +9,7 @@ from proxy.conversation.tools import RequestedTools, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OfferPolicy, OwnedTools, ToolOffer
+from proxy.mcp.execution import OwnedTools, ToolOffer
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
 from proxy.tools.executor import Outcome, RoundContext, Status
@@ -174,9 +174,11 @@ SEARCH = (served("find", "search"), served("s_open", "search", "open"))
 FILES = (served("read", "files"), served("find", "files"))
 SOURCE = FakeSource({"search": SEARCH, "files": FILES, "late": None, "empty": ()})
 OWN = (served("write", "").tool,)
-ASKED = ToolOffer(OfferPolicy(), SOURCE)
-HOSTED = OfferPolicy(
-    hosted={"web_search": ("search", "find"), "slow": ("late", "x"), "new": ("unstarted", "x")}
+ASKED = ToolOffer(SOURCE)
+TOOLLESS, ALWAYS = ToolOffer(SOURCE, "toolless"), ToolOffer(SOURCE, "always")
+HOSTED = ToolOffer(
+    SOURCE,
+    hosted={"web_search": ("search", "find"), "slow": ("late", "x"), "new": ("unstarted", "x")},
 )
 
 
@@ -195,17 +197,14 @@ def hosted(kind: str) -> RequestedTools:
     return RequestedTools("tools.0", kind=kind)
 
 
-TOOLLESS, ALWAYS = OfferPolicy("toolless"), OfferPolicy("always")
-
-
 @pytest.mark.parametrize(
-    ("policy", "wanted", "own", "offered"),
+    ("offer", "wanted", "own", "offered"),
     [
-        (OfferPolicy(), [], True, []),
-        (OfferPolicy(), [], False, []),
-        (OfferPolicy(), [asks("search")], True, ["find", "s_open"]),
-        (OfferPolicy(), [asks("files", "read"), asks("search", "open")], True, ["s_open", "read"]),
-        (OfferPolicy(), [asks("search", "s_open")], True, ["s_open"]),
+        (ASKED, [], True, []),
+        (ASKED, [], False, []),
+        (ASKED, [asks("search")], True, ["find", "s_open"]),
+        (ASKED, [asks("files", "read"), asks("search", "open")], True, ["s_open", "read"]),
+        (ASKED, [asks("search", "s_open")], True, ["s_open"]),
         (TOOLLESS, [], False, ["find", "s_open", "read"]),
         (TOOLLESS, [], True, []),
         (TOOLLESS, [asks("files", "read")], False, ["read"]),
@@ -217,15 +216,15 @@ TOOLLESS, ALWAYS = OfferPolicy("toolless"), OfferPolicy("always")
         (HOSTED, [hosted("new")], True, []),
     ],
 )
-def test_a_request_gets_tools_by_the_policy_and_its_wishes(
-    *, policy: OfferPolicy, wanted: list[RequestedTools], own: bool, offered: list[str]
+def test_a_request_gets_tools_by_the_rules_and_its_wishes(
+    *, offer: ToolOffer, wanted: list[RequestedTools], own: bool, offered: list[str]
 ) -> None:
-    assert names(ToolOffer(policy, SOURCE), *wanted, own=own) == offered
+    assert names(offer, *wanted, own=own) == offered
 
 
 def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
-    for policy in (OfferPolicy(), OfferPolicy("always")):
-        found = ToolOffer(policy, SOURCE).tools_for((), [asks("files")], "")
+    for offer in (ASKED, ALWAYS):
+        found = offer.tools_for((), [asks("files")], "")
         assert FILES[1] in found
         assert SEARCH[0] not in found
     both = ASKED.tools_for((), [asks("files", "find"), asks("search", "find")], "")
@@ -254,12 +253,11 @@ def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words:
 def test_a_server_that_is_not_there_is_unavailable_to_those_who_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ASKED, asks("late"))
-    assert names(ToolOffer(OfferPolicy("always"), SOURCE)) == ["find", "s_open", "read"]
+    assert names(ALWAYS) == ["find", "s_open", "read"]
 
 
 def test_tools_are_for_their_owners_only() -> None:
-    policy = OfferPolicy("always", frozenset({"me"}), HOSTED.hosted)
-    offer = ToolOffer(policy, SOURCE)
+    offer = ToolOffer(SOURCE, "always", frozenset({"me"}), HOSTED.hosted)
     assert names(offer, owner="me") == ["find", "s_open", "read"]
     assert names(offer, owner="you") == []
     assert names(offer, RequestedTools("tools.0", kind="web_search"), owner="you") == []
