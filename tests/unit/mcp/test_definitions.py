@@ -65,7 +65,7 @@ def test_a_tool_without_a_name_is_left_out() -> None:
 def test_of_two_tools_that_would_be_called_alike_the_first_one_stays() -> None:
     twin = Definition("notes/list", "", {"type": "object"})
     selection = select([DOTTED, twin], ServerSpec("a", tools=("*",)))
-    assert [one.own_name for one in selection.tools] == ["notes.list"]
+    assert [tool.own_name for tool in selection.tools] == ["notes.list"]
     assert "two tools that would be called 'notes_list'" in selection.warnings[0]
 
 

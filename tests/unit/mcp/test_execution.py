@@ -24,13 +24,13 @@ def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
 
 
 def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
-    return [(one.call.name, one.text) for one in outcomes]
+    return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
 async def test_outcomes_come_in_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS)
-    assert [one.name for one in tools.specs()] == ["get", "p_put", "hang"]
+    assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
     running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
     while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
