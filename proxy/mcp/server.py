@@ -152,6 +152,11 @@ class McpServer:
             tool for tool in self._selection.tools if tool.tool.name not in self._withdrawn
         )
 
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines that a program wrote to its standard error."""
+        return self._tail.lines
+
     async def wait_settled(self, seconds: float) -> bool:
         """Wait until it is ready or down; return whether it is ready."""
         try:
