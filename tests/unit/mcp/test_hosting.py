@@ -54,8 +54,8 @@ def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
-    assert hosting.offer.policy.offering == "always"
-    assert (hosting.rounds, hosting.narrates, [*hosting.offer.policy.hosted]) == (
+    assert hosting.offer.offering == "always"
+    assert (hosting.rounds, hosting.narrates, [*hosting.offer.hosted]) == (
         3,
         False,
         ["web_search"],
