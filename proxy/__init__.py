@@ -1,7 +1,7 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
 `__main__` is the command. The rooms, from the edge inwards: cli; doctor, agents and scaling; api;
-serving and mcp; settings; processes and state; observability; tools, profiles and hardware;
+mcp; serving; settings; processes and state; observability; tools, profiles and hardware;
 backends; inference; guardrails, context and dialects; conversation.
 `engine` puts a turn's questions to a backend, `errors` is everything that can go wrong, `facts`
 what happened to a request. `files` reads what an operator names, within `bounds`, of which owners

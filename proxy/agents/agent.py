@@ -40,10 +40,10 @@ class Agent(Generic[Deps, Output]):
     `tools` are functions, `@tool`s, toolsets, and other executors. `instructions` precede every
     conversation. A `workflow` has the rules of order between tools; without one, those of the
     operator for the model apply. `output` is the type of the answer. `parameters` are further
-    members of each request, such as `temperature`, or `id_slot` to stay on one slot of a llama-
-    server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last answer;
-    it is removed from the result. A higher `priority` gets a free slot first. Raises ValueError for
-    rules that contradict each other.
+    members of each request, such as `temperature`, or `id_slot` to stay on one slot of a
+    llama-server. The instructions can demand an `end_mark`, such as TASK_COMPLETE, after the last
+    answer; it is removed from the result. A higher `priority` gets a free slot first. Raises
+    ValueError for rules that contradict each other.
     """
 
     model: Model
@@ -62,7 +62,8 @@ class Agent(Generic[Deps, Output]):
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
         merged = [*self._merge_groups()]
-        if all(isinstance(group, Toolset) for group in merged):  # servers may not have begun
+        # Other executors, such as tool servers, may list their tools only after they have started.
+        if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
 
     def _check_forms(self) -> None:

@@ -82,7 +82,7 @@ def local_server(
             raise InvalidConfiguration(f"server.{name}", f"{problem}: use `temper serve` instead")
     given["server"] = {**given.get("server", {}), **address}
     loaded = load_settings(None if config is None else Path(config), given, "argument")
-    if loaded.server.api_key is None:
+    if loaded.server.api_key is None:  # other users of this machine can reach the port
         key = SecretStr(secrets.token_urlsafe(32))
         server = loaded.server.model_copy(update={"api_key": key})
         loaded = loaded.model_copy(update={"server": server})

@@ -235,10 +235,10 @@ class Guardrails:
 
     `tools` are functions, tools made of them, or entries of a chat request. The `model`'s name and
     its chat `template` select its profile. With a `window`, in tokens, histories are shortened to
-    an estimate. `engine` decides the syntax of the constraint of the last attempt: that of llama-
-    server, or the common one. With `strict`, exhausted retries raise `GuardrailsExhausted` instead
-    of returning the most faithful reply. Raises `InvalidRequest` for invalid tools, `ValueError`
-    for a `workflow` with unknown tools.
+    an estimate. `engine` decides the syntax of the constraint of the last attempt: that of
+    llama-server, or the common one. With `strict`, exhausted retries raise `GuardrailsExhausted`
+    instead of returning the most faithful reply. Raises `InvalidRequest` for invalid tools,
+    `ValueError` for a `workflow` with unknown tools.
     """
 
     tools: Toolset | Sequence[Offered] = ()

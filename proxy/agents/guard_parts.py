@@ -77,6 +77,7 @@ class ReplyValidator:
         history = [*messages] or [{"role": "user", "content": ""}]
         offer = self._guard.plan(history).offer
         assert offer is not None  # noqa: S101 - there are tools
+        # A completion is decoded like a stream with one chunk, so that both are read alike.
         reader, reason, decoder = ReplyReader(offer), STOP, ChunkDecoder()
         for part in (*decoder.feed(json.dump_text(plain(reply))), *decoder.finish()):
             if isinstance(part, StreamedError):

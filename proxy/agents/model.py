@@ -16,7 +16,7 @@ from typing import Protocol, Self
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import structs
 
-from proxy.agents.own_parts import Client, ClientBackend, OwnCompaction, Shorten
+from proxy.agents.custom import Client, ClientBackend, CustomCompaction, Shorten
 from proxy.backends.client import Headers
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
@@ -193,7 +193,7 @@ class Model:
         serving = service_options_of(settings)
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
         if self._shorten is not None:
-            compaction = partial(OwnCompaction, self._shorten, high=settings.context.high)
+            compaction = partial(CustomCompaction, self._shorten, high=settings.context.high)
             context = replace(serving.context, own=lambda book, window: compaction(book, window))
             serving = replace(serving, context=context)
         if self._client is not None:

@@ -24,7 +24,7 @@ from proxy.tools.executor import Status
 
 logger = logging.getLogger(__name__)
 
-MOST_PENDING = 100
+MOST_PENDING = 100  # more cannot be read before they time out
 _REFUSED = "Error: a person refused this call; it was not made"
 _UNANSWERED = "Error: this call needs the consent of a person, and got no answer; it was not made"
 
@@ -153,9 +153,8 @@ class RequestConfirmations:
         """Have a person decide about a call, unless the same call is already decided."""
         identity = (tool.server, tool.own_name, arguments)
         key = msgspec.json.encode(identity, order="deterministic")
-        async with self._locks.setdefault(
-            key, asyncio.Lock()
-        ):  # equal calls of one reply share a question
+        # Equal calls of one reply share a question.
+        async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._decided:
                 asking = self.confirmations.ask(tool, arguments, self.requester, self.seconds)
                 self._decided[key] = await asking

@@ -14,8 +14,8 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool
 from proxy.mcp.specification import ALL, ServerSpec
 
-LONGEST_DESCRIPTION = 2000  # characters
-_LONGEST_NAME = 64
+LONGEST_DESCRIPTION = 2000  # characters; some servers ship whole manuals, in every prompt
+_LONGEST_NAME = 64  # the limit of the OpenAI API
 _DIGEST_LENGTH = 32
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 

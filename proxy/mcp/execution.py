@@ -140,27 +140,17 @@ Offering: TypeAlias = Literal["asked", "toolless", "always"]
 
 
 @dataclass(frozen=True, slots=True)
-class OfferPolicy:
-    """The operator's rules; without `owners`, every key may use tools.
+class ToolOffer:
+    """The tools of a `source`, offered by the rules of the operator.
 
-    `hosted` maps the tools that clients expect to be hosted to a server and its tool.
+    Without `owners`, every key may use tools. `hosted` maps the tools that clients expect to be
+    hosted to a server and its tool.
     """
 
+    source: ToolSource
     offering: Offering = "asked"
     owners: frozenset[str] = frozenset()
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-
-    def admits(self, owner: str) -> bool:
-        """Return whether the owner of a key may use tools at all."""
-        return not self.owners or owner in self.owners
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """Offers the tools of a `source` by the rules of the operator."""
-
-    policy: OfferPolicy
-    source: ToolSource
 
     def tools_for(
         self, own: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
@@ -171,14 +161,13 @@ class ToolOffer:
         Raises `InvalidRequest` for an unknown server, and `ToolServerUnavailable` for a requested
         server that is down.
         """
-        if not self.policy.admits(owner):
+        if self.owners and owner not in self.owners:
             for request in wanted:  # a declared hosted tool is optional, a named server is not
                 if request.server:
                     raise ToolsNotAllowed(request.param)
             return ()
-        offering = self.policy.offering
         is_alone = not own and not wanted
-        is_for_all = offering == "always" or (offering == "toolless" and is_alone)
+        is_for_all = self.offering == "always" or (self.offering == "toolless" and is_alone)
         requested = {
             (tool.server, tool.own_name)
             for request in wanted
@@ -200,7 +189,7 @@ class ToolOffer:
     def _select_wanted(self, wanted: RequestedTools) -> Collection[ServedTool]:
         if not wanted.server:
             # agents declare hosted tools in every request: without the server the tool is omitted
-            named = self.policy.hosted[wanted.kind]
+            named = self.hosted[wanted.kind]
             return [tool for tool in self._ready_tools() if (tool.server, tool.own_name) == named]
         if wanted.server not in self.source.names:
             known = ", ".join(self.source.names)

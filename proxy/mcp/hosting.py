@@ -12,7 +12,7 @@ from proxy.dialects.requested_tools import take_requested_tools
 from proxy.errors import InvalidConfiguration
 from proxy.mcp.confirmations import Confirmations
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
+from proxy.mcp.execution import ToolOffer, ToolSource
 from proxy.mcp.specification import CallLimits, ServerSpec
 from proxy.observability.rows import ServerCalls, ToolCalls, ToolServerCard
 from proxy.observability.sentences import cut
@@ -56,7 +56,7 @@ class ToolHosting:
         self, decode: Callable[[bytes, Client], Decoded], body: bytes, client: Client
     ) -> Decoded:
         """Decode a body without its requests for tools of the operator, which no dialect knows."""
-        requested = take_requested_tools(body, self.offer.policy.hosted)
+        requested = take_requested_tools(body, self.offer.hosted)
         decoded = decode(requested.body, client)
         return structs.replace(decoded, requested_tools=requested.requested_tools)
 
@@ -76,10 +76,10 @@ def hosting_of(
     """Translate the settings of tools; calls that wait in `confirmations` keep waiting."""
     targets = {kind: target.partition(".") for kind, target in settings.hosted.items()}
     hosted = {kind: (server, tool) for kind, (server, _, tool) in targets.items()}
-    policy = OfferPolicy(settings.offer, frozenset(settings.owners), hosted)
+    offer = ToolOffer(source, settings.offer, frozenset(settings.owners), hosted)
     limits = CallLimits(settings.parallel, settings.call_seconds, settings.result_chars)
     return ToolHosting(
-        ToolOffer(policy, source),
+        offer,
         limits,
         settings.rounds,
         settings.narrate,

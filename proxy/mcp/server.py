@@ -152,6 +152,11 @@ class McpServer:
             tool for tool in self._selection.tools if tool.tool.name not in self._withdrawn
         )
 
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The last lines that a program wrote to its standard error."""
+        return self._tail.lines
+
     async def wait_settled(self, seconds: float) -> bool:
         """Wait until it is ready or down; return whether it is ready."""
         try:
@@ -174,7 +179,7 @@ class McpServer:
 
         With a `digest`, only if its definition still has that digest.
         """
-        self._calls += 1
+        self._calls += 1  # a replaced server waits for its running calls
         self._idle.clear()
         try:
             await self.wait_settled(self._patience.call)
@@ -287,7 +292,8 @@ class McpServer:
         An address is retried forever, as its server is started elsewhere, unless it floods the
         connection.
         """
-        chance = random.random()  # noqa: S311 - it only spreads restarts
+        # jitter, so that servers that failed together do not restart together
+        chance = random.random()  # noqa: S311 - not for security
         delay = self._restarts.fail(self._patience.clock(), chance)
         self._is_down = self._is_down or delay is None
         last = " | ".join(self._tail.lines[-_LAST_LINES:])

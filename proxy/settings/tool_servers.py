@@ -1,4 +1,4 @@
-"""Tool servers (MCP): their settings, and what can be wrong with them together."""
+"""Tool servers (MCP): their settings, and contradictions between these."""
 
 import difflib
 import re
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Tools(Section):
-    """Who may use the tools of [mcp.NAME], and how far a request may go with them."""
+    """The users of tools from [mcp.NAME], and the limits of a request with them."""
 
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
@@ -73,19 +73,19 @@ class ToolServer(Section):
 
 
 def tool_server_contradictions(
-    tools: Tools, servers: Mapping[str, ToolServer], own: Server
+    tools: Tools, servers: Mapping[str, ToolServer], server_settings: Server
 ) -> Iterator[Contradiction]:
-    """Find what is wrong with tool servers that are fine as far as each setting goes."""
+    """Yield contradictions between settings that are valid one by one."""
     for name, server in servers.items():
         yield from _wrong_within(f"mcp.{name}", name, server)
         yield from _find_misnamed_tools(f"mcp.{name}", server)
-        if server.command and own.workers > 1:
+        if server.command and server_settings.workers > 1:
             problem = "must be 1 with a command: each worker would start the program again"
             yield ("server.workers", f"mcp.{name}.command"), problem
     offered = [
-        (one.prefix + tool, name)
-        for name, one in servers.items()
-        for tool in one.tools
+        (server.prefix + tool, name)
+        for name, server in servers.items()
+        for tool in server.tools
         if tool != ALL
     ]
     for shared, name, owner in find_shared(offered):
@@ -93,7 +93,7 @@ def tool_server_contradictions(
         yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
         yield from _misleading(kind, target, servers)
-    if tools.owners and own.api_keys_file is None:
+    if tools.owners and server_settings.api_keys_file is None:
         problem = "needs server.api_keys_file: without it keys have no names"
         yield ("tools.owners", "server.api_keys_file"), problem
 
@@ -101,44 +101,47 @@ def tool_server_contradictions(
 def unanswerable_questions(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find what would keep everybody from answering when a tool needs a person's yes."""
-    asking = next((f"mcp.{name}.ask" for name, one in servers.items() if one.ask), None)
+    """Yield settings that leave no person to consent to a tool call."""
+    asking = next((f"mcp.{name}.ask" for name, tools in servers.items() if tools.ask), None)
     if asking is None:
         return
     if server.workers > 1:
-        problem = f"must be 1 with {asking}: a worker cannot show what calls of others wait for"
+        problem = f"must be 1 with {asking}: a worker cannot show the waiting calls of others"
         yield ("server.workers", asking), problem
     if not ui.enabled:
         problem = "needs ui.enabled = true: calls are allowed at the dashboard, nowhere else"
         yield (asking, "ui.enabled"), problem
     elif ui.read_only:
-        problem = "needs ui.read_only = false: nobody could allow a call"
+        problem = "needs ui.read_only = false: otherwise no call can be allowed"
         yield (asking, "ui.read_only"), problem
     elif server.api_keys_file is not None and server.api_key is None and not ui.owners:
-        problem = "needs somebody who may open the dashboard: set server.api_key or ui.owners"
+        problem = "needs a person who may open the dashboard: set server.api_key or ui.owners"
         yield (asking, "ui.owners"), problem
 
 
 def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
     url, command = f"{section}.url", f"{section}.command"
     if not _NAME.fullmatch(name):
-        yield (section,), "is no name for a tool server: use letters, digits, _ and -"
+        yield (section,), "is not a valid name for a tool server: use letters, digits, _ and -"
     if server.url is None and not server.command:
         yield (url, command), f"is missing: name an address, or a program as {command}"
     if server.url is not None and server.command:
         yield (command, url), f"cannot be combined with {url}: remove one of the two"
     if server.headers and server.url is None:
         yield (f"{section}.headers", url), f"needs {url}: a program gets no headers"
-    for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
+    for setting_name, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
-            yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
+            yield (
+                (f"{section}.{setting_name}", command),
+                f"needs {command}: without it Temper starts no program",
+            )
 
 
 def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
-    for own, tools in (("tools", server.tools), ("ask", server.ask)):
+    for setting_name, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
-            problem = 'has "*" beside names: it means all tools, so it stands alone'
-            yield (f"{section}.{own}",), problem
+            problem = 'has "*" next to names: "*" means all tools, so remove the names'
+            yield (f"{section}.{setting_name}",), problem
     offered = {*server.tools, ALL} if server.tools else set()
     for tool in server.ask:
         if ALL not in server.tools and tool not in offered:

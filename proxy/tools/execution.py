@@ -82,7 +82,8 @@ class BoundToolset:
     ) -> tuple[Outcome, ...]:
         tools = [self.find(call.name) for call in calls]
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
-        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))  # which is fair
+        # A semaphore is first in, first out, so ordered calls keep the order of the reply.
+        gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))
 
         async def outcome(tool: FunctionTool | None, call: ToolCall) -> Outcome:
             async with gate:
@@ -109,7 +110,7 @@ class BoundToolset:
         started = time.monotonic()
         outcome = await self._call_safely(tool, call, context)
         outcome = replace(outcome, seconds=time.monotonic() - started)
-        if tool.options.cached and not outcome.is_failure:
+        if tool.options.cached and not outcome.is_failure:  # a failure may be temporary
             self.kept[key] = outcome
         return outcome
 
@@ -202,6 +203,7 @@ async def _value(function: Function, given: Mapping[str, object]) -> object:
             value = await to_thread.run_sync(
                 partial(_call_function, function, given, is_given_up),
                 abandon_on_cancel=True,
+                # not the shared limiter: 40 hanging tools would block every other run
                 limiter=CapacityLimiter(1),
             )
         finally:

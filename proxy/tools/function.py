@@ -25,6 +25,7 @@ from proxy.tools.signature import (
 Deps = TypeVar("Deps")
 
 TIMEOUT = 60.0
+# The OpenAI API accepts function names of at most 64 of these characters.
 _LONGEST_NAME = 64
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -86,7 +87,7 @@ class ToolOptions:
                 raise TypeError(f"{name} is a list of names: write {name}=[{given!r}]")
         if self.timeout is not None:
             expect("timeout", self.timeout, (int, float), "a number of seconds, or None for never")
-            if self.timeout <= 0:
+            if self.timeout <= 0:  # every call would time out before it starts
                 raise ValueError(f"timeout is more than 0 seconds, not {self.timeout!r}")
         for name in ("parallel", "needs_approval", "cached"):
             expect(name, getattr(self, name), bool, "True or False")

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 DONE = "Done."
 ERROR = "Error: "
 
-_HEAD = 2 / 3  # of what is kept of a long result
+_HEAD = 2 / 3  # of a truncated result: headings come first, errors and totals last
 _VALUE = "value"
 
 # A template over the members of a result, or a function of it.
@@ -20,7 +20,7 @@ Format: TypeAlias = str | Callable[[object], str]
 
 def text_of(value: object) -> str:
     """Return the text of a result: strings unchanged, everything else as compact JSON."""
-    if value is None:
+    if value is None:  # models repeat a call whose result is empty
         return DONE
     if isinstance(value, str):
         return value

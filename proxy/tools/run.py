@@ -58,10 +58,6 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-MOST_ROUNDS = 10
-MOST_FAILED_ROUNDS = 3
-MOST_RESULT_CHARS = bounds.RESULT_CHARACTERS
-
 _SHARE = 0.25  # of the window, for all results of one round
 _CHARS_PER_TOKEN = 3  # of JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result would not be worth reading
@@ -95,9 +91,9 @@ class RunTerms(msgspec.Struct, frozen=True):
 
     owned: frozenset[str]
     workflow: Workflow = NO_RULES
-    rounds: int = MOST_ROUNDS
-    failed_rounds: int = MOST_FAILED_ROUNDS
-    result_chars: int = MOST_RESULT_CHARS
+    rounds: int = 10
+    failed_rounds: int = 3
+    result_chars: int = bounds.RESULT_CHARACTERS
     window: int | None = None
 
     def chars_for(self, calls: int) -> int:
@@ -304,6 +300,7 @@ class Run:
             return self._view.of(batch, are_asides=True)
         self._move(RunState.DONE)
         self.facts += (Dropped("owned_call"),) * len(owned)
+        # The last call of a reply that hit the token limit may be incomplete.
         if defect is None and owned and not is_whole:
             defect = "cut_off"
         self.stop = Stop.ROUNDS if self._is_last else Stop.ANSWERED
@@ -344,6 +341,7 @@ class Run:
         self._view.go_on()
         choice = self._request.tool_choice
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
+        # A demand for a call holds for the first reply only, or the run could never end.
         if choice is ToolUse.REQUIRED or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 

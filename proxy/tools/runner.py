@@ -70,7 +70,7 @@ async def carry_out(
                 noticed += 1
                 await notice(Added(message))
     finally:
-        run.cancel()
+        run.cancel()  # no effect on a finished run; otherwise it closes the last round with notes
 
 
 async def _answer(run: Run, turns: TurnSource, ask: Ask) -> ReplyEvents:

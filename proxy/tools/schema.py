@@ -113,6 +113,7 @@ def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsRead
     fields = {f"p{number}": parameter for number, parameter in enumerate(parameters)}
     model: type[BaseModel] = create_model(  # type: ignore[call-overload]
         "Arguments",
+        # an unknown name is usually a misspelled one, and its value would be lost silently
         __config__=ConfigDict(extra="forbid"),
         **{field: parameter.field() for field, parameter in fields.items()},
     )

@@ -111,6 +111,7 @@ def _resolve_hint(function: Function, parameter: inspect.Parameter) -> object:
     if parameter.annotation is inspect.Parameter.empty:
         return object
 
+    # `get_type_hints` of the whole function would fail if any other hint cannot be resolved.
     def holder() -> None: ...
 
     holder.__annotations__ = {"hint": parameter.annotation}

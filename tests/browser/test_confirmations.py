@@ -27,7 +27,7 @@ from proxy.conversation.replies import (
 from proxy.errors import TemperError
 from proxy.mcp.confirmations import Decision, Requester
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OfferPolicy, ToolOffer, ToolSource
+from proxy.mcp.execution import ToolOffer, ToolSource
 from proxy.mcp.fleet import open_fleet
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.board import Board
@@ -126,7 +126,7 @@ class Servers:
         self, source: ToolSource, backend: ScriptedBackend | None = None, *, read_only: bool = False
     ) -> Asked:
         """Serve the tools of a source."""
-        hosting = ToolHosting(ToolOffer(OfferPolicy(), source), confirm_seconds=PATIENCE_SECONDS)
+        hosting = ToolHosting(ToolOffer(source), confirm_seconds=PATIENCE_SECONDS)
         options, behind = ServerOptions(has_read_only_ui=read_only), backend or ScriptedBackend()
         board = Board()
         observers = Observers((), board=board)

@@ -18,7 +18,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.inference.plan import Policy
 from proxy.inference.retry_budget import FLOOR, RetryBudget
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import Ended
 from proxy.serving.request_preparation import RequestPreparation
@@ -120,7 +120,7 @@ async def _answered(engine: LlamaServer, how: Interrupted) -> bool:
     """Ask, and look for what is left; tells whether the request had ended before its step came."""
     services, budget = ServerOptions(parallel=1).alone(engine), RetryBudget()
     preparation = RequestPreparation(services, Policy())
-    tools = ToolHosting(ToolOffer(OfferPolicy(), how.source)) if how.source else None
+    tools = ToolHosting(ToolOffer(how.source)) if how.source else None
     reader, pace = RequestReader(BodyLimits()), StreamTimeouts()
     chat = Chat(CHAT, reader, preparation, pace, budget, tools=tools)
     client = HandMadeClient(json.dump(how.asked), "POST")

@@ -20,7 +20,7 @@ from proxy.api.app import ServerOptions
 from proxy.api.edge import Access
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.execution import Offering, ToolOffer
 from proxy.mcp.fleet import ToolServerFleet, open_fleet
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.server import ServerTimeouts
@@ -88,7 +88,7 @@ async def hosting(
         if settles:
             await fleet.wait_settled(PATIENCE_SECONDS)
         limits = CallLimits(seconds=PATIENCE_SECONDS, result_chars=LONGEST)
-        tools = ToolHosting(ToolOffer(OfferPolicy(offering, owners), fleet), limits)
+        tools = ToolHosting(ToolOffer(fleet, offering, owners), limits)
         async with temper(*scripts, tools=tools, serving=serving) as front:
             yield Hosted(front, fleet)
 

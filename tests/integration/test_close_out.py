@@ -12,7 +12,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import ClosedOut
 from proxy.guardrails.close_out import MARK, CloseOut
 from proxy.inference.plan import Policy
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.metrics import Metrics
@@ -273,7 +273,7 @@ async def test_calls_of_the_operators_tools_run_and_the_answer_follows_a_blank_l
 ) -> None:
     ran = {"find": Ended("21 degrees"), "open": Ended("Error: no such page", Status.FAILED)}
     source = FakeSource({"search": (served("find", "search"), served("open", "search"))}, ran)
-    tools = ToolHosting(ToolOffer(OfferPolicy("asked", frozenset(), {}), source), CallLimits(), 10)
+    tools = ToolHosting(ToolOffer(source), CallLimits(), 10)
     asked = request(tools=[{"type": "mcp", "server_label": "search"}])
     replies = (
         calls("open", '{"q": "a"}'),

@@ -15,7 +15,7 @@ from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.fleet import open_fleet
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import CallLimits
@@ -94,7 +94,7 @@ async def needing_a_yes(
     spec = replace(program(env={"LOG": str(log)}), ask=("echo",))
     async with open_fleet([spec], PATIENCE) as fleet:
         await fleet.wait_settled(PATIENCE_SECONDS)
-        offer = ToolOffer(OfferPolicy(), fleet)
+        offer = ToolOffer(fleet)
         tools = ToolHosting(offer, limits or CallLimits(), confirm_seconds=seconds)
         sinks: list[Scene] = []
         observers = Observers((_Sinks(sinks),), board=Board())

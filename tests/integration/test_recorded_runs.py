@@ -11,7 +11,7 @@ from proxy.api.app import ServerOptions
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.offer import Mode
 from proxy.inference.plan import Policy
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import LOST, Ended
 from proxy.observability.observers import Observers
@@ -86,7 +86,7 @@ async def recorded(
     """Answer a request while it is recorded."""
     recording = Recording(path, 10_000_000, ("operators-key",))
     source = FakeSource({"search": OFFERED}, ANSWERS)
-    tools = ToolHosting(ToolOffer(OfferPolicy(), source), rounds=2)
+    tools = ToolHosting(ToolOffer(source), rounds=2)
     observers = Observers((), recording=recording)
     async with temper(*scripts, serving=serving, observers=observers, tools=tools) as front:
         await front.ask(body, stream=stream)

@@ -11,7 +11,7 @@ from proxy.api.edge import Access
 from proxy.api.streaming import StreamTimeouts
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
-from proxy.mcp.execution import Offering, OfferPolicy, ToolOffer
+from proxy.mcp.execution import Offering, ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import LOST, CallLimits, Ended
 from proxy.observability.metrics import Metrics
@@ -52,8 +52,8 @@ def hosting(
     rounds: int = 10,
     narrates: bool = False,
 ) -> ToolHosting:
-    policy = OfferPolicy(offering, owners, HOSTED)
-    offer = ToolOffer(policy, source or FakeSource({"search": SEARCH, "late": None}, ANSWERS))
+    source = source or FakeSource({"search": SEARCH, "late": None}, ANSWERS)
+    offer = ToolOffer(source, offering, owners, HOSTED)
     return ToolHosting(offer, CallLimits(), rounds, narrates)
 
 

@@ -43,6 +43,7 @@ from proxy.guardrails.reasoning import split_thoughts
 from proxy.guardrails.rescue.values.cursor import Literals, literals_of
 
 SYSTEM_NOTE = "System note:"
+# Templates without prefill reject a history that ends with the assistant.
 CONTINUE = contents.plain_message("user", "Continue.")
 
 # Quotes within JSON strings are escaped, so these occur only in the structure of a message.

@@ -170,7 +170,7 @@ def _with_ids(message: Message, calls: list[_HistoryCall]) -> Message:
 def _heal_result(message: Message, waiting: _Waiting, facts: list[Fact]) -> Message:
     name = "" if message.tool_call_id else _name_in(message)
     call = waiting.call_for(message, name)
-    if call is None:
+    if call is None:  # clients that trim histories drop the call and keep its result
         facts.append(Healed("orphan_result"))
         return say_as_user(message, introduce_orphan(name or _name_in(message)))
     call.is_answered = True

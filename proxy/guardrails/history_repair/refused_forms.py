@@ -23,10 +23,11 @@ from proxy.conversation import json, roles
 from proxy.conversation.messages import Message, Messages
 from proxy.guardrails import contents
 
+# Short, as it is in the prompt of every later request; always the same, for the prefix cache.
 _ACKNOWLEDGED = contents.plain_message("assistant", "OK.")
 _NO_ANSWER = "(no answer)"
-_BLANK = " "  # Kimi and DeepSeek refuse an empty string
-_ID = re.compile(r"[A-Za-z0-9]{9}")
+_BLANK = " "  # Kimi and DeepSeek reject an empty string
+_ID = re.compile(r"[A-Za-z0-9]{9}")  # the only form that Mistral's templates accept
 _ID_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _PARTS = re.compile(rb'"content"\s*:\s*\[')
 _PICTURE = b'"image_url"'

@@ -10,16 +10,16 @@ each has a condition under which it counts against the remaining errors.
 Nothing is invented and nothing truncated: every scalar of the result was in the input.
 
     {"n": "5"}                  integer              {"n": 5}            a number as text
-    {"n": "true"}               boolean              {"n": true}
+    {"n": "true"}               boolean              {"n": true}         Granite 20B
     {"zip": 10115}              string               {"zip": "10115"}
-    {"tags": "new"}             array of strings     {"tags": ["new"]}   one item, not "a, b"
+    {"tags": "new"}             array of strings     {"tags": ["new"]}   xLAM 1B; never "a, b"
     {"tags": "['a', 'b']"}      array of strings     {"tags": ["a", "b"]}
     {"unit": " Celsius"}        enum: celsius, ...   {"unit": "celsius"}
     {"day": "Monday"}           enum: mon, tue, ...  {"day": "mon"}
     {"city": {"city": "Rome"}}  string               {"city": "Rome"}    wrapped in its own name
     {"tags": {"item": ["a"]}}   array                {"tags": ["a"]}     as XML-like tags write it
     {"body": {"a": 1}}          string               {"body": "{\"a\":1}"}
-    {"unit": null}              optional string      {}
+    {"unit": null}              optional string      {}                  Gemma 7B
     {"x": 1}                    no property x        {}                  additionalProperties: false
 """
 
@@ -289,7 +289,8 @@ def unwrap_arguments(parameters: JsonSchema, arguments: JsonObject) -> JsonObjec
 def unescape_names(parameters: JsonSchema, arguments: JsonObject) -> JsonObject:
     r"""Remove Markdown escapes of names: `{"max\_results": 5}` becomes `{"max_results": 5}`.
 
-    A model that escapes names escapes values too. Returns the same object if nothing changes.
+    Mixtral 8x7B escapes most names with an underscore, and then values too. Returns the same object
+    if nothing changes.
     """
     if not any("\\_" in name for name in arguments):
         return arguments

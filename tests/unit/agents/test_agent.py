@@ -157,7 +157,10 @@ async def test_without_tools_the_model_is_asked_again_for_the_form(wrong: str) -
         result = await Agent(model, output=Report).run("How is Paris?")
     assert result.output == Report(city="Paris", degrees=21)
     assert b"wrong form" in backend.upstream_requests[1].messages[-1]
-    assert all("response_format" in one.fields for one in backend.upstream_requests)
+    assert all(
+        "response_format" in upstream_request.fields
+        for upstream_request in backend.upstream_requests
+    )
 
 
 async def test_after_three_answers_in_another_form_the_run_is_exhausted() -> None:
@@ -350,7 +353,7 @@ async def test_an_end_behind_a_failed_tool_may_go_on_and_the_last_text_is_the_an
             seen = [event async for event in run]
         result = run.result
     assert (result.stop, result.text) == (Stop.ANSWERED, "It is fine.")
-    assert [len(one.outcomes) for one in result.rounds] == [1, 1]
+    assert [len(round_.outcomes) for round_ in result.rounds] == [1, 1]
     assert result.usage.requests == len(backend.upstream_requests) == 5
     assert sum(type(event).__name__ == "AskedAgain" for event in seen) == 1
 
@@ -504,7 +507,7 @@ async def test_a_tool_brings_its_prerequisites() -> None:
     early = calls("hand_in", '{"text": "fine"}')
     async with scripted(early, WEATHER_CALLED, early, FINE) as (model, backend):
         result = await Agent(model, [get_weather, hand_in]).run("Go")
-    assert [one.outcomes[0].call.name for one in result.rounds] == ["get_weather", "hand_in"]
+    assert [round_.outcomes[0].call.name for round_ in result.rounds] == ["get_weather", "hand_in"]
     assert b"Hand the report in." in backend.upstream_requests[0].body
     with pytest.raises(ValueError, match="there is no tool 'get_weather'"):
         Agent(OTHER, [hand_in])
@@ -525,7 +528,7 @@ async def test_a_cached_tool_runs_once_for_the_same_arguments_of_a_run() -> None
         agent = Agent(model, [look_up])
         result = await agent.run("Go")
         assert ran == ["Paris", "Nowhere", "Nowhere"]
-        assert [one.outcomes[0].text for one in result.rounds][:2] == ["Paris is there."] * 2
+        assert [round_.outcomes[0].text for round_ in result.rounds][:2] == ["Paris is there."] * 2
 
 
 CITIES = [("", "Paris"), (" ", "Paris"), ("", "Nowhere"), (" ", "Nowhere")]

@@ -128,7 +128,7 @@ def test_objects_of_an_sdk_are_taken_as_they_are() -> None:
         for delta in streamed.receive(ChatCompletionChunk.model_validate(one))
     ]
     assert len(deltas) == 2
-    assert "".join(str(one["content"]) for one in deltas) == "It is sunny."
+    assert "".join(str(delta["content"]) for delta in deltas) == "It is sunny."
     assert streamed.answer.text == "It is sunny."
 
 

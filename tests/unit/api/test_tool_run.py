@@ -22,7 +22,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UpstreamRequest
 from proxy.errors import ContextOverflow, TemperError
 from proxy.inference.plan import Policy
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.mcp.specification import Ended
 from proxy.observability.observers import Observers
@@ -80,7 +80,7 @@ def answered(
         preparation,
         timeouts or StreamTimeouts(),
         observers=observers or Observers(),
-        tools=ToolHosting(ToolOffer(OfferPolicy(), source or FOUND)),
+        tools=ToolHosting(ToolOffer(source or FOUND)),
     )
     client = HandMadeClient(json.dump(BODY), "POST")
     asyncio.run(client.ask(chat))

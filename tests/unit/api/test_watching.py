@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.facts import Asked, Compacted, ReplyOutcome
 from proxy.mcp.confirmations import Requester
-from proxy.mcp.execution import OfferPolicy, ToolOffer
+from proxy.mcp.execution import ToolOffer
 from proxy.mcp.hosting import ToolHosting
 from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
@@ -212,7 +212,7 @@ async def test_no_more_than_so_many_may_watch() -> None:
 
 async def test_tool_servers_and_calls_that_wait_are_told_when_they_change() -> None:
     board, source = Board(), FakeSource({"fake": (served("drop", needs_yes=True),)})
-    hosting = ToolHosting(ToolOffer(OfferPolicy(), source))
+    hosting = ToolHosting(ToolOffer(source))
     services = ServerOptions().alone(ScriptedBackend())
     watched = Watching(board, services, About("1.2"), tools=hosting, pause=0.001)
     (tool,) = source.offers["fake"] or ()

@@ -159,7 +159,7 @@ def test_the_search_finds_what_trying_every_window_finds() -> None:
         caching = Caching(chance.randrange(1, 5))
         found = largest_window(shape, memory, caching)
         windows = range(0, shape.trained_context + 1, STEP)
-        fitting = [one for one in windows if need(shape, one, caching).total <= found.room]
+        fitting = [window for window in windows if need(shape, window, caching).total <= found.room]
         assert found.window == max(fitting, default=0)
 
 

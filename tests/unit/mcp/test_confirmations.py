@@ -85,7 +85,7 @@ async def test_the_answer_holds_for_the_same_call_of_the_request_only() -> None:
         own.ask(served("x", "other", "delete", needs_yes=True), {"a": 1, "b": 2}),
         RequestConfirmations(confirmations, ANNA, 9.0).ask(DELETE, {"a": 1, "b": 2}),
     )
-    asking = [asyncio.create_task(one) for one in others]
+    asking = [asyncio.create_task(other) for other in others]
     for name in await until_waiting(confirmations, len(others)):
         confirmations.answer(name, allow=False, who="a")
     assert [await one for one in asking] == [Decision.REFUSED] * len(others)
@@ -121,7 +121,9 @@ async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) 
     await asking
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
     waits = "a call of search.delete waits for consent at /ui (request req-1)"
-    assert [one.getMessage() for one in caplog.records if one.name.startswith("proxy")] == [
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("proxy")
+    ] == [
         waits,
         "a call of search.delete was refused by anna from ::1",
         waits,

@@ -46,7 +46,7 @@ async def test_a_server_over_http_gets_its_headers_and_lists_its_tools() -> None
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET})
         async with connect(spec, LogTail(), lambda _: None) as client:
-            names = [one.name for one in await list_tools(client)]
+            names = [tool.name for tool in await list_tools(client)]
             assert names == ["add", "wait", "big"]
             result = await client.call_tool("add", {"a": 1, "b": 2})
             assert result.structured_content == {"result": 3}

@@ -9,7 +9,7 @@ from proxy.conversation.tools import RequestedTools, ToolCall
 from proxy.errors import InvalidRequest, ToolServerUnavailable, ToolsNotAllowed
 from proxy.mcp.confirmations import Decision
 from proxy.mcp.definitions import ServedTool
-from proxy.mcp.execution import OfferPolicy, OwnedTools, ToolOffer
+from proxy.mcp.execution import OwnedTools, ToolOffer
 from proxy.mcp.specification import CallLimits, Ended
 from proxy.observability.record import ToolRecord
 from proxy.tools.executor import Outcome, RoundContext, Status
@@ -24,13 +24,13 @@ def calls(*names: str, arguments: str = '{"a":1}') -> list[ToolCall]:
 
 
 def said(outcomes: tuple[Outcome, ...]) -> list[tuple[str, str]]:
-    return [(one.call.name, one.text) for one in outcomes]
+    return [(outcome.call.name, outcome.text) for outcome in outcomes]
 
 
 async def test_outcomes_come_in_the_order_of_the_calls() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OwnedTools(source, TOOLS)
-    assert [one.name for one in tools.specs()] == ["get", "p_put", "hang"]
+    assert [spec.name for spec in tools.specs()] == ["get", "p_put", "hang"]
     running = asyncio.create_task(tools.execute(calls("hang", "p_put"), RoundContext()))
     while source.running != 1 or len(source.calls) != 2:  # noqa: ASYNC110 - a turn of the loop
         await asyncio.sleep(0)
@@ -65,7 +65,7 @@ async def test_arguments_that_are_no_object_reach_no_server(arguments: str) -> N
     (outcome,) = await OwnedTools(source, TOOLS).execute(
         calls("get", arguments=arguments), RoundContext()
     )
-    assert (outcome.status, "no JSON object" in outcome.text) == (Status.FAILED, True)
+    assert (outcome.status, "not a JSON object" in outcome.text) == (Status.FAILED, True)
     assert source.calls == []
 
 
@@ -174,9 +174,11 @@ SEARCH = (served("find", "search"), served("s_open", "search", "open"))
 FILES = (served("read", "files"), served("find", "files"))
 SOURCE = FakeSource({"search": SEARCH, "files": FILES, "late": None, "empty": ()})
 OWN = (served("write", "").tool,)
-ASKED = ToolOffer(OfferPolicy(), SOURCE)
-HOSTED = OfferPolicy(
-    hosted={"web_search": ("search", "find"), "slow": ("late", "x"), "new": ("unstarted", "x")}
+ASKED = ToolOffer(SOURCE)
+TOOLLESS, ALWAYS = ToolOffer(SOURCE, "toolless"), ToolOffer(SOURCE, "always")
+HOSTED = ToolOffer(
+    SOURCE,
+    hosted={"web_search": ("search", "find"), "slow": ("late", "x"), "new": ("unstarted", "x")},
 )
 
 
@@ -191,54 +193,47 @@ def names(
     return [one.tool.name for one in found]
 
 
-def test_who_does_not_ask_gets_nothing() -> None:
-    assert names(ASKED) == []
-    assert names(ASKED, own=False) == []
+def hosted(kind: str) -> RequestedTools:
+    return RequestedTools("tools.0", kind=kind)
 
 
-def test_who_asks_gets_what_the_server_offers_in_the_order_of_the_settings() -> None:
-    assert names(ASKED, asks("search")) == ["find", "s_open"]
-    assert names(ASKED, asks("files", "read"), asks("search", "open")) == ["s_open", "read"]
-    assert names(ASKED, asks("search", "s_open")) == ["s_open"]
+@pytest.mark.parametrize(
+    ("offer", "wanted", "own", "offered"),
+    [
+        (ASKED, [], True, []),
+        (ASKED, [], False, []),
+        (ASKED, [asks("search")], True, ["find", "s_open"]),
+        (ASKED, [asks("files", "read"), asks("search", "open")], True, ["s_open", "read"]),
+        (ASKED, [asks("search", "s_open")], True, ["s_open"]),
+        (TOOLLESS, [], False, ["find", "s_open", "read"]),
+        (TOOLLESS, [], True, []),
+        (TOOLLESS, [asks("files", "read")], False, ["read"]),
+        (ALWAYS, [], True, ["find", "s_open", "read"]),
+        (ALWAYS, [asks("search")], True, ["find", "s_open", "read"]),
+        (ALWAYS, [asks("files")], True, ["s_open", "read", "find"]),
+        (HOSTED, [hosted("web_search")], True, ["find"]),
+        (HOSTED, [hosted("slow")], True, []),
+        (HOSTED, [hosted("new")], True, []),
+    ],
+)
+def test_a_request_gets_tools_by_the_rules_and_its_wishes(
+    *, offer: ToolOffer, wanted: list[RequestedTools], own: bool, offered: list[str]
+) -> None:
+    assert names(offer, *wanted, own=own) == offered
 
 
 def test_of_two_tools_of_one_name_it_is_that_of_the_server_that_was_asked_for() -> None:
-    for policy in (OfferPolicy(), OfferPolicy("always")):
-        found = ToolOffer(policy, SOURCE).tools_for((), [asks("files")], "")
+    for offer in (ASKED, ALWAYS):
+        found = offer.tools_for((), [asks("files")], "")
         assert FILES[1] in found
         assert SEARCH[0] not in found
     both = ASKED.tools_for((), [asks("files", "find"), asks("search", "find")], "")
     assert both == (SEARCH[0],)
 
 
-def test_toolless_is_for_those_who_bring_no_tools_and_ask_for_none() -> None:
-    offer = ToolOffer(OfferPolicy("toolless"), SOURCE)
-    assert names(offer, own=False) == ["find", "s_open", "read"]
-    assert names(offer) == []
-    assert names(offer, asks("files", "read"), own=False) == ["read"]
-
-
-def test_always_is_for_all_and_adds_to_the_clients_tools() -> None:
-    offer = ToolOffer(OfferPolicy("always"), SOURCE)
-    assert names(offer) == ["find", "s_open", "read"]
-    assert names(offer, asks("search")) == ["find", "s_open", "read"]
-    assert names(offer, asks("files")) == ["s_open", "read", "find"]
-
-
 def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
     found = ASKED.tools_for([served("find", "").tool], [asks("search")], "")
     assert [one.tool.name for one in found] == ["s_open"]
-
-
-def test_a_hosted_tool_is_done_by_the_tool_that_the_operator_named() -> None:
-    assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind="web_search")) == [
-        "find"
-    ]
-
-
-def test_who_only_declares_a_hosted_tool_does_without_while_its_server_is_away() -> None:
-    for kind in ("slow", "new"):
-        assert names(ToolOffer(HOSTED, SOURCE), RequestedTools("tools.0", kind=kind)) == []
 
 
 @pytest.mark.parametrize(
@@ -258,12 +253,11 @@ def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words:
 def test_a_server_that_is_not_there_is_unavailable_to_those_who_name_it() -> None:
     with pytest.raises(ToolServerUnavailable, match="'late' is not available"):
         names(ASKED, asks("late"))
-    assert names(ToolOffer(OfferPolicy("always"), SOURCE)) == ["find", "s_open", "read"]
+    assert names(ALWAYS) == ["find", "s_open", "read"]
 
 
 def test_tools_are_for_their_owners_only() -> None:
-    policy = OfferPolicy("always", frozenset({"me"}), HOSTED.hosted)
-    offer = ToolOffer(policy, SOURCE)
+    offer = ToolOffer(SOURCE, "always", frozenset({"me"}), HOSTED.hosted)
     assert names(offer, owner="me") == ["find", "s_open", "read"]
     assert names(offer, owner="you") == []
     assert names(offer, RequestedTools("tools.0", kind="web_search"), owner="you") == []

@@ -39,7 +39,7 @@ async def test_a_program_and_an_address_answer_one_reply_together() -> None:
             assert fleet.names == ("fake", "adder")
             calls = [call("p_echo", '{"text":"hi"}'), call("add", '{"a":1,"b":2}')]
             outcomes = await all_tools(fleet).execute(calls, RoundContext())
-            assert [one.text for one in outcomes] == ["hi", "3"]
+            assert [outcome.text for outcome in outcomes] == ["hi", "3"]
             assert fleet.protocol_of("fake") == ("pipe", "2025-11-25")
             assert fleet.protocol_of("adder")[0] == "tcp"
             assert [fleet.is_ready(name) for name in fleet.names] == [True, True]
@@ -185,9 +185,9 @@ async def test_a_tool_is_not_called_by_a_definition_that_it_no_longer_has(tmp_pa
 
 async def pids(tools: OwnedTools) -> dict[str, int]:
     """Return the processes behind tools, by their names."""
-    calls = [call(one.name) for one in tools.specs()]
+    calls = [call(spec.name) for spec in tools.specs()]
     outcomes = await tools.execute(calls, RoundContext())
-    return {one.call.name: int(one.text) for one in outcomes}
+    return {outcome.call.name: int(outcome.text) for outcome in outcomes}
 
 
 async def until_gone(pid: int) -> None:

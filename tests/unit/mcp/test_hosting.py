@@ -2,11 +2,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from proxy.api.dialects import STAMP
-from proxy.conversation.requests import Request
 from proxy.conversation.tools import RequestedTools
-from proxy.dialects.dialect import Decoded
-from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.mcp import hosting
 from proxy.mcp.hosting import hosting_of, specs_of
@@ -54,17 +50,15 @@ def test_a_missing_sdk_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) 
 def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
-    assert hosting.offer.policy.offering == "always"
-    assert (hosting.rounds, hosting.narrates, [*hosting.offer.policy.hosted]) == (
+    assert hosting.offer.offering == "always"
+    assert (hosting.rounds, hosting.narrates, [*hosting.offer.hosted]) == (
         3,
         False,
         ["web_search"],
     )
     assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
-    request = Request("m", (), {})
     wanted = (RequestedTools("tools.0", kind="web_search"),)
-    decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
-    assert hosting.tools_for(decoded, "") == (served("find", "a"),)
+    assert hosting.offer.tools_for((), wanted, "") == (served("find", "a"),)
 
 
 def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:

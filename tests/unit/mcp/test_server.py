@@ -96,9 +96,9 @@ async def call(server: McpServer, name: str, text: str = "hi", seconds: float = 
 async def test_a_server_tells_its_tools_and_runs_them() -> None:
     async with running(program(tools=("echo", "fail"), prefix="f_")) as server:
         assert await server.wait_settled(PATIENCE_SECONDS)
-        assert [one.tool.name for one in server.tools or ()] == ["f_echo", "f_fail"]
+        assert [tool.tool.name for tool in server.tools or ()] == ["f_echo", "f_fail"]
         assert (server.state, server.protocol) == (RestartState.READY, "2025-11-25")
-        assert [one.is_read_only for one in server.definitions][:2] == [True, False]
+        assert [definition.is_read_only for definition in server.definitions][:2] == [True, False]
         assert await call(server, "f_echo") == Ended("hi")
         failed = Ended("Error: it is broken", Status.FAILED, "tool_error")
         assert await call(server, "f_fail") == failed
@@ -207,7 +207,7 @@ async def test_calls_in_flight_are_lost_with_their_server_and_never_repeated(
         # the next call waits for the server to come back
         assert await call(server, "echo") == Ended("hi")
     words = log.read_text().split("\n")
-    assert [one for one in words if one.startswith("called")] == [
+    assert [word for word in words if word.startswith("called")] == [
         "called hang",
         "called die",
         "called echo",

@@ -116,7 +116,10 @@ def test_shipped_files_say_nothing_twice(path: Path) -> None:
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     lists = [
         value
-        for section in (document, *(one for one in document.values() if isinstance(one, dict)))
+        for section in (
+            document,
+            *(value for value in document.values() if isinstance(value, dict)),
+        )
         for value in section.values()
         if isinstance(value, list)
     ]

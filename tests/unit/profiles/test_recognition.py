@@ -291,20 +291,22 @@ def test_models_are_known_by_the_names_people_use(name: str, expected: str) -> N
 
 @pytest.mark.parametrize("name", [name for name, _ in TABLE])
 def test_no_two_profiles_claim_a_name_equally(name: str) -> None:
-    strengths = [one.strength for one in candidates(Evidence((name,)), PROFILES)]
+    strengths = [candidate.strength for candidate in candidates(Evidence((name,)), PROFILES)]
     assert len(strengths) < 2 or strengths[0] > strengths[1]
 
 
 @pytest.mark.parametrize("expected", TEMPLATES)
 def test_a_renamed_file_is_known_by_its_chat_template(expected: str) -> None:
     evidence = Evidence(("model.gguf",), template=TEMPLATES[expected])
-    strengths = [one.strength for one in candidates(evidence, PROFILES)]
+    strengths = [candidate.strength for candidate in candidates(evidence, PROFILES)]
     assert recognise(evidence, PROFILES).profile.name == expected
     assert len(set(strengths)) == len(strengths)
 
 
 def test_every_architecture_belongs_to_one_profile() -> None:
-    claimed = [one for profile in PROFILES for one in profile.matching.architectures]
+    claimed = [
+        architecture for profile in PROFILES for architecture in profile.matching.architectures
+    ]
     assert len(set(claimed)) == len(claimed)
 
 
@@ -315,7 +317,7 @@ def test_a_renamed_file_without_a_template_is_known_by_its_architecture(architec
 
 def test_every_pattern_says_what_another_does_not() -> None:
     claimed = [
-        one.lower().replace("_", "-") for profile in PROFILES for one in profile.matching.names
+        name.lower().replace("_", "-") for profile in PROFILES for name in profile.matching.names
     ]
     assert len(set(claimed)) == len(claimed)
 

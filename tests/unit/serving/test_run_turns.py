@@ -1,5 +1,3 @@
-from proxy.tools.run import Ask
-
 from proxy.api.dialects import CHAT
 from proxy.backends.client import Description
 from proxy.context.prefix import PrefixBroken
@@ -14,6 +12,7 @@ from proxy.inference.plan import Policy
 from proxy.serving.request_preparation import RequestPreparation
 from proxy.serving.run_turns import RunTurns
 from proxy.serving.services import ServiceOptions
+from proxy.tools.run import Ask
 from tests.fakes.backend import ScriptedBackend
 
 DIALOGUE: list[JsonValue] = [

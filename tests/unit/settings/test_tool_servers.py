@@ -48,7 +48,7 @@ def test_programs_and_addresses_go_together() -> None:
         ({**COMMAND, "headers": {"x": "y"}}, "mcp.a.headers", "needs mcp.a.url"),
         ({**URL, "env": {"A": "b"}}, "mcp.a.env", "needs mcp.a.command"),
         ({**URL, "cwd": "/"}, "mcp.a.cwd", "needs mcp.a.command"),
-        ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "stands alone"),
+        ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "remove the names"),
     ],
 )
 def test_what_is_wrong_with_one_server_is_named(
@@ -150,4 +150,4 @@ def test_only_tools_that_are_offered_can_need_a_yes() -> None:
     ((blamed, problem),) = found({"a": {**URL, "ask": ["*"]}})
     assert (blamed, "not offered" in problem) == ("mcp.a.ask", True)
     ((blamed, problem),) = found({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
-    assert (blamed, "stands alone" in problem) == ("mcp.a.ask", True)
+    assert (blamed, "remove the names" in problem) == ("mcp.a.ask", True)

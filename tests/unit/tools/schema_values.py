@@ -31,7 +31,7 @@ def values(
         case {"enum": list(options)}:
             return st.sampled_from(options)
         case {"anyOf": list(forms)} | {"oneOf": list(forms)}:
-            simple = [one for one in forms if isinstance(one, dict) and "$ref" not in one]
+            simple = [form for form in forms if isinstance(form, dict) and "$ref" not in form]
             return st.one_of([values(one, root, depth) for one in _shallow(forms, simple, depth)])
         case {"type": str(kind)}:
             return _of_type(kind, schema, root, depth)
@@ -68,7 +68,7 @@ def _scalars(kind: str, schema: JsonObject) -> st.SearchStrategy[JsonValue]:
 
 def _arrays(schema: JsonObject, root: JsonValue, depth: int) -> st.SearchStrategy[JsonValue]:
     if isinstance(places := schema.get("prefixItems"), list):
-        return st.tuples(*(values(one, root, depth) for one in places)).map(list)
+        return st.tuples(*(values(place, root, depth) for place in places)).map(list)
     most = 0 if depth > _DEEPEST else _MOST_ITEMS
     items = values(schema.get("items", {}), root, depth)
     drawn = st.lists(items, max_size=most, unique_by=repr if schema.get("uniqueItems") else None)

@@ -37,7 +37,7 @@ async def execute(
     approve: Approve | None = None,
     context: RoundContext | None = None,
 ) -> tuple[Outcome, ...]:
-    known = {one.name: one for one in tools}
+    known = {tool.name: tool for tool in tools}
     bound = BoundToolset(lambda: (), known.get, deps, Limits(), approve)
     return await bound.execute(calls, context or RoundContext())
 
@@ -153,7 +153,9 @@ def test_eight_functions_run_at_the_same_time() -> None:
     calls = [call("meet", number=number) for number in range(8)]
     outcomes = asyncio.run(execute([meet], calls))
 
-    assert sorted(str(one.value) for one in outcomes) == [str(number) for number in range(8)]
+    assert sorted(str(outcome.value) for outcome in outcomes) == [
+        str(number) for number in range(8)
+    ]
 
 
 def test_no_more_run_at_once_than_there_may() -> None:
@@ -196,8 +198,10 @@ def test_outcomes_stand_in_the_order_of_the_calls_whoever_ends_first(order: list
     outcomes = asyncio.run(run())
 
     assert ended == order
-    assert [one.value for one in outcomes] == sorted(order)
-    assert [one.call.id for one in outcomes] == [f"call_{number}" for number in sorted(order)]
+    assert [outcome.value for outcome in outcomes] == sorted(order)
+    assert [outcome.call.id for outcome in outcomes] == [
+        f"call_{number}" for number in sorted(order)
+    ]
 
 
 def test_one_tool_that_runs_alone_makes_all_calls_run_in_order() -> None:
@@ -295,7 +299,7 @@ def test_the_traceback_is_for_the_debug_log_only(caplog: pytest.LogCaptureFixtur
         outcome = executed(fail)
 
     assert "Traceback" not in outcome.text
-    (record,) = [one for one in caplog.records if one.name.startswith("proxy.tools")]
+    (record,) = [record for record in caplog.records if record.name.startswith("proxy.tools")]
     assert record.levelno == logging.DEBUG
     assert record.exc_info
 
@@ -447,7 +451,7 @@ def test_results_and_failures_are_no_longer_than_they_may_be() -> None:
     context = RoundContext(result_chars=100)
     outcomes = asyncio.run(execute([long, fail], [call("long"), call("fail")], context=context))
 
-    assert [len(one.text) for one in outcomes] == [100, 100]
+    assert [len(outcome.text) for outcome in outcomes] == [100, 100]
     assert len(str(outcomes[0].value)) == 1000
 
 

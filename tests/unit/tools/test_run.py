@@ -326,7 +326,10 @@ def test_a_result_that_came_before_a_cancellation_is_kept() -> None:
     book.run.cancel()
     texts = [message.text for message in book.run.added if message.role == "tool"]
     assert [text[:16] for text in texts] == ["Error: cancelled", "it is booked"]
-    assert [one.status for one in book.run.rounds[0].outcomes] == [Status.CANCELLED, Status.DONE]
+    assert [outcome.status for outcome in book.run.rounds[0].outcomes] == [
+        Status.CANCELLED,
+        Status.DONE,
+    ]
 
 
 @pytest.mark.parametrize(

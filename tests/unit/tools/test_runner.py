@@ -85,6 +85,6 @@ async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO, "proxy.runner")
     playing = Playing(CLOCK_CALLED, NOON)
     await every(playing.batches)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "proxy.runner"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "proxy.runner"]
     assert line.startswith("round 1 of tools took 0.")
     assert line.endswith(": get_time done 0.0 s")

@@ -28,7 +28,7 @@ def test_functions_and_tools_are_found_by_name_and_by_alias() -> None:
     tools = Toolset([get_weather, now])
 
     assert len(tools) == 2
-    assert [one.name for one in tools] == ["get_weather", "now"]
+    assert [tool.name for tool in tools] == ["get_weather", "now"]
     assert tools.get("clock") is now
     assert tools.get("date") is None
     assert "time" in tools
@@ -68,7 +68,7 @@ def test_two_of_one_name_or_alias_are_refused(clashing: object) -> None:
 def test_tools_are_told_in_the_form_of_a_chat_request_and_in_order() -> None:
     tools = Toolset([get_weather, now])
 
-    assert tools.openai() == [json.parse(one.source) for one in tools.specs()]
+    assert tools.openai() == [json.parse(spec.source) for spec in tools.specs()]
     assert tools.openai()[0] == {
         "type": "function",
         "function": {

@@ -76,7 +76,7 @@ def test_rounds_are_told_apart_although_their_calls_share_an_id() -> None:
     again = (assistant_message("", (called(1), called(2))), tool_result("call_1", "3"))
     (turn,) = Conversation((user_message("Hi"), *said, *again)).turns()
     assert [
-        [(outcome.text, outcome.status) for outcome in one.outcomes] for one in turn.rounds
+        [(outcome.text, outcome.status) for outcome in round_.outcomes] for round_ in turn.rounds
     ] == [
         [("Error: no", Status.FAILED)],
         [("3", Status.DONE), ("There is no result.", Status.LOST)],

@@ -350,21 +350,23 @@ def test_everything_is_mended_in_one_go() -> None:
     ]
 
 
-IDS = st.sampled_from(["a", "b", None])
+IDS = st.sampled_from(["a", "b", "", None])
 ARGUMENTS = st.sampled_from(["{}", "{bad", "", None, {"a": 1}])
 CONTENTS = st.sampled_from(
     ["x", "", None, "xab", "<|im_end|>", [{"type": "text", "text": "aab"}], [{"type": "x"}]]
 )
-CALLS = st.lists(st.builds(call, IDS, st.just("look"), ARGUMENTS), min_size=1, max_size=2)
+NAMES = st.sampled_from(["look", "go"])
+CALLS = st.lists(st.builds(call, IDS, NAMES, ARGUMENTS), min_size=1, max_size=3)
 SAID = st.builds(said, st.sampled_from(["system", "developer", "user", "assistant"]), CONTENTS)
 MESSAGES = st.lists(
     st.one_of(
         SAID,
         CALLS.map(lambda calls: called(*calls)),
         st.builds(result, IDS, CONTENTS),
+        st.builds(lambda call_id, name: result(call_id, name=name), IDS, NAMES),
         st.just({"role": "user"}),
     ),
-    max_size=6,
+    max_size=8,
 )
 
 

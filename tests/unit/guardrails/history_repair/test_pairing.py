@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
@@ -8,7 +6,7 @@ from proxy.facts import Fact, Healed
 from proxy.guardrails.history_repair.pairing import UNANSWERED, introduce_orphan, pair_calls
 from proxy.guardrails.transcript import list_completed_calls
 from tests.fakes.arrivals import is_linear
-from tests.fakes.histories import call, called, history, result, said, unpaired, written
+from tests.fakes.histories import call, called, history, result, said, written
 
 
 def test_a_call_that_was_never_answered_counts_as_failed() -> None:
@@ -186,58 +184,6 @@ def test_what_was_not_mended_keeps_its_bytes() -> None:
     source = made.source.replace(b'"id":"a"', b'"id": "\\u0061"')
     (healed, *_), _ = pair((Message("assistant", "", source, made.calls),))
     assert b'"id": "\\u0061"' in healed.source
-
-
-IDS = st.sampled_from(["a", "b", "", None])
-CALLS = st.lists(st.builds(call, IDS, st.sampled_from(["look", "go"])), min_size=1, max_size=3)
-MESSAGES = st.lists(
-    st.one_of(
-        CALLS.map(lambda calls: called(*calls)),
-        st.builds(result, IDS, st.sampled_from(["1", "2"])),
-        st.builds(lambda id_, name: result(id_, name=name), IDS, st.sampled_from(["look", "x"])),
-        st.just(HI),
-    ),
-    max_size=8,
-)
-
-
-@given(MESSAGES)
-def test_afterwards_every_call_has_a_result_and_every_result_a_call(
-    messages: list[JsonObject],
-) -> None:
-    healed, _ = pair(history(*messages))
-    assert unpaired(healed) == 0
-    assert all(message.tool_call_id for message in healed if message.role == "tool")
-
-
-@given(MESSAGES)
-def test_pairing_twice_is_pairing_once(messages: list[JsonObject]) -> None:
-    once, _ = pair(history(*messages))
-    twice, facts = pair(once)
-    assert all(one is other for one, other in zip(twice, once, strict=True))
-    assert facts == []
-
-
-@given(MESSAGES, MESSAGES.filter(bool))
-def test_more_messages_change_nothing_before_them_unless_they_are_missing_results(
-    messages: list[JsonObject], more: list[JsonObject]
-) -> None:
-    before = history(*messages)
-    healed, facts = pair(before)
-    longer, new_facts = pair((*before, *history(more[0])))
-    is_orphan = new_facts.count("orphan_result") > facts.count("orphan_result")
-    if is_orphan or more[0]["role"] not in ("tool", "function"):
-        assert longer[: len(healed)] == healed
-
-
-@given(MESSAGES)
-def test_nothing_that_was_said_is_lost(messages: list[JsonObject]) -> None:
-    given_ = history(*messages)
-    healed, _ = pair(given_)
-    texts = [message.text for message in healed]
-    for message in given_:
-        place = next(at for at, text in enumerate(texts) if text.endswith(message.text))
-        del texts[place]
 
 
 UNITS: list[list[JsonObject]] = [

@@ -76,7 +76,7 @@ def test_a_value_that_is_too_long_for_its_pattern_is_reported_and_the_rest_is_ch
     coerced = check(tool, {"name": LONG, "days": "1"})
     assert isinstance(coerced, ValidArguments)
     assert coerced.value["days"] == 1
-    assert [type(one) for one in coerced.facts] == [Unchecked, Coerced]
+    assert [type(fact) for fact in coerced.facts] == [Unchecked, Coerced]
     assert isinstance(check(tool, {"name": LONG, "days": "x"}), InvalidArguments)
     assert isinstance(check(tool, {"name": "c"}), InvalidArguments)
 
@@ -85,13 +85,13 @@ def test_a_schema_that_needs_its_patterns_checks_no_long_value() -> None:
     tool = Tool("t", {"not": NAMED, "type": "object"}, b"{}")
     checked = check(tool, {"name": LONG})
     assert isinstance(checked, ValidArguments)
-    assert [type(one) for one in checked.facts] == [Unchecked]
+    assert [type(fact) for fact in checked.facts] == [Unchecked]
 
 
 def test_an_answer_that_is_too_long_for_a_pattern_is_reported_and_the_rest_is_checked() -> None:
     checked = check_answer(json.dump_text({"name": LONG, "days": 1}), NAMED)
     assert isinstance(checked, ValidAnswer)
-    assert [type(one) for one in checked.facts] == [Unchecked]
+    assert [type(fact) for fact in checked.facts] == [Unchecked]
     assert isinstance(
         check_answer(json.dump_text({"name": LONG, "days": "x"}), NAMED), InvalidAnswer
     )
@@ -257,7 +257,7 @@ def test_a_value_that_would_take_too_long_to_check_is_unchecked_and_the_report_s
     least: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d6"}}}
     refused = check(Tool("odd", least, b""), '{"a": "x"}')
     assert isinstance(refused, InvalidArguments)
-    assert [str(one) for one in refused.violations] == ['/a: expected integer, got "x"']
+    assert [str(violation) for violation in refused.violations] == ['/a: expected integer, got "x"']
     assert check(Tool("odd", fewer, b""), '{"a": 1}') == ValidArguments('{"a": 1}', {"a": 1})
     two: JsonObject = {**schema, "properties": {"a": {"$ref": "#/$defs/d2"}}}
     coerced = check(Tool("odd", two, b""), '{"a": "1"}')

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from proxy.agents.own_parts import ClientBackend, OwnCompaction
+from proxy.agents.custom import ClientBackend, CustomCompaction
 from proxy.backends.client import Description, Health, PassthroughRequest
 from proxy.context.budget import Window
 from proxy.conversation.json import JsonObject
@@ -77,7 +77,7 @@ def test_what_a_program_leaves_too_long_is_an_error_and_what_is_short_is_left_al
         assert room > 0
         return [*messages]
 
-    own = OwnCompaction(keep, Pieces(), Window(2_000), 0.9)
+    own = CustomCompaction(keep, Pieces(), Window(2_000), 0.9)
     short = (user_message("Hi"),)
     assert own.fit(short, (), None).messages is short
     with pytest.raises(ContextOverflow, match="own compaction leaves"):

@@ -102,7 +102,7 @@ async def _chunks(given: object) -> AsyncIterable[object]:
         yield given
 
 
-class OwnCompaction(msgspec.Struct, frozen=True):
+class CustomCompaction(msgspec.Struct, frozen=True):
     """Has the program shorten prompts that take more than the share `high` of the window."""
 
     shorten: Shorten
