@@ -1,9 +1,9 @@
-"""Shows the calls that a backend recognized while the model is still writing them.
+"""Shows structured calls while the model is still writing them.
 
 The client sees a call only after its first argument is certain. So no client receives the name of a
-call whose arguments are wrong from the first character. The others follow as far as they are
-certain. The next call waits until this one is settled. After the first doubt everything waits for
-the verdict on the whole reply.
+call whose arguments are wrong from the first character. The other arguments follow as far as they
+are certain. The next call waits until this one is complete and valid. After the first irregularity
+everything waits for the verdict on the whole reply.
 
 How arguments are read
 ----------------------
@@ -15,7 +15,7 @@ irregularity (an unknown key, broken JSON, a value that does not fit) the reader
 waits for the verdict. The lenient reader of `rescue.values` cannot do this: it returns a value only
 after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
 
-So the part that was shown always ends after the opening brace, after a whole value, or inside a
+So the shown part always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;
 `SentArguments.rest` does that. The work is linear in the text.
 """
@@ -53,13 +53,13 @@ _QUOTE = '"'
 
 
 class ArgumentsGate:
-    """Reads the arguments of one call and releases what the client may see of them."""
+    """Reads the arguments of one call and releases the certain part."""
 
     def __init__(self, members: arguments.Members) -> None:
         self.shown = SentArguments()
         self._members = members
         self._cursor = Cursor()
-        self._cursor.begin()  # what has been passed since then is held
+        self._cursor.begin()  # text after this point is held
         self._out: list[str] = []
         self._reading = self._read()
         self._flows = False  # whether plain text goes out as it is
@@ -67,7 +67,7 @@ class ArgumentsGate:
         self._is_over = False
 
     def feed(self, fragment: str) -> str:
-        """Take more of the arguments' text; return what may be shown now."""
+        """Take more of the arguments' text; return the part that may be shown now."""
         if self._is_over:
             return ""
         if self._flows and _PLAIN.fullmatch(fragment):
@@ -207,7 +207,7 @@ class ArgumentsGate:
         return held
 
     def _let_out(self, text: str) -> None:
-        """Show what was held. A string before it is now known to be complete."""
+        """Show held text. A string before it is known to be complete now."""
         self.shown.end_string()
         self.shown.add(text)
         self._out.append(text)
@@ -271,7 +271,7 @@ class CallGate:
         return self._sent.start_call(self._id, self._tool.name, shown)
 
     def _showable(self, name: str) -> Tool | None:
-        """Return the tool of a call whose name may be shown before its arguments are known."""
+        """Return the tool of a call that may be shown early, None if it waits for the verdict."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):
@@ -280,7 +280,7 @@ class CallGate:
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _settle(self) -> list[ReplyEvent] | None:
-        """End the previous call, if any; None if it has to wait for the verdict."""
+        """Complete the previous call, if any; None if it has to wait for the verdict."""
         if self._tool is None:
             return []
         text = "".join(self._written)

@@ -1,4 +1,4 @@
-"""How long a reply may become: an engine that does not stop by itself is stopped here.
+"""The limit of a reply: an engine that does not stop by itself is stopped here.
 
 The exact token count is not known, so two estimates are used. Apart from engines that cut tokens
 up, no engine sends more pieces than tokens, and hardly any text has more than eight characters per

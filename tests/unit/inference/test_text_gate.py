@@ -206,10 +206,10 @@ def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
 def test_only_prose_that_would_be_an_answer_is_watched() -> None:
     release = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
-    assert isinstance(hold_possible_calls(release, OFFER, is_asked_again=False), LookaheadGate)
-    assert hold_possible_calls(release, accepting, is_asked_again=False) is release
+    assert isinstance(hold_possible_calls(release, OFFER, is_retry=False), LookaheadGate)
+    assert hold_possible_calls(release, accepting, is_retry=False) is release
     with_schema = replace(OFFER, answer_schema={})
-    assert hold_possible_calls(release, with_schema, is_asked_again=False) is release
+    assert hold_possible_calls(release, with_schema, is_retry=False) is release
 
 
 @pytest.mark.parametrize("text", HELD)
@@ -235,9 +235,7 @@ def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
 
 def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
     assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
-    release = LookaheadGate(
-        FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_asked_again=True
-    )
+    release = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
     assert release.show(Prose("Done")) == []
     assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
 
