@@ -1,4 +1,4 @@
-"""Models on this machine already, in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
+"""Lists downloaded models in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
 
 It reads names and sizes, opens nothing for longer than its first bytes, and takes folders as they
 are: other programs write into them, and what is broken there is told or passed over.
@@ -31,13 +31,13 @@ class CachedModel:
     path: Path
     size: int  # bytes
     quantisation: str = ""
-    problem: str = ""  # why it cannot be used
+    problem: str = ""  # the reason why it cannot be used
 
 
 def list_cached_models(
     environment: Mapping[str, str], home: Path, system: str = "linux"
 ) -> tuple[CachedModel, ...]:
-    """List all models; `environment`, `home` and `system` (as `sys.platform`) say where to look."""
+    """List all models in the folders of `environment`, `home` and `system` (`sys.platform`)."""
     found: dict[Path, CachedModel] = {}
     for owner, folder in _folders(environment, home, system):
         listed = _ollama_models(folder) if owner == "Ollama" else _gguf_files(owner, folder)
@@ -47,7 +47,7 @@ def list_cached_models(
 
 
 def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterator[tuple[str, Path]]:
-    """Name the folders, those that the environment names first."""
+    """Return the folders, those from environment variables first."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     mac = home / "Library" / "Caches"
     usual = mac if system == "darwin" else cache
@@ -65,7 +65,7 @@ def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterato
 
 
 def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
-    """List the GGUF files in a folder; the parts of a model are one."""
+    """List the GGUF models in a folder; the parts of a split model count as one."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
@@ -96,7 +96,7 @@ def _describe(owner: str, folder: Path, path: Path) -> CachedModel:
 
 
 def _name_of(owner: str, path: Path) -> str:
-    """Return the repository that a file is from, as far as its place tells, else its own name."""
+    """Return the repository of a file, from its path if possible, otherwise its name."""
     if owner == "Hugging Face" and path.parts[0].startswith("models--"):
         return path.parts[0].removeprefix("models--").replace("--", "/", 1)
     if owner == "LM Studio" and len(path.parts) > 2:
@@ -105,7 +105,7 @@ def _name_of(owner: str, path: Path) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Walk through a folder in order: each folder once, not too deep, not too many files."""
+    """Walk through a folder in order, with limits on depth and files; each folder once."""
     seen: set[tuple[int, int]] = set()
     files = 0
     for place, folders, names in os.walk(folder, followlinks=True):
@@ -131,7 +131,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def _ollama_models(folder: Path) -> Iterator[CachedModel]:
     manifests = folder / "manifests"
     for path in _files_in(manifests):
-        names = path.relative_to(manifests).parts[1:]  # behind the registry
+        names = path.relative_to(manifests).parts[1:]  # after the registry
         if len(names) < 2 or path.name.startswith("."):
             continue
         owner = "" if names[0] == "library" else f"{names[0]}/"
@@ -155,7 +155,7 @@ def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterat
 
 
 def _blob(layer: dict[str, object]) -> str:
-    """Return the file of a digest, which must not lead anywhere else."""
+    """Return the file of a digest; the digest must not contain a path."""
     digest = str(layer.get("digest", "")).replace(":", "-")
     return digest if re.fullmatch(r"[\w-]+", digest) else "none"
 
