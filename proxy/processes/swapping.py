@@ -99,8 +99,8 @@ class SwapPlanner:
     """Decides for all models together; every event returns the orders to carry out.
 
     Each order has to be reported: `note_loaded` or `note_failed` after a start, `note_stopped`
-    after a stop. A failed model is not tried again for `failure_seconds`, so that it cannot evict others
-    with every request.
+    after a stop. A failed model is not tried again for `failure_seconds`, so that it cannot evict
+    others with every request.
     """
 
     def __init__(
