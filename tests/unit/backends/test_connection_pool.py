@@ -13,7 +13,6 @@ from proxy.backends.connection_pool import (
     Connection,
     ConnectionPool,
     Endpoint,
-    addresses_of,
     first_connected,
 )
 from tests.fakes.connections import (
@@ -23,7 +22,6 @@ from tests.fakes.connections import (
     SkippingLoop,
     exchange,
     later,
-    opened,
     play,
     read,
     send,
@@ -287,49 +285,6 @@ def test_a_slow_reader_stops_the_server() -> None:
     play(scene, script)
 
 
-async def test_a_server_that_is_not_there_is_not_reached() -> None:
-    async with raw_backend() as backend:
-        pass
-    async with opened(backend) as one:
-        with pytest.raises(pool.NotReached):
-            await send(one)
-
-
-@pytest.mark.parametrize("host", ["x" * 64 + ".invalid", "no-such-host.invalid"])
-async def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
-    with pytest.raises(pool.NotReached):
-        await send(ConnectionPool(Endpoint(host, 1), SOON))
-
-
-async def test_a_connection_that_takes_too_long_is_not_reached() -> None:
-    with pytest.raises(pool.NotReached, match="in time"):
-        await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
-
-
-async def test_a_deadline_that_passes_before_there_is_a_connection_is_one() -> None:
-    with pytest.raises(TimeoutError):
-        await ConnectionPool(Endpoint("127.0.0.1", 1), SOON).send(b"", b"", 0.0)
-
-
-def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
-        await read(line)
-        one.close()
-        one.release(line)
-        await closed.wait()
-
-    closed = asyncio.Event()
-
-    async def script(caller: Caller) -> None:
-        await caller.request()
-        await caller.send(OK)
-        await caller.hang_up_seen()
-        closed.set()
-
-    play(scene, script)
-
-
 class Noting(asyncio.Transport):
     """A transport to nowhere, which notes whether its reading is paused and whether it ended."""
 
@@ -586,29 +541,6 @@ async def stubborn() -> str:
     return "never"
 
 
-def test_the_first_address_is_enough_if_it_is_good() -> None:
-    addresses = Addresses(a=good, b=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.tried == ["a"]
-
-
-def test_a_refusal_is_followed_by_the_next_address_at_once() -> None:
-    addresses = Addresses(a=refusing, b=unreachable, c=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.tried == ["a", "b", "c"]
-
-
-def test_where_all_refuse_the_first_refusal_is_told() -> None:
-    with pytest.raises(ConnectionRefusedError):
-        asyncio.run(Addresses(a=refusing, b=unreachable).first())
-
-
-def test_an_address_that_swallows_everything_has_a_head_start_and_no_more() -> None:
-    addresses = Addresses(a=swallowing, b=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.given_up == ["a"]
-
-
 async def test_what_is_connected_too_many_is_dropped() -> None:
     both = asyncio.Event()
 
@@ -638,12 +570,41 @@ async def test_who_stops_waiting_stops_every_attempt() -> None:
     assert addresses.given_up == ["a"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_an_address_is_its_own(address: str) -> None:
-    assert asyncio.run(addresses_of(address, 1)) == [address]
+@pytest.mark.parametrize(
+    ("attempts", "tried", "given_up"),
+    [
+        ({"a": good, "b": good}, ["a"], []),
+        ({"a": refusing, "b": unreachable, "c": good}, ["a", "b", "c"], []),
+        ({"a": swallowing, "b": good}, ["a", "b"], ["a"]),
+    ],
+)
+def test_the_first_good_address_wins(
+    attempts: dict[str, Attempt], tried: list[str], given_up: list[str]
+) -> None:
+    addresses = Addresses(**attempts)
+    assert asyncio.run(addresses.first()) == "good"
+    assert (addresses.tried, addresses.given_up) == (tried, given_up)
 
 
-def test_a_name_has_every_address_once() -> None:
-    assert "127.0.0.1" in asyncio.run(addresses_of("localhost", 1))
-    found = asyncio.run(addresses_of("localhost", 1))
-    assert len(found) == len(set(found))
+def test_the_first_refusal_is_raised_if_all_refuse() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(Addresses(a=refusing, b=unreachable).first())
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "seconds", "deadline", "error"),
+    [
+        (Endpoint("x" * 64 + ".invalid", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("no-such-host.invalid", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), -1, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), SOON, None, TimeoutError),
+    ],
+    ids=["a label that is too long", "no such name", "no time", "refused", "past the deadline"],
+)
+async def test_a_connection_that_cannot_be_opened_is_not_reached(
+    endpoint: Endpoint, seconds: float, deadline: float | None, error: type[Exception]
+) -> None:
+    until = later(deadline) if deadline is not None else 0.0
+    with pytest.raises(error):
+        await ConnectionPool(endpoint, seconds).send(b"", b"", until)

@@ -34,7 +34,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.requests import UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolUse
 from proxy.dialects.lenient_json import as_list, as_object, as_text
-from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError
+from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import EventDecoder
 from proxy.errors import (
     BackendFailed,
@@ -50,7 +50,6 @@ from tests.fakes.backend import every
 from tests.fakes.engine_answers import TRANSFORMERS, VLLM, recorded
 from tests.fakes.engine_errors import OVERFLOWS, Overflow
 from tests.fakes.mocked_pool import MockedPool
-from tests.fakes.passages import PASSAGE, relayed_by
 from tests.fakes.raw_backend import raw_backend
 from tests.fakes.upstream_requests import HELLO, chunk, stream, upstream_request
 from tests.patience import PATIENCE_SECONDS
@@ -98,30 +97,6 @@ def test_a_stream_becomes_events_with_the_end_as_the_last() -> None:
     assert events_of(HELLO) == [STARTED, TextDelta("Hello"), ReplyFinished("stop")]
 
 
-def test_nothing_after_the_end_is_read() -> None:
-    assert events_of(HELLO + b"data: {garbage\n\n")[-1] == ReplyFinished("stop")
-
-
-def test_a_stream_without_the_last_mark_is_complete_after_its_finish_reason() -> None:
-    assert events_of(HELLO.removesuffix(b"data: [DONE]\n\n"))[-1] == ReplyFinished("stop")
-
-
-class Pieces(httpx.AsyncByteStream):
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for byte in self.body:
-            yield bytes([byte])
-
-
-@pytest.mark.parametrize("body", [HELLO, b"\r\n \n" + HELLO])
-def test_the_events_are_the_same_at_one_byte_at_a_time(body: bytes) -> None:
-    backend, _ = answering(httpx.Response(200, stream=Pieces(body)))
-
-    assert events(backend) == events_of(HELLO)
-
-
 WHOLE: JsonObject = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -167,13 +142,6 @@ def test_a_whole_completion_is_read_like_a_stream(content_type: str) -> None:
         UsageReported({"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}),
         ReplyFinished("tool_calls"),
     ]
-
-
-def test_a_whole_completion_may_be_nothing_but_text() -> None:
-    message: JsonObject = {"role": "assistant", "content": "Hello"}
-    choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
-
-    assert events_of(json.dump({**WHOLE, "choices": [choice], "usage": None})) == events_of(HELLO)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/html"])
@@ -232,7 +200,6 @@ OVERFLOW: JsonObject = {
     "n_prompt_tokens": 33009,
     "n_ctx": 2048,
 }
-LOADING: JsonObject = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
 
 
 def in_a_stream(error: JsonValue) -> httpx.Response:
@@ -258,14 +225,6 @@ def test_an_overflow_is_the_same_wherever_it_is_said(response: httpx.Response) -
 
     assert isinstance(error, ContextOverflow)
     assert (error.prompt_tokens, error.window) == (33009, 2048)
-
-
-@pytest.mark.parametrize("response", [httpx.Response(503, json={"error": LOADING})])
-def test_loading_is_told_from_being_down(response: httpx.Response) -> None:
-    error = failure(response)
-
-    assert isinstance(error, BackendUnavailable)
-    assert error.loading
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
@@ -311,21 +270,6 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
     assert heard == [STARTED, TextDelta("Hel")]
 
 
-def sent(asked: UpstreamRequest) -> JsonObject:
-    backend, route = answering(httpx.Response(200, content=HELLO))
-    events(backend, asked)
-    body = json.parse(route.calls.last.request.content)
-    assert isinstance(body, dict)
-    return body
-
-
-def test_a_question_is_always_asked_as_a_stream() -> None:
-    body = sent(upstream_request())
-
-    assert body["stream"] is True
-    assert body["seed"] == 7
-
-
 def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
     routes = respx.MockRouter()
     entry: JsonObject = {"id": "a", "owned_by": "me"}
@@ -356,15 +300,6 @@ def test_a_model_keeps_the_time_that_was_told_first_while_it_is_listed() -> None
     assert asyncio.run(listed()) == [*first, {"b": 12}, {"a": 14}]
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"data": 5}'])
-def test_a_list_of_models_that_is_none_is_nonsense(body: str) -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/v1/models").respond(text=body)
-
-    with pytest.raises(BackendSpokeNonsense):
-        asyncio.run(engine(routes).models())
-
-
 @pytest.mark.parametrize(
     ("listed", "description"),
     [
@@ -378,41 +313,6 @@ def test_a_model_goes_by_what_is_loaded(listed: JsonValue, description: Descript
     routes = respx.MockRouter()
     routes.get("http://host/v1/models").respond(json={"data": listed})
     assert asyncio.run(engine(routes).describe("asked")) == description
-
-
-def test_a_refused_list_of_models_is_a_refusal() -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/v1/models").respond(401, json={"error": {"message": "Key?"}})
-
-    with pytest.raises(BackendRefused, match=r"401: Key\?"):
-        asyncio.run(engine(routes).models())
-
-
-@pytest.mark.parametrize(
-    ("status", "health"),
-    [
-        (200, Health.READY),
-        (401, Health.READY),
-        (404, Health.READY),
-        (500, Health.UNREACHABLE),
-        (503, Health.LOADING),
-    ],
-)
-def test_an_engine_is_as_healthy_as_its_list_of_models(status: int, health: Health) -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/v1/models").respond(status)
-
-    assert asyncio.run(engine(routes).health()) is health
-
-
-@pytest.mark.parametrize(
-    "error", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError]
-)
-def test_asking_for_health_never_fails(error: type[Exception]) -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/v1/models").mock(side_effect=error)
-
-    assert asyncio.run(engine(routes).health()) is Health.UNREACHABLE
 
 
 class Upstream:
@@ -436,17 +336,6 @@ class Upstream:
 BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
 
 
-async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    upstream = Upstream(BEGUN)
-    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-        adapter = OpenAICompatible(BackendClient(backend.url))
-        reply = adapter.stream(upstream_request(), {})
-        assert await anext(reply) == [STARTED, TextDelta("Hel")]
-        await reply.aclose()
-        await upstream.abandoned.wait()
-        await adapter.close()
-
-
 @pytest.mark.parametrize("body", [b"", BEGUN])
 async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(
     body: bytes,
@@ -466,33 +355,6 @@ async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_on
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await adapter.close()
-
-
-async def test_two_replies_travel_over_one_connection() -> None:
-    async def answer(caller: Caller) -> None:
-        while await caller.request():
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(HELLO)
-            await caller.send_chunk(b"")
-
-    async with raw_backend(answer) as backend, asyncio.timeout(PATIENCE_SECONDS):
-        adapter = OpenAICompatible(BackendClient(backend.url))
-        for _ in range(2):
-            async with aclosing(adapter.stream(upstream_request(), {})) as reply:
-                async for batch in reply:
-                    if isinstance(batch[-1], ReplyFinished):
-                        break
-        await adapter.close()
-        found = backend.connections
-    assert found == 1
-
-
-def test_every_failure_names_the_backend() -> None:
-    error = failure(httpx.Response(500, json={"error": "out of memory"}))
-
-    assert isinstance(error, BackendFailed)
-    assert "http://host" in str(error)
-    assert "out of memory" in str(error)
 
 
 def test_what_no_engine_has_in_common_is_not_counted() -> None:
@@ -550,21 +412,11 @@ def test_what_came_before_nonsense_is_delivered_first() -> None:
     assert (parts, reading.has_begun) == ([STARTED], True)
 
 
-def test_an_error_instead_of_a_completion_is_a_part_like_any_other() -> None:
-    assert read([b'{"error": {"message": "No."}}']) == [StreamedError({"message": "No."})]
-
-
 def test_the_beginning_is_kept_for_a_look_at_it() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     for piece in (b" \n", b" <html>", b"<p>"):
         reading.feed(piece, parts)
     assert (reading.beginning, parts) == (b"<html>", [])
-
-
-@pytest.mark.parametrize("body", [b"", b" ", b"<html>", b"[]", b"{", b"{}", b'{"\xff": 1}'])
-def test_what_is_no_reply_is_a_value_error(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        read([body])
 
 
 def test_nothing_behind_the_end_changes_the_reply() -> None:
@@ -666,12 +518,6 @@ def _outcome(reading: Callable[[], list[ReplyPart]]) -> list[ReplyPart] | str:
         return str(error)
 
 
-def test_chunks_that_are_never_alike_are_not_compared_for_ever() -> None:
-    chunks = [{**chunk({"content": "x"}), "created": moment} for moment in range(1, 40)]
-    body = stream(*chunks, chunk({}, "stop"))
-    assert read([body]) == _one_by_one([body])
-
-
 def test_an_event_that_never_ends_is_refused_however_it_comes() -> None:
     pieces = [stream(*CHUNKS[:2], done=False), *repeat(b"x" * 60_000, 200)]
     with pytest.raises(ValueError, match="longer than 8000000 bytes"):
@@ -766,17 +612,6 @@ async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
-async def test_what_was_learnt_of_one_model_is_not_held_against_another() -> None:
-    wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
-    named = upstream_request(tool_choice=NamedTool("get_weather"))
-    engine = wire.engine()
-    await replied(engine, named)
-    await replied(engine, replace(named, request=replace(named.request, model="other")))
-    choices = [body["tool_choice"] for body in wire.asked]
-    assert choices[1] == "required"
-    assert choices[0] == choices[2]
-
-
 async def test_what_was_learnt_is_tried_again_after_a_while() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
@@ -785,43 +620,6 @@ async def test_what_was_learnt_is_tried_again_after_a_while() -> None:
     now = 3600.0
     await replied(engine, upstream_request())
     assert "tool_choice" not in wire.asked[-1]
-
-
-@pytest.mark.parametrize("status", [400, 422])
-def test_a_refusal_without_a_way_out_is_passed_on(status: int) -> None:
-    wire = ConnectionPool(*[httpx.Response(status, json={"detail": "Bad schema"})] * 2)
-
-    with pytest.raises(BackendRefused, match="Bad schema"):
-        asyncio.run(replied(wire.engine(), upstream_request()))
-    assert len(wire.asked) == 1
-
-
-def test_the_same_refusal_twice_is_passed_on() -> None:
-    wire = ConnectionPool(*[httpx.Response(400, json={"error": NO_PARSER})] * 3)
-
-    with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), upstream_request()))
-    assert len(wire.asked) == 2
-
-
-def test_after_the_first_event_nothing_is_asked_again() -> None:
-    begun = stream(chunk({"content": "Hel"}), {"error": {"message": NO_PARSER, "code": 400}})
-    wire = ConnectionPool(httpx.Response(200, content=begun))
-
-    with pytest.raises(BackendRefused):
-        asyncio.run(replied(wire.engine(), upstream_request(has_tools=False)))
-    assert len(wire.asked) == 1
-
-
-def test_a_refusal_in_the_middle_of_a_reply_loses_the_reply() -> None:
-    """vLLM's grammar may fail late: the next attempt is sent without it."""
-    problem: JsonObject = {"message": "Failed to advance FSM for request 1", "code": 500}
-    begun = stream(chunk({"content": "Hel"}), {"error": problem})
-    wire = ConnectionPool(httpx.Response(200, content=begun))
-
-    events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
-    assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
-    assert len(wire.asked) == 1
 
 
 def failure_of(response: httpx.Response, **documents: JsonValue) -> TemperError:
@@ -886,14 +684,6 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert isinstance(error, BackendRefused)
     assert error.status == status
     assert message in error.message
-
-
-def test_a_field_that_is_blamed_is_named() -> None:
-    body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
-    error = failure_of(httpx.Response(400, json=body))
-
-    assert isinstance(error, BackendRefused)
-    assert error.param == "messages.0.role"
 
 
 @pytest.mark.parametrize(
@@ -976,19 +766,6 @@ async def test_the_operators_headers_go_along_with_everything() -> None:
     await replied(engine, upstream_request())
     await engine.close()
     assert [call.request.headers["x-team"] for call in wire.routes.calls] == ["blue", "blue"]
-
-
-def test_it_is_as_healthy_as_its_list_of_models() -> None:
-    assert asyncio.run(ConnectionPool(v1_models=listed("vllm")).engine().health()) is Health.READY
-
-
-def test_what_is_passed_on_is_not_put_another_way() -> None:
-    routes = respx.MockRouter()
-    route = routes.post("http://host/v1/embeddings").respond(content=b"{}")
-    wire = httpx.MockTransport(routes.async_handler)
-    engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
-    assert asyncio.run(relayed_by(engine)) == b"{}"
-    assert route.calls.last.request.content == PASSAGE.body()
 
 
 def enum_question(schema: JsonObject | None = None) -> UpstreamRequest:
@@ -1260,3 +1037,69 @@ async def test_comments_leave_the_loop_to_others() -> None:
             reading.feed(b": x\n\n" * 12_000, [])
         worst = max(worst, time.process_time() - began)
     assert worst < 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "health"),
+    [
+        *((httpx.Response(status), Health.READY) for status in (200, 401, 404)),
+        (httpx.Response(500), Health.UNREACHABLE),
+        (httpx.Response(503), Health.LOADING),
+        *((error("no"), Health.UNREACHABLE) for error in (httpx.ConnectError, httpx.ReadTimeout)),
+    ],
+)
+def test_health_is_that_of_the_list_of_models(
+    answer: httpx.Response | httpx.TransportError, health: Health
+) -> None:
+    routes = respx.MockRouter()
+    routes.get(MODELS).mock(side_effect=[answer])
+    assert asyncio.run(engine(routes).health()) is health
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        *((httpx.Response(200, text=body), BackendSpokeNonsense) for body in ("", "[]", "{}")),
+        (httpx.Response(200, json={"data": 5}), BackendSpokeNonsense),
+        (httpx.Response(401, json={"error": {"message": "Key?"}}), BackendRefused),
+    ],
+)
+def test_an_invalid_list_of_models_is_an_error(
+    answer: httpx.Response, error: type[BackendFailed]
+) -> None:
+    routes = respx.MockRouter()
+    routes.get(MODELS).mock(return_value=answer)
+    with pytest.raises(error):
+        asyncio.run(engine(routes).models())
+
+
+def failing_stream(message: str, code: int) -> httpx.Response:
+    error: JsonObject = {"error": {"message": message, "code": code}}
+    return httpx.Response(200, content=stream(chunk({"content": "Hel"}), error))
+
+
+@pytest.mark.parametrize(
+    ("answers", "has_tools", "requests"),
+    [
+        ([httpx.Response(400, json={"detail": "Bad schema"})] * 2, True, 1),
+        ([httpx.Response(422, json={"detail": "Bad schema"})] * 2, True, 1),
+        ([httpx.Response(400, json={"error": NO_PARSER})] * 3, True, 2),
+        ([failing_stream(NO_PARSER, 400)], False, 1),
+    ],
+    ids=["no substitute", "no substitute for 422", "refused twice", "after the first event"],
+)
+def test_a_refusal_without_a_substitute_is_passed_on(
+    answers: list[httpx.Response], requests: int, *, has_tools: bool
+) -> None:
+    wire = ConnectionPool(*answers)
+    with pytest.raises(BackendRefused):
+        asyncio.run(replied(wire.engine(), upstream_request(has_tools=has_tools)))
+    assert len(wire.asked) == requests
+
+
+def test_a_grammar_that_fails_within_a_reply_makes_it_unreadable() -> None:
+    """vLLM's grammar may fail late: the next attempt is sent without it."""
+    wire = ConnectionPool(failing_stream("Failed to advance FSM for request 1", 500))
+    events = asyncio.run(replied(wire.engine(), upstream_request(tool_choice=ToolUse.REQUIRED)))
+    assert events[-1] == ReplyUnreadable("Failed to advance FSM for request 1")
+    assert len(wire.asked) == 1
