@@ -158,12 +158,6 @@ def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exc
     return raised.value
 
 
-def test_a_question_is_put_and_its_reply_streamed() -> None:
-    body = sent(upstream_request())
-    assert (body["model"], body["stream"]) == ("m", True)
-    assert "tools" in body
-
-
 @pytest.mark.parametrize(
     ("shown", "think"),
     [
@@ -197,34 +191,6 @@ def test_a_model_has_to_be_named() -> None:
     assert raised.value.param == "model"
 
 
-def test_raw_text_is_had_by_describing_the_tools_in_the_prompt() -> None:
-    body = sent(upstream_request(parsing=Parsing.OURS))
-    assert "tools" not in body
-    assert "<tools>" in str(body["messages"])
-
-
-def test_a_form_keeps_the_tools_where_they_are() -> None:
-    assert "tools" in sent(upstream_request(parsing=Parsing.OURS, schema=SCHEMA))
-    request = upstream_request().request
-    fields = {**request.fields, "response_format": b'{"type": "json_object"}'}
-    formed = replace(
-        upstream_request(parsing=Parsing.OURS), request=replace(request, fields=fields)
-    )
-    assert "tools" in sent(formed)
-    assert "tools" not in sent(replace(formed, omits=frozenset({"response_format"})))
-
-
-def test_a_model_without_tools_has_them_in_its_prompt() -> None:
-    body = sent(upstream_request(), shown={"capabilities": ["completion"]})
-    assert "tools" not in body
-    assert "get_weather" in str(body["messages"])
-
-
-def test_tools_that_must_not_be_called_are_described_nowhere() -> None:
-    body = sent(upstream_request(tool_choice=ToolUse.NONE), shown={"capabilities": ["completion"]})
-    assert "get_weather" not in str(body)
-
-
 def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
     said = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, said, said)
@@ -232,10 +198,6 @@ def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
     assert server.events() == HELLO
     assert server.events() == HELLO
     assert ["tools" in body for body in server.bodies] == [True, False, False]
-
-
-def test_a_refusal_of_tools_that_were_not_offered_is_a_refusal() -> None:
-    assert isinstance(failing(NO_TOOLS, upstream_request(has_tools=False)), BackendRefused)
 
 
 def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
@@ -274,54 +236,6 @@ def test_without_a_list_the_refusal_is_passed_on() -> None:
         server.events()
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"), [({"reasoning_effort": "high"}, "reasoning_effort"), ({}, None)]
-)
-@pytest.mark.parametrize(
-    "said", ['"m" does not support thinking', 'think value "high" is not supported for this model']
-)
-def test_a_model_that_does_not_think_is_the_clients_choice(
-    fields: JsonObject, param: str | None, said: str
-) -> None:
-    answer = httpx.Response(400, json={"error": said})
-    error = failing(answer, asked_with(**fields))
-    assert isinstance(error, InvalidRequest)
-    assert error.param == param
-
-
-def test_a_server_that_fails_says_nothing_of_thinking() -> None:
-    error = failing(httpx.Response(500, json={"error": "does not support thinking"}))
-    assert isinstance(error, BackendRefused)
-
-
-def test_an_overflow_has_the_numbers_that_the_runner_told() -> None:
-    inner: JsonObject = {
-        "code": 400,
-        "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
-        "type": "exceed_context_size_error",
-        "n_prompt_tokens": 9000,
-        "n_ctx": 4096,
-    }
-    answer = httpx.Response(400, json={"error": json.dump_text({"error": inner})})
-    error = failing(answer)
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (9000, 4096)
-
-
-def test_an_overflow_may_have_no_numbers() -> None:
-    message = "the prompt is longer than the context length currently available to the model; ..."
-    error = failing(httpx.Response(400, json={"error": message}))
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (None, None)
-
-
-def test_a_full_queue_is_ollamas_own_refusal() -> None:
-    answer = httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"})
-    error = failing(answer)
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.retry_after) == (503, "7")
-
-
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) -> None:
     error: JsonObject = {"error": "error parsing tool call: raw='{'"}
@@ -334,25 +248,6 @@ def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) ->
         *expected,
         ReplyUnreadable("error parsing tool call: raw='{'"),
     ]
-
-
-def test_an_error_in_the_middle_is_an_error() -> None:
-    error = failing(httpx.Response(200, content=lines(line("Hello"), {"error": "runner died"})))
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.message) == (500, "runner died")
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (lines(line("Hello")), BackendUnavailable),
-        (b"", BackendSpokeNonsense),
-        (b"<html>\n", BackendSpokeNonsense),
-        (lines(line("Hello")) + b"[]\n", BackendSpokeNonsense),
-    ],
-)
-def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Exception]) -> None:
-    assert isinstance(failing(httpx.Response(200, content=content)), kind)
 
 
 def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
@@ -446,16 +341,6 @@ def test_of_a_model_that_is_not_there_little_is_known() -> None:
     assert found.identity == "qwen3:8b"
 
 
-def test_its_health_is_that_of_its_version() -> None:
-    server = Server()
-    assert asyncio.run(server.backend.health()) is Health.READY
-    server.version.mock(return_value=httpx.Response(500))
-    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
-    server.version.mock(side_effect=httpx.ConnectError("no"))
-    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
-    assert server.backend.name == "http://host"
-
-
 async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
@@ -474,3 +359,124 @@ def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_
     assert route.calls.last.request.content == b'{"input":"a","model":"m"}'
     with pytest.raises(InvalidRequest, match="Name a model"):
         asyncio.run(relayed_by(Server().backend, replace(PASSAGE, model="")))
+
+
+INNER: JsonObject = {
+    "code": 400,
+    "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9000,
+    "n_ctx": 4096,
+}
+LONGER = "the prompt is longer than the context length currently available to the model; ..."
+NO_THINKING = '"m" does not support thinking'
+NO_EFFORT = 'think value "high" is not supported for this model'
+
+
+def refusing(status: int, error: str, **headers: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": error}, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "error", "fields"),
+    [
+        (NO_TOOLS, upstream_request(has_tools=False), BackendRefused, {"status": 400}),
+        *(
+            (
+                refusing(400, message),
+                asked_with(**sent_fields),
+                InvalidRequest,
+                {"param": next(iter(sent_fields), None)},
+            )
+            for message in (NO_THINKING, NO_EFFORT)
+            for sent_fields in (dict[str, JsonValue](reasoning_effort="high"), {})
+        ),
+        (refusing(500, NO_THINKING), None, BackendRefused, {"status": 500}),
+        (
+            refusing(400, json.dump_text({"error": INNER})),
+            None,
+            ContextOverflow,
+            {"prompt_tokens": 9000, "window": 4096},
+        ),
+        (refusing(400, LONGER), None, ContextOverflow, {"prompt_tokens": None, "window": None}),
+        (
+            httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"}),
+            None,
+            BackendRefused,
+            {"status": 503, "retry_after": "7"},
+        ),
+        (
+            httpx.Response(200, content=lines(line("Hello"), {"error": "runner died"})),
+            None,
+            BackendRefused,
+            {"status": 500, "message": "runner died"},
+        ),
+        (httpx.Response(200, content=lines(line("Hello"))), None, BackendUnavailable, {}),
+        (httpx.Response(200, content=b""), None, BackendSpokeNonsense, {}),
+        (httpx.Response(200, content=b"<html>\n"), None, BackendSpokeNonsense, {}),
+        (
+            httpx.Response(200, content=lines(line("Hello")) + b"[]\n"),
+            None,
+            BackendSpokeNonsense,
+            {},
+        ),
+    ],
+)
+def test_a_failure_becomes_the_error_that_it_means(
+    answer: httpx.Response,
+    asked: UpstreamRequest | None,
+    error: type[Exception],
+    fields: dict[str, object],
+) -> None:
+    raised = failing(answer, asked)
+    assert type(raised) is error
+    assert {name: getattr(raised, name) for name in fields} == fields
+
+
+RAW = upstream_request(parsing=Parsing.OURS)
+FORMED = replace(
+    RAW,
+    request=replace(
+        RAW.request,
+        fields={**RAW.request.fields, "response_format": b'{"type": "json_object"}'},
+    ),
+)
+PLAIN: JsonObject = {"capabilities": ["completion"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "place"),
+    [
+        (upstream_request(), None, "tools"),
+        (RAW, None, "messages"),
+        (upstream_request(parsing=Parsing.OURS, schema=SCHEMA), None, "tools"),
+        (FORMED, None, "tools"),
+        (replace(FORMED, omits=frozenset({"response_format"})), None, "messages"),
+        (upstream_request(), PLAIN, "messages"),
+        (upstream_request(tool_choice=ToolUse.NONE), PLAIN, "nowhere"),
+    ],
+    ids=["native", "raw", "schema", "form", "no form", "a model without tools", "no choice"],
+)
+def test_tools_are_sent_natively_or_described_in_the_prompt(
+    asked: UpstreamRequest, shown: JsonObject | None, place: str
+) -> None:
+    body = sent(asked, shown=shown)
+    assert (body["model"], body["stream"]) == ("m", True)
+    assert ("tools" in body) is (place == "tools")
+    assert ("get_weather" in str(body["messages"])) is (place == "messages")
+
+
+@pytest.mark.parametrize(
+    ("answer", "health"),
+    [
+        (httpx.Response(200, json={"version": "0.33.0"}), Health.READY),
+        (httpx.Response(500), Health.UNREACHABLE),
+        (httpx.ConnectError("no"), Health.UNREACHABLE),
+    ],
+)
+def test_health_is_that_of_the_version(
+    answer: httpx.Response | httpx.TransportError, health: Health
+) -> None:
+    server = Server()
+    server.version.mock(side_effect=[answer])
+    assert asyncio.run(server.backend.health()) is health
