@@ -247,17 +247,17 @@ class HttpBackend(ABC):
                 ) as answer:
                     reading = await self._begin(answer, sink)
                     events: list[replies.ReplyEvent] = []
-                    end, may_be_long = None, False
-                    turns = _Turns()
+                    end, may_be_long, turns = None, False, None
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
+                        attempt.has_begun = attempt.has_begun or _has_content(events)
                         if may_be_long and events:
                             async for few in _split_long(events):
                                 yield few
                         elif events:
                             yield events
                         else:
+                            turns = turns or _Turns()
                             await turns.give()
                         may_be_long = not events  # after chunks that completed no event
                     if not (events and events[-1] is end):
@@ -546,6 +546,10 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
         return False
     upstream_request.refusals.most_tokens = max(room if room < most else most // 4, _LEAST_TOKENS)
     return True
+
+
+def _has_content(events: list[replies.ReplyEvent]) -> bool:
+    return not _SIGNS_OF_LIFE.issuperset(map(type, events))
 
 
 async def _last(

@@ -258,17 +258,19 @@ class BackendClient:
         self.name = root_of(url)
         is_bearer = key_header == AUTHORIZATION
         self._forwarded = FORWARDED_HEADERS - (frozenset() if is_bearer else {AUTHORIZATION})
-        written = f"Bearer {api_key}" if is_bearer else api_key
-        self._key = {key_header: written} if api_key else {}
+        credentials = f"Bearer {api_key}" if is_bearer else api_key
+        self._key = {key_header: credentials} if api_key else {}
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
         # loading certificates takes longer than everything else here, so http addresses skip it
         security = httpx.create_ssl_context() if self.name.startswith("https:") else None
-        own = {name.lower(): value for name, value in (headers or {}).items()}
-        self._standing = {**_OWN_HEADERS, **own}
+        configured = {name.lower(): value for name, value in (headers or {}).items()}
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
-        self._netloc = address.netloc.decode()
+        defaults = {"host": address.netloc.decode(), "connection": "keep-alive", **_OWN_HEADERS}
+        configured.pop("content-length", None)  # `_head` sends it
+        self._constant_headers = {**defaults, **configured}
+        self._constant_lines = _write_lines(self._constant_headers)
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
@@ -294,10 +296,10 @@ class BackendClient:
 
         A backend that `may_pause` within its reply gets as much time there as before it.
         """
-        own = {**self._allow_headers(headers), "content-type": "application/json"}
+        sent = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte
         idle = first_byte if may_pause else self._timeouts.idle
-        head = self._head(method, path, own, len(body))
+        head = self._head(method, path, sent, len(body))
         return BackendResponse(self, head, body, first_byte=first_byte, idle=idle)
 
     async def fetch(
@@ -310,10 +312,10 @@ class BackendClient:
         limit: int = bounds.DOCUMENT_BYTES,
     ) -> WholeResponse:
         """Fetch a small document, all of it `within` so many seconds; a JSON `body` is posted."""
-        own = self._allow_headers(headers)
+        sent = self._allow_headers(headers)
         if body:
-            own["content-type"] = "application/json"
-        head = self._head("POST" if body else "GET", path, own, len(body))
+            sent["content-type"] = "application/json"
+        head = self._head("POST" if body else "GET", path, sent, len(body))
         first_byte = self._timeouts.lookup if within is None else within
         async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
             return await answer.whole(limit)
@@ -323,12 +325,17 @@ class BackendClient:
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""
-        sent = {"host": self._netloc, "connection": "keep-alive", **self._standing, **headers}
-        if length:
-            sent["content-length"] = f"{length}"
-        lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
+        constant = self._constant_lines
+        if not self._constant_headers.keys().isdisjoint(headers):
+            constant, headers = "", {**self._constant_headers, **headers}
+        size = f"content-length: {length}\r\n" if length else ""
+        lines = f"{constant}{_write_lines(headers)}{size}"
         head = f"{method} {self._target}{path} HTTP/1.1\r\n{lines}\r\n"
         return head.encode("latin-1", "replace")
+
+
+def _write_lines(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
 def root_of(url: str) -> str:
@@ -337,9 +344,9 @@ def root_of(url: str) -> str:
     Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
     in headers and logs.
     """
-    written = url.strip()
+    address = url.strip()
     try:
-        parsed = httpx.URL(written if "://" in written else f"http://{written}")
+        parsed = httpx.URL(address if "://" in address else f"http://{address}")
     except httpx.InvalidURL as error:
         raise errors.InvalidConfiguration(_SETTING, "is not a URL") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:

