@@ -65,8 +65,8 @@ def tight_form(schema: JsonObject) -> JsonObject:
     return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
-def _request(said: str, **fields: JsonValue) -> JsonObject:
-    messages: list[JsonValue] = [{"role": "user", "content": said}]
+def _request(prompt: str, **fields: JsonValue) -> JsonObject:
+    messages: list[JsonValue] = [{"role": "user", "content": prompt}]
     return {"messages": messages, "max_tokens": _MOST_TOKENS, "temperature": 0, **fields}
 
 
@@ -163,7 +163,9 @@ PROBES: Mapping[str, Probe] = {
     "usage": Probe(
         "streams end with their usage",
         _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
-        lambda documents: any(as_whole(member(one, "usage", "prompt_tokens")) for one in documents),
+        lambda documents: any(
+            as_whole(member(item, "usage", "prompt_tokens")) for item in documents
+        ),
     ),
     "counting": Probe(
         "/tokenize counts a chat",
@@ -179,7 +181,7 @@ def documents_in(body: bytes) -> list[JsonObject]:
     if (whole := parse_object(body)) is not None:
         return [whole]
     lines = (line.removeprefix(b"data:") for line in body.splitlines() if line[:5] == b"data:")
-    return [found for line in lines if (found := parse_object(line)) is not None]
+    return [document for line in lines if (document := parse_object(line)) is not None]
 
 
 def write_probe(probe: Probe, model: str) -> bytes:

@@ -186,8 +186,8 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = quirks.convention in _CONTRACTS
-    is_told = is_contract and text_policy is not TextPolicy.REQUIRE
-    is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
+    is_defined = is_contract and text_policy is not TextPolicy.REQUIRE
+    is_used = is_defined or (is_wanted and request.tool_choice is not ToolUse.NONE)
     return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_used else None
 
 

@@ -150,7 +150,7 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-_MOST_SAID, _MOST_THOUGHTS = 8, 256  # tokens
+_MOST_TEXT, _MOST_THOUGHTS = 8, 256  # tokens
 _LETTERS = 4  # characters per token, if several tokens arrive together
 
 
@@ -158,15 +158,15 @@ _LETTERS = 4  # characters per token, if several tokens arrive together
 class UnseenGate(ReplyGate):
     """Shows nothing of the reply to a close-out check, and ends it if it is no call."""
 
-    _said: list[str] = field(default_factory=list, init=False)
+    _texts: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
 
     def show(self, part: Heard) -> list[ReplyEvent]:
         is_thought = isinstance(part, ReasoningDelta)
-        pieces = self._thoughts if is_thought else self._said
+        pieces = self._thoughts if is_thought else self._texts
         if not isinstance(part, BrokenCall):
             pieces.append(part.text)
-        most = _MOST_THOUGHTS if is_thought else _MOST_SAID
+        most = _MOST_THOUGHTS if is_thought else _MOST_TEXT
         if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
             raise EnoughHeardError
         return []

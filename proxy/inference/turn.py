@@ -96,8 +96,8 @@ def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Can
     If the client has seen a beginning (`is_resumed`), text that was rejected later does not replace
     it.
     """
-    is_said = bool(other.answer.text.strip()) and not is_resumed
-    if best is None or other.answer.calls or (is_said and not best.answer.calls):
+    has_text = bool(other.answer.text.strip()) and not is_resumed
+    if best is None or other.answer.calls or (has_text and not best.answer.calls):
         return other
     return best
 
@@ -146,7 +146,7 @@ def _count(usage: JsonObject, name: str) -> int | None:
 MayRetry: TypeAlias = Callable[[], bool]
 
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
-_SAID = (
+_EXPLAINED = (
     Defect.PROSE,
     Defect.ANNOUNCED,
     Defect.DOUBTFUL,
@@ -444,8 +444,8 @@ class Turn:
     def _fill(self, answer: Candidate) -> Candidate:
         """Return a report of the tool results in place of an empty `ending`."""
         given, offer = answer.answer, self._plan.offer
-        is_said = given.text.strip() or given.calls or self._sent.text.strip()
-        if self._attempt.kind != "ending" or offer is None or is_said:
+        has_content = given.text.strip() or given.calls or self._sent.text.strip()
+        if self._attempt.kind != "ending" or offer is None or has_content:
             return answer
         return replace(answer, answer=replace(given, text=report_results(offer)))
 
@@ -535,13 +535,13 @@ class Turn:
             text = (best.words if sent else best.words.strip()) or sent
         elif holds_rest(text):
             text, is_all = sent, False
-        is_all = is_all and all(failure.defect in _SAID for failure in self._failures)
-        is_said = bool(text.strip()) and is_all
+        is_all = is_all and all(failure.defect in _EXPLAINED for failure in self._failures)
+        is_explained = bool(text.strip()) and is_all
         offer = self._plan.offer
         explanation = self.explanation
         if explanation and offer is not None and self._may_end_in_words:
             explanation = report_results(offer)  # an apology would deny what was done
-        if explanation and not (is_said or best.answer.calls or self._sent.has_calls):
+        if explanation and not (is_explained or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{explanation}" if text.strip() else text + explanation
         return replace(best, answer=replace(best.answer, text=text))
 

@@ -1,7 +1,7 @@
 """The embedded llama-server: xllamacpp with the few flags that a launch plan uses.
 
-Run as `python -m proxy.processes.embedded`, in a process of its own because an abort in C++ would
-take the proxy along. It speaks the same HTTP as llama-server, so nobody else need know it.
+Run as `python -m proxy.processes.embedded`, in a separate process because an abort in C++ would end
+the proxy. It implements the HTTP API of llama-server, so no other module depends on it.
 """
 
 import argparse

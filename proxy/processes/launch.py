@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from proxy.errors import LaunchFailed
@@ -97,7 +98,8 @@ def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
     """Return the flags that make published values the defaults of requests without them."""
     published = asdict(sampling)
     known = ((flag, published[name]) for name, flag in _SAMPLING_FLAGS.items())
-    return tuple(one for flag, at in known if at is not None for one in (flag, format(at, "g")))
+    given = [(flag, format(value, "g")) for flag, value in known if value is not None]
+    return tuple(chain.from_iterable(given))
 
 
 def find_program(program: Path | None = None) -> tuple[str, ...]:
@@ -202,7 +204,7 @@ def uses_devices(program: Sequence[str]) -> bool:
         )
     except (OSError, subprocess.SubprocessError):
         return True
-    said = result.stdout.decode(errors="replace")
-    if result.returncode != 0 or DEVICES_TITLE not in said:
+    output = result.stdout.decode(errors="replace")
+    if result.returncode != 0 or DEVICES_TITLE not in output:
         return True
-    return bool(said.partition(DEVICES_TITLE)[2].strip())
+    return bool(output.partition(DEVICES_TITLE)[2].strip())

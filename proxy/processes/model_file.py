@@ -77,20 +77,20 @@ class _FieldReader:
         if kind != _STRING and count <= _MOST_READ:
             return self._numbers(kind, count)
         if kind == _STRING:
-            unpack, data, place = _LENGTH.unpack_from, self._data, self._at
+            unpack, data, at = _LENGTH.unpack_from, self._data, self._at
             for _ in range(count):
-                (length,) = unpack(data, place)
-                place += length + _LENGTH.size
-            self._at = place
+                (length,) = unpack(data, at)
+                at += length + _LENGTH.size
+            self._at = at
         else:
             self._at += count * struct.calcsize(self._letter(kind))
         return Unread(count)
 
     def _numbers(self, kind: int, count: int) -> tuple[Number, ...]:
         layout = struct.Struct(f"<{count}{self._letter(kind)}")
-        found = layout.unpack_from(self._data, self._at)
+        values = layout.unpack_from(self._data, self._at)
         self._at += layout.size
-        return found
+        return values
 
     def _letter(self, kind: int) -> str:
         if kind not in _NUMBERS:
@@ -127,25 +127,25 @@ class ModelFile:
 def read_model_file(path: Path) -> ModelFile:
     """Read the metadata; of a missing or damaged file only the name is known."""
     try:
-        told = read_header(path)
+        header = read_header(path)
         weights = size_of(path)
     except UNREADABLE:
         return ModelFile((str(path),))
-    own = (_text(told, "general.name"), _text(told, "general.basename"))
-    tokens = told.get("tokenizer.ggml.tokens")
+    names = (_text(header, "general.name"), _text(header, "general.basename"))
+    tokens = header.get("tokenizer.ggml.tokens")
     return ModelFile(
-        (str(path), *filter(None, own)),
-        _text(told, "general.architecture"),
-        _text(told, "tokenizer.chat_template"),
-        shape_of(told, weights, tokens.count if isinstance(tokens, Unread) else 0),
+        (str(path), *filter(None, names)),
+        _text(header, "general.architecture"),
+        _text(header, "tokenizer.chat_template"),
+        shape_of(header, weights, tokens.count if isinstance(tokens, Unread) else 0),
     )
 
 
 def size_of(path: Path) -> int:
     """Return the size of a model in bytes, with all its parts; missing parts count 0."""
     parts = [path]
-    if (found := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
-        stem, count = path.name[: found.start()], found["count"]
+    if (match := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
+        stem, count = path.name[: match.start()], match["count"]
         names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
         parts = [path.with_name(name) for name in names]
     return sum(part.stat().st_size for part in parts if part.is_file())

@@ -88,5 +88,5 @@ def _limit_memory() -> None:
 
 if __name__ == "__main__":
     _limit_memory()
-    found = extract(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    text = extract(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(msgspec.json.encode(text))

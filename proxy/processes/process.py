@@ -1,7 +1,7 @@
 """One child process of any program: started, read, stopped and always reaped.
 
-One owner task looks after each child. Everybody else asks: `stop` asks the owner, `wait` waits
-for it, and nobody reads a state in order to act on it.
+One owner task controls each child: `stop` signals the owner and `wait` waits for it, so no other
+task acts on a state that may have changed.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ class StartLog:
     def read(self, line: str) -> StartProgress | None:
         """Read a line, or a growing row of dots; return the progress if it has changed.
 
-        From the moment at which a model is loaded, `path` is where it lies, if that was told.
+        Once the model is being loaded, `path` is its file, if the server reports that.
         """
         stage, share = self.progress.stage, self.progress.share
         if match := _DOWNLOAD.search(line) or _CURL.match(line):

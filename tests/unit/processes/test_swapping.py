@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = Non
     return SwapBook.of(dict.fromkeys(models, 1), budget, ttl=ttl)
 
 
-STORIES = {
+STORIES: dict[str, tuple[Callable[[], SwapBook], str]] = {
     "a model is started by the first request and serves all that wait for it": (
         lambda: book_of("a"),
         "a1 asks: start a; a2 asks; a loaded: serve a1, serve a2; a3 asks: serve a3",
