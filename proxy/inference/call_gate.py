@@ -22,6 +22,8 @@ string. From there it can be continued to any object that begins with the same m
 
 import re
 
+import msgspec
+
 from proxy.conversation import json
 from proxy.conversation.possessive import possessive
 from proxy.conversation.replies import ReplyEvent, ToolCallArgumentsDelta, ToolCallStarted
@@ -226,33 +228,40 @@ class ArgumentsGate:
         self._out.append(text)
 
 
+class _CallInProgress(msgspec.Struct):
+    """The call that the model is writing, with its arguments so far."""
+
+    index: int
+    id: str
+    tool: Tool
+    arguments: ArgumentsGate
+    written: list[str] = msgspec.field(default_factory=list)
+
+
 class CallGate:
     """Shows the calls of one reply, one after another."""
 
     def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
         self._offer = offer
         self._sent = shown
+        self._call: _CallInProgress | None = None
         self._is_over = False
-        self._index = -1
-        self._id = ""
-        self._tool: Tool | None = None
-        self._written: list[str] = []
-        self._release: ArgumentsGate | None = None
 
     def take(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self._is_over:
             return []
         if isinstance(event, ToolCallStarted):
             return [] if self._offer.is_respond(event.name) else self._start(event)
-        if self._release is None or event.index != self._index:
+        call = self._call
+        if call is None or event.index != call.index:
             return []
-        self._written.append(event.text)
-        released, shown = self._release.feed(event.text), self._release.shown
-        if released and (call := self._sent.open_call) is not None:
-            return [ToolCallArgumentsDelta(call.index, released)]
+        call.written.append(event.text)
+        released, shown = call.arguments.feed(event.text), call.arguments.shown
+        if released and (open_call := self._sent.open_call) is not None:
+            return [ToolCallArgumentsDelta(open_call.index, released)]
         if not (released and shown.names):
             return []
-        begun = self._begin(shown)
+        begun = self._sent.start_call(call.id, call.tool.name, shown)
         return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]
 
     def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
@@ -261,14 +270,9 @@ class CallGate:
         if tool is None:
             self._is_over = True
             return settled or []
-        self._index, self._id, self._tool = started.index, started.id or "", tool
-        self._written.clear()
-        self._release = ArgumentsGate(arguments.Members(tool.parameters))
+        gate = ArgumentsGate(arguments.Members(tool.parameters))
+        self._call = _CallInProgress(started.index, started.id or "", tool, gate)
         return settled or []
-
-    def _begin(self, shown: SentArguments) -> ToolCallStarted:
-        assert self._tool is not None  # noqa: S101 - its arguments are read
-        return self._sent.start_call(self._id, self._tool.name, shown)
 
     def _showable(self, name: str) -> Tool | None:
         """Return the tool of a call that may be shown early, None if it waits for the verdict."""
@@ -276,17 +280,20 @@ class CallGate:
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):
             return None
-        is_surplus = not offer.parallel and self._release is not None
+        is_surplus = not offer.parallel and self._call is not None
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _settle(self) -> list[ReplyEvent] | None:
         """Complete the previous call, if any; None if it has to wait for the verdict."""
-        if self._tool is None:
+        call = self._call
+        if call is None:
             return []
-        text = "".join(self._written)
-        checked = arguments.check(self._tool, text)
+        text = "".join(call.written)
+        checked = arguments.check(call.tool, text)
         if not isinstance(checked, arguments.ValidArguments) or _MARK.search(text):
             return None
-        begun = [self._begin(SentArguments())] if self._sent.open_call is None else []
+        begun: list[ReplyEvent] = []
+        if self._sent.open_call is None:
+            begun.append(self._sent.start_call(call.id, call.tool.name, SentArguments()))
         closed = self._sent.close_call(checked.text)
         return None if closed is None else [*begun, *closed]
