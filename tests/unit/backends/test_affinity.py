@@ -48,7 +48,7 @@ def test_marks_that_clients_move_make_no_other_conversation() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_what_begins_otherwise_has_another_key(other: str) -> None:
+def test_another_beginning_has_another_key(other: str) -> None:
     assert other != FIRST
 
 

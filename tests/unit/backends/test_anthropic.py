@@ -130,7 +130,7 @@ def failing(answer: httpx.Response) -> Exception:
     return raised.value
 
 
-def test_a_question_is_put_and_its_reply_streamed() -> None:
+def test_a_request_is_sent_and_its_reply_streamed() -> None:
     server = Server()
     assert server.events() == HELLO
     assert server.body == {
@@ -169,7 +169,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
     assert sent.isdisjoint({"authorization", "x-api-key"})
 
 
-def test_models_are_looked_at_once_and_again_by_whoever_wants_to_know() -> None:
+def test_models_are_listed_once_for_chats_and_again_for_a_description() -> None:
     server = Server()
     server.events()
     server.events()
@@ -179,7 +179,7 @@ def test_models_are_looked_at_once_and_again_by_whoever_wants_to_know() -> None:
     assert server.listed.call_count == 2
 
 
-def test_of_a_model_that_nobody_lists_little_is_known() -> None:
+def test_an_unlisted_model_has_default_limits() -> None:
     server = Server()
     server.listed.mock(return_value=httpx.Response(500, json=failure("api_error")))
     assert server.events() == HELLO
@@ -214,7 +214,7 @@ def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
         (STARTED + b"data: []\n\n", BackendSpokeNonsense),
     ],
 )
-def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Exception]) -> None:
+def test_an_invalid_reply_is_an_error_of_the_backend(content: bytes, kind: type[Exception]) -> None:
     assert isinstance(failing(httpx.Response(200, content=content)), kind)
 
 
@@ -225,13 +225,13 @@ def test_prompts_are_counted_and_texts_are_not() -> None:
     assert "max_tokens" not in f"{server.count.calls.last.request.content!r}"
 
 
-def test_what_cannot_be_asked_cannot_be_counted_and_raises_nothing() -> None:
+def test_an_unsupported_request_has_no_count() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(seed=1), {})) is None
     assert server.count.call_count == 0
 
 
-def test_a_list_of_models_is_what_it_says() -> None:
+def test_models_are_listed() -> None:
     server = Server()
     assert asyncio.run(server.backend.models()) == (
         BackendModel("claude", CLAUDE),

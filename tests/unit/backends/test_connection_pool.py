@@ -57,7 +57,7 @@ def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
     assert backend.requests == [HEAD + b"{}"]
 
 
-def test_what_a_head_says_can_be_read() -> None:
+def test_status_and_headers_are_returned() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert line.status == 429
@@ -88,7 +88,7 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
 @pytest.mark.parametrize(
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
-def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece: bytes) -> None:
+def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert await line.receive(later()) == b"ok"
@@ -108,7 +108,7 @@ def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece
         b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc",
     ],
 )
-def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
+def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
     async def hears_the_end(caller: Caller) -> None:
         await caller.request()
         await caller.send(nonsense)
@@ -194,7 +194,7 @@ def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
     play(scene, script)
 
 
-def test_who_is_cancelled_while_waiting_closes_the_line() -> None:
+def test_canceling_a_wait_closes_the_connection() -> None:
     asked, closed = asyncio.Event(), asyncio.Event()
 
     async def script(caller: Caller) -> None:
@@ -380,7 +380,7 @@ async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
-def test_a_quiet_peer_is_probed_within_what_is_allowed(seconds: float) -> None:
+def test_keep_alive_probes_end_within_the_limit(seconds: float) -> None:
     with socket.socket() as one:
         pool.probe_quiet_peer(one, seconds)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
@@ -422,7 +422,7 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
         runner.run(scene())
 
 
-def test_what_is_waited_for_goes_to_the_sink_as_long_as_that_takes_it() -> None:
+def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line, offered = await send(one), list[bytes]()
 
@@ -541,7 +541,7 @@ async def stubborn() -> str:
     return "never"
 
 
-async def test_what_is_connected_too_many_is_dropped() -> None:
+async def test_surplus_connections_are_dropped() -> None:
     both = asyncio.Event()
 
     async def together() -> str:
@@ -559,7 +559,7 @@ async def test_what_is_connected_too_many_is_dropped() -> None:
     assert late.dropped == ["late"]
 
 
-async def test_who_stops_waiting_stops_every_attempt() -> None:
+async def test_canceling_stops_every_attempt() -> None:
     addresses = Addresses(a=swallowing, b=refusing)
     waiting = asyncio.create_task(addresses.first())
     for _ in range(3):

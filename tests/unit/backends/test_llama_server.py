@@ -60,7 +60,7 @@ def sent(asked: UpstreamRequest) -> JsonObject:
     return body
 
 
-def test_a_question_is_counted_as_it_would_be_asked() -> None:
+def test_a_request_is_counted_as_it_would_be_sent() -> None:
     odd: JsonObject = {
         "type": "function",
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
@@ -115,7 +115,7 @@ def loading_server(
     )
 
 
-def test_questions_wait_for_a_model_that_is_being_loaded() -> None:
+def test_requests_wait_for_a_loading_model() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     hello = httpx.Response(200, content=HELLO)
     backend = loading_server([loading, loading, hello], [503, 503, 200])
@@ -206,7 +206,7 @@ def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
     assert asyncio.run(server(routes).describe("asked")) == description
 
 
-def test_what_is_passed_on_waits_for_a_model_that_is_being_loaded_too() -> None:
+def test_forwarded_requests_wait_for_a_loading_model() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     done = httpx.Response(200, content=b"{}")
     backend = loading_server([loading, done], [503, 200], "/v1/embeddings")

@@ -52,7 +52,7 @@ def lacks_tools(refused: BackendRefused) -> bool:
     return any(one is Capability.TOOLS for one, _ in suspects(refused, upstream_request()))
 
 
-def test_a_model_without_tools_is_told_from_other_refusals() -> None:
+def test_a_model_without_tools_is_recognized() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
     assert not lacks_tools(refusal(429, "does not support tools"))
@@ -167,16 +167,14 @@ def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exc
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_a_model_is_asked_to_think_as_far_as_ollama_lets_it(
-    shown: JsonObject, think: JsonValue
-) -> None:
+def test_think_is_sent_as_far_as_ollama_accepts_it(shown: JsonObject, think: JsonValue) -> None:
     asked = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
     asked = replace(asked, request=replace(asked.request, thinking=wanted))
     assert sent(asked, shown=shown).get("think") == think
 
 
-def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:
+def test_the_operators_model_answers_for_every_name() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192, "10m"))
     assert server.events() == HELLO
     (body,) = server.bodies
@@ -200,7 +198,7 @@ def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
     assert ["tools" in body for body in server.bodies] == [True, False, False]
 
 
-def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
+def test_images_are_refused_for_models_without_vision() -> None:
     part: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     server = Server()
     with pytest.raises(InvalidRequest, match="takes no pictures") as raised:
@@ -283,7 +281,7 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_nobody_can_count() -> None:
+def test_tokens_are_not_counted() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
@@ -325,7 +323,7 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
     assert "ollama.context_tokens" in record.getMessage()
 
 
-def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
+def test_an_unknown_window_is_provisional() -> None:
     server = Server()
     known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
     assert described(server) == dataclasses.replace(known, engine="Ollama", build="0.33.0")
@@ -341,7 +339,7 @@ def test_of_a_model_that_is_not_there_little_is_known() -> None:
     assert found.identity == "qwen3:8b"
 
 
-async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
+async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:

@@ -185,7 +185,7 @@ class BreaksOff(httpx.AsyncByteStream):
         raise httpx.ReadError("reset")
 
 
-def test_a_connection_that_breaks_in_a_reply_is_not_asked_again() -> None:
+def test_a_connection_that_breaks_within_a_reply_is_not_retried() -> None:
     backend, route = answering(httpx.Response(200, stream=BreaksOff()))
 
     with pytest.raises(BackendUnavailable):
@@ -220,7 +220,7 @@ def after_some_text(error: JsonValue) -> httpx.Response:
         httpx.Response(200, json={"error": OVERFLOW}),
     ],
 )
-def test_an_overflow_is_the_same_wherever_it_is_said(response: httpx.Response) -> None:
+def test_an_overflow_is_the_same_in_a_refusal_and_in_a_stream(response: httpx.Response) -> None:
     error = failure(response)
 
     assert isinstance(error, ContextOverflow)
@@ -255,7 +255,7 @@ def test_a_refusal_of_any_length_is_read_only_so_far() -> None:
     assert len(error.message) <= bounds.DOCUMENT_BYTES
 
 
-def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
+def test_text_before_an_error_is_delivered() -> None:
     backend, _ = answering(after_some_text({"message": "Oh.", "code": 500}))
     heard: list[ReplyEvent] = []
 
@@ -270,7 +270,7 @@ def test_what_was_streamed_before_an_error_has_been_delivered() -> None:
     assert heard == [STARTED, TextDelta("Hel")]
 
 
-def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
+def test_models_are_listed_with_their_entries() -> None:
     routes = respx.MockRouter()
     entry: JsonObject = {"id": "a", "owned_by": "me"}
     routes.get("http://host/v1/models").respond(json={"data": [entry, 5, {"id": 5}, {"id": "b"}]})
@@ -280,7 +280,7 @@ def test_the_models_are_listed_with_what_the_engine_says_of_them() -> None:
     assert models == (BackendModel("a", entry), BackendModel("b", {"id": "b"}))
 
 
-def test_a_model_keeps_the_time_that_was_told_first_while_it_is_listed() -> None:
+def test_a_model_keeps_its_first_creation_time() -> None:
     routes = respx.MockRouter()
     told: list[list[JsonObject]] = [
         [{"id": "a", "created": 10}, {"id": "b"}],
@@ -309,55 +309,15 @@ def test_a_model_keeps_the_time_that_was_told_first_while_it_is_listed() -> None
         (None, Description(("asked",), is_provisional=True)),
     ],
 )
-def test_a_model_goes_by_what_is_loaded(listed: JsonValue, description: Description) -> None:
+def test_a_model_has_the_names_of_the_loaded_one(
+    listed: JsonValue, description: Description
+) -> None:
     routes = respx.MockRouter()
     routes.get("http://host/v1/models").respond(json={"data": listed})
     assert asyncio.run(engine(routes).describe("asked")) == description
 
 
-class Upstream:
-    """A real engine that begins a reply and says when its caller has hung up."""
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.asked = asyncio.Event()
-        self.abandoned = asyncio.Event()
-
-    async def __call__(self, caller: Caller) -> None:
-        await caller.request()
-        self.asked.set()
-        if self.body:
-            await caller.send(STREAM_HEAD)
-            await caller.send_chunk(self.body)
-        await caller.hang_up_seen()
-        self.abandoned.set()
-
-
-BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
-
-
-@pytest.mark.parametrize("body", [b"", BEGUN])
-async def test_cancelling_whoever_waits_for_an_event_closes_the_connection_at_once(
-    body: bytes,
-) -> None:
-    async def wait_for_ever(adapter: OpenAICompatible) -> None:
-        async with aclosing(adapter.stream(upstream_request(), {})) as reply:
-            async for _ in reply:
-                pass
-
-    upstream = Upstream(body)
-    async with raw_backend(upstream) as backend, asyncio.timeout(PATIENCE_SECONDS):
-        adapter = OpenAICompatible(BackendClient(backend.url))
-        waiting = asyncio.create_task(wait_for_ever(adapter))
-        await upstream.asked.wait()
-        waiting.cancel()
-        await upstream.abandoned.wait()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await adapter.close()
-
-
-def test_what_no_engine_has_in_common_is_not_counted() -> None:
+def test_an_unknown_engine_counts_no_tokens() -> None:
     routes = respx.MockRouter()
     backend = engine(routes)
 
@@ -405,7 +365,7 @@ def test_a_reply_is_the_same_in_either_form_and_at_any_chunking(body: bytes) -> 
         assert read(body[a:b] for a, b in pairwise(cuts)) == REPLY
 
 
-def test_what_came_before_nonsense_is_delivered_first() -> None:
+def test_parts_before_invalid_data_are_delivered() -> None:
     reading, parts = ReplyReading(), list[ReplyPart]()
     with pytest.raises(ValueError, match="line 1"):
         reading.feed(stream(CHUNKS[0], done=False) + b"data: {\n\n", parts)
@@ -580,7 +540,7 @@ def listed(owner: str, **others: JsonValue) -> JsonObject:
     return {"object": "list", "data": [{"id": "m", "owned_by": owner, **others}]}
 
 
-async def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
+async def test_a_refused_feature_is_dropped_and_remembered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wire = ConnectionPool(
@@ -598,7 +558,7 @@ async def test_what_an_engine_refuses_is_asked_another_way_and_remembered(
 
 
 @pytest.mark.parametrize(("others", "told"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_it(
+async def test_refusals_are_reported_for_the_only_model_under_any_name(
     others: tuple[JsonObject, ...], told: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
@@ -612,7 +572,7 @@ async def test_what_was_refused_is_told_of_the_only_model_whatever_clients_call_
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
-async def test_what_was_learnt_is_tried_again_after_a_while() -> None:
+async def test_a_learned_refusal_expires() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
     engine = wire.engine(lambda: now)
@@ -646,7 +606,7 @@ def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
 
 
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[one.engine for one in OVERFLOWS])
-def test_an_overflow_is_told_with_numbers_whatever_the_engine_says(overflow: Overflow) -> None:
+def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
     error = failure_of(httpx.Response(overflow.status, json=overflow.body))
 
     assert isinstance(error, ContextOverflow)
@@ -828,7 +788,7 @@ def test_the_last_attempt_at_a_vllm_has_strict_tools_once_a_probe_has_shown_that
     assert engine.learnt.honours("m") == {"strict": True}
 
 
-def test_a_call_that_goes_on_with_what_was_shown_is_bound_by_a_schema() -> None:
+def test_a_call_that_continues_a_shown_one_is_bound_by_a_schema() -> None:
     """No tool's own schema says how it began."""
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(constrained(probed, {"type": "object", "required": ["name"]}))
@@ -863,7 +823,7 @@ def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
     assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
-def test_an_engine_that_ignores_everything_is_asked_once_and_then_known() -> None:
+def test_an_engine_that_ignores_constraints_is_probed_once() -> None:
     probed = ProbedEngine(TRANSFORMERS, "local")
     engine = asyncio.run(constrained(probed, None, None))
     assert len(probed.asked) == 3 + 2
@@ -879,7 +839,7 @@ def test_an_engine_that_ignores_everything_is_asked_once_and_then_known() -> Non
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_a_probe_that_nobody_answers_changes_nothing(status: int) -> None:
+def test_an_unanswered_probe_changes_nothing(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
     engine = asyncio.run(constrained(probed, None, None))
@@ -887,7 +847,7 @@ def test_a_probe_that_nobody_answers_changes_nothing(status: int) -> None:
     assert engine.learnt.honours("m") == {}
 
 
-def test_a_healthy_question_is_never_probed() -> None:
+def test_a_healthy_request_is_never_probed() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     asyncio.run(replied(probed.engine(), upstream_request()))
     assert len(probed.asked) == 1
@@ -1001,7 +961,7 @@ async def test_a_reply_ends_soon_after_its_finish_reason(
     assert took < END_SECONDS + 2 * LINGER + 1
 
 
-async def test_what_follows_a_finish_reason_is_still_read() -> None:
+async def test_text_after_a_finish_reason_is_still_read() -> None:
     async def reply(caller: Caller) -> None:
         await caller.request()
         await caller.send(STREAM_HEAD + framed(stream(*ENDED, done=False)))

@@ -72,7 +72,7 @@ async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) ->
         return [event async for batch in reply for event in batch]
 
 
-async def test_without_the_header_the_question_tells_the_conversation() -> None:
+async def test_without_the_header_the_request_identifies_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
@@ -81,7 +81,7 @@ async def test_without_the_header_the_question_tells_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
+async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
@@ -112,7 +112,7 @@ class Endless(ScriptedBackend):
             self.closed += 1
 
 
-async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
+async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     members = [
         Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
     ]
@@ -148,7 +148,7 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
     )
 
 
-def test_what_one_member_lacks_the_pool_lacks() -> None:
+def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
     one, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
@@ -169,7 +169,7 @@ async def test_members_are_counted_listed_and_felt_together() -> None:
     assert pool.pin().name == pool.name
 
 
-async def test_the_list_of_models_comes_from_whoever_answers() -> None:
+async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
@@ -217,7 +217,7 @@ def test_only_a_pool_has_seats() -> None:
     assert pin(Pool([alone])) is not alone
 
 
-def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:
+def test_a_forwarded_request_fails_over() -> None:
     pool = Pool([ScriptedBackend(name=f"http://{number}") for number in range(2)])
     first, second = (member.backend for member in pool.order(""))
     assert isinstance(first, ScriptedBackend)
@@ -271,8 +271,8 @@ def test_members_are_ordered_by_breaker_pin_slots_and_hash(
     for member, count in zip(those, running, strict=True):
         if count != "-":
             member.slots, member.running = 2, int(count)
-    for number, count in failures.items():
-        for _ in range(count):
+    for number, times in failures.items():
+        for _ in range(times):
             those[number].breaker.record_failure(0)
     pin = None if pinned is None else those[pinned]
     assert [those.index(one) for one in order_members(those[::-1], KEY, now, pin)] == order

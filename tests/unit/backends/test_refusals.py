@@ -30,7 +30,7 @@ def test_a_value_is_found_as_json_writes_it() -> None:
 
 
 @pytest.mark.parametrize("short", ["", "team-ai"])
-def test_what_is_too_short_to_be_a_secret_stays(short: str) -> None:
+def test_short_values_are_not_redacted(short: str) -> None:
     assert Confidential([short]).redact(b"the team-ai") == b"the team-ai"
 
 
@@ -86,7 +86,7 @@ WORDING = (
         ),
     ],
 )
-def test_an_overflow_is_told_with_both_numbers_where_they_are_known(
+def test_an_overflow_has_both_numbers_if_they_are_known(
     error: JsonObject, numbers: tuple[int | None, int | None]
 ) -> None:
     meaning = as_error("http://host", Refusal(400, error))
@@ -141,9 +141,7 @@ def test_in_a_stream_the_code_stands_in_for_the_status(code: JsonValue, status: 
         ("The tool said: key 'a' not found", "The tool said: key 'a' not found"),
     ],
 )
-def test_what_only_a_programmer_of_the_engine_understands_is_put_plainly(
-    said: str, told: str
-) -> None:
+def test_internals_of_the_json_library_are_removed(said: str, told: str) -> None:
     meaning = as_error("http://host", Refusal(400, {"message": said}))
     assert told in str(meaning)
     assert "json.exception" not in str(meaning)

@@ -142,7 +142,7 @@ def test_a_reply_without_an_end_is_cut_off() -> None:
     assert raised.value.is_endless
 
 
-def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
+def test_a_body_is_read_up_to_the_limit() -> None:
     routes = router()
     routes.get("http://host/x").respond(500, stream=Endless())
 
@@ -233,7 +233,7 @@ async def ok(caller: Caller) -> None:
         (garbage, Timeouts(), BackendSpokeNonsense),
     ],
 )
-async def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
+async def test_faults_on_the_wire_have_different_meanings(
     script: Script, timeouts: Timeouts, meaning: type[BackendFailed]
 ) -> None:
     async with raw_backend(script) as backend:
@@ -245,7 +245,7 @@ async def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
     assert found == 1
 
 
-async def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
+async def test_only_allowed_headers_are_sent() -> None:
     async with raw_backend(ok) as backend:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
@@ -268,7 +268,7 @@ async def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> No
     ]
 
 
-def test_a_compressed_answer_that_nobody_asked_for_is_nonsense() -> None:
+def test_an_unrequested_compressed_body_is_an_error() -> None:
     async def compressed(caller: Caller) -> None:
         await caller.request()
         await caller.send(PLAIN_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: br\r\n\r\nok"))
@@ -405,7 +405,7 @@ def test_credentials_are_refused_without_being_repeated() -> None:
     "written",
     ["", "http://", "ftp://host", "http://host:port", "http://host?key=1", "http://host#part"],
 )
-def test_an_address_that_cannot_be_asked_is_the_operators_mistake(written: str) -> None:
+def test_an_invalid_address_is_a_configuration_error(written: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
         root_of(written)
 

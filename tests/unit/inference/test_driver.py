@@ -31,7 +31,7 @@ def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:
     return asyncio.run(run())
 
 
-def test_questions_are_put_until_the_turn_is_done() -> None:
+def test_attempts_are_sent_until_the_turn_is_done() -> None:
     backend = ScriptedBackend(
         [
             [TextDelta("Prose."), ReplyFinished("stop")],
@@ -83,7 +83,7 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
         collect(make_turn(), ScriptedBackend([[endless]]))
 
 
-async def test_closing_the_conversation_closes_the_question_upstream() -> None:
+async def test_closing_the_iterator_closes_the_upstream_request() -> None:
     backend = ScriptedBackend([[TextDelta("b"), TextDelta("c"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
     async with aclosing(run_turn(turn, backend, {"x-request-id": "r"})) as batches:

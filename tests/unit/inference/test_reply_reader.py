@@ -90,14 +90,14 @@ def test_arguments_of_two_calls_are_not_joined() -> None:
         (200 * "It was noon.", [200 * "It was noon."]),
     ],
 )
-def test_what_is_shown_is_cut_where_the_backend_cut_it(shown: str, pieces: list[str]) -> None:
+def test_shown_text_keeps_the_backends_chunks(shown: str, pieces: list[str]) -> None:
     assert split_like([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
     thought: list[ReplyEvent] = [ReasoningDelta(shown), TextDelta("!")]
     assert split_like(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
 
 
 @pytest.mark.parametrize("shown", [[], [PromptProgress(3, 1, 2)]])
-def test_what_is_no_text_is_not_cut(shown: list[ReplyEvent]) -> None:
+def test_only_text_is_cut(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
@@ -143,7 +143,7 @@ POLICIES = (
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", [2, 3, 9])
-def test_what_arrives_together_comes_to_the_same(
+def test_batches_have_the_same_result_as_single_events(
     reply: tuple[ReplyEvent, ...], policy: Policy, size: int
 ) -> None:
     events = [ReplyStarted("c"), *reply, UsageReported({}), ReplyFinished("stop")]
@@ -158,7 +158,7 @@ def test_what_arrives_together_comes_to_the_same(
     assert together.turn.state is alone.turn.state
 
 
-def test_what_was_shown_before_a_strict_end_is_not_lost() -> None:
+def test_events_before_a_strict_end_are_returned() -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True, attempts=1)
     book, shown = Playbook.of(make_request(), policy).ask(), list[ReplyEvent]()
     with pytest.raises(GuardrailsExhausted):
@@ -224,7 +224,7 @@ def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
     assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
 
 
-def test_what_was_held_is_shown_in_the_end() -> None:
+def test_held_text_is_shown_at_the_end() -> None:
     reader = guarded()
     assert reader.read(TextDelta("Noon. <tool")) == [TextDelta("Noon.")]
     shown, verdict = reader.finish("stop")
@@ -256,7 +256,7 @@ def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
     assert reader.read(ToolCallArgumentsDelta(0, "{}")) == []
 
 
-def test_calls_that_share_an_id_are_told_apart() -> None:
+def test_calls_with_the_same_id_get_different_ones() -> None:
     reader = guarded()
     for index in (0, 1):
         reader.read(ToolCallStarted(index, "same", "get_time"))
@@ -282,7 +282,7 @@ def test_passing_on_shows_everything_as_it_comes() -> None:
     assert reader.complete(verdict, is_own=True) == []
 
 
-def test_passing_on_shows_calls_whole_to_those_who_want_that() -> None:
+def test_passthrough_can_show_whole_calls() -> None:
     reader = PassthroughReader(CountedIds(), streams_calls=False)
     assert reader.read(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
     assert reader.read(ToolCallStarted(0, None, "anything")) == []
