@@ -80,7 +80,7 @@ def test_of_a_session_and_its_thread_the_thread_counts() -> None:
 
 
 def test_a_session_that_stands_in_the_request_is_the_last_resort() -> None:
-    named, other = (replace(request(one), session="s1\ud800") for one in (MORE, ASKED))
+    named, other = (replace(request(item), session="s1\ud800") for item in (MORE, ASKED))
     assert conversation_key(named, {}) == conversation_key(other, {})
     assert conversation_key(named, {}) != conversation_key(request(MORE), {})
     headers = {"x-session-id": "s"}

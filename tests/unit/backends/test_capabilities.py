@@ -122,7 +122,7 @@ def missing_capability(
         return encode_question(put, directives_without(put, lacks))
 
     news = (one for one, _ in suspects(refused, asked) if one not in known)
-    return next((one for one in news if sent({**known, one: ""}) != sent(known)), None)
+    return next((item for item in news if sent({**known, item: ""}) != sent(known)), None)
 
 
 def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
@@ -252,7 +252,9 @@ def test_fields_that_are_refused_are_left_out() -> None:
 
 
 def test_every_capability_describes_its_substitute() -> None:
-    assert all(json.dump_text(one.value) and len(one.value) > 20 for one in Capability)
+    assert all(
+        json.dump_text(capability.value) and len(capability.value) > 20 for capability in Capability
+    )
 
 
 def saying(**fields: JsonValue) -> UpstreamRequest:
@@ -306,7 +308,7 @@ def test_calls_and_results_are_written_as_alternating_messages() -> None:
     )
     lacks = lacking(Capability.TOOLS, Capability.SYSTEM_ROLE, Capability.REPEATED_ROLES)
     put = without(replace(asked, messages=history), lacks)
-    assert [one.role for one in put.messages] == ["user", "assistant", "user"]
+    assert [message.role for message in put.messages] == ["user", "assistant", "user"]
     assert put.tools == ()
     assert {"tools", "tool_choice"} <= put.omits
     later = without(replace(asked, messages=history, tools=()), lacks)
@@ -316,7 +318,7 @@ def test_calls_and_results_are_written_as_alternating_messages() -> None:
 def test_a_user_message_is_added_to_a_history_without_one() -> None:
     asked = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
     put = without(asked, lacking(Capability.USERLESS))
-    assert [one.text for one in put.messages] == ["Begin.", "Continue."]
+    assert [message.text for message in put.messages] == ["Begin.", "Continue."]
     assert (
         without(upstream_request(), lacking(Capability.USERLESS)).messages
         == upstream_request().messages

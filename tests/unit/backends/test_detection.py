@@ -199,9 +199,9 @@ async def test_an_unknown_engine_is_logged_once(
     place = Place(served)
     await place.ask()
     await place.backend.describe("m")
-    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == warnings
-    assert all("http://host: unknown engine" in one for one in said)
+    assert all("http://host: unknown engine" in item for item in said)
 
 
 async def test_an_unreachable_server_has_a_provisional_description() -> None:
@@ -257,5 +257,5 @@ async def test_forwarded_requests_go_to_the_detected_engine() -> None:
     place = Place(LLAMA_of_detected)
     place.adapters["llama-server"].pieces = [b"[", b"]"]
     assert await relayed_by(place.backend) == b"[]"
-    found = [one.body() for one in place.adapters["llama-server"].passages]
+    found = [passage.body() for passage in place.adapters["llama-server"].passages]
     assert found == [PASSAGE.body()]

@@ -386,7 +386,7 @@ def test_nothing_behind_the_end_changes_the_reply() -> None:
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
     """Read events without regard to those before: the slow and obvious way."""
     sse, decoder = EventDecoder(), ChunkDecoder()
-    parts = [part for raw in events for one in sse.feed(raw) for part in decoder.feed(one.data)]
+    parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
 
 
@@ -605,7 +605,7 @@ def test_a_model_that_the_engine_does_not_have_is_answered_with_those_it_has(
     assert isinstance(error, UnknownModel) is ("Available" in said)
 
 
-@pytest.mark.parametrize("overflow", OVERFLOWS, ids=[one.engine for one in OVERFLOWS])
+@pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
 def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
     error = failure_of(httpx.Response(overflow.status, json=overflow.body))
 
@@ -614,7 +614,7 @@ def test_every_engines_overflow_has_its_numbers(overflow: Overflow) -> None:
     assert overflow.message in str(error)
 
 
-@pytest.mark.parametrize("overflow", OVERFLOWS, ids=[one.engine for one in OVERFLOWS])
+@pytest.mark.parametrize("overflow", OVERFLOWS, ids=[item.engine for item in OVERFLOWS])
 def test_an_overflow_in_a_stream_is_the_same(overflow: Overflow) -> None:
     said: JsonValue = overflow.body
     if "error" not in overflow.body:
@@ -809,7 +809,7 @@ def test_white_space_is_bounded_where_a_probe_has_shown_that_it_is() -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["structural_tag"] = httpx.Response(400, json={"error": "no such type"})
     engine = asyncio.run(constrained(probed, OPEN, OPEN))
-    assert [form_of(one) for one in probed.asked[2:]] == ["json_schema"] * 2
+    assert [form_of(request) for request in probed.asked[2:]] == ["json_schema"] * 2
     assert engine.learnt.honours("m") == {"strict": True, "structural_tag": False}
 
 
@@ -819,7 +819,7 @@ def test_a_schema_that_does_not_fit_into_a_tag_goes_without() -> None:
     said = "Invalid structured_outputs structural_tag specification. (parameter=structured_outputs)"
     probed.refuses = "structural_tag", httpx.Response(400, json={"error": {"message": said}})
     asyncio.run(constrained(probed, OPEN, OPEN))
-    forms = [form_of(one) for one in probed.asked[2:]]
+    forms = [form_of(request) for request in probed.asked[2:]]
     assert forms == ["structural_tag", "json_schema", "json_schema"]
 
 
@@ -843,7 +843,7 @@ def test_an_unanswered_probe_changes_nothing(status: int) -> None:
     probed = ProbedEngine(VLLM, "vllm")
     probed.answers["strict"] = httpx.Response(status, json={"error": "busy"})
     engine = asyncio.run(constrained(probed, None, None))
-    assert [len(as_list(one.get("messages"))) for one in probed.asked] == [1] * 4
+    assert [len(as_list(request.get("messages"))) for request in probed.asked] == [1] * 4
     assert engine.learnt.honours("m") == {}
 
 
@@ -879,8 +879,8 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
         await engine.models()
     assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
     await replied(engine, upstream_request())
-    assert [one.id for one in await engine.models()] == ["/opt/e-model"]
-    assert [one["model"] for one in asked] == ["m", "/opt/e-model", "/opt/e-model"]
+    assert [item.id for item in await engine.models()] == ["/opt/e-model"]
+    assert [element["model"] for element in asked] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
 def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
@@ -914,7 +914,7 @@ async def test_texts_are_counted_by_a_vllm_one_by_one() -> None:
     await engine.models()
     texts = ["x" * size for size in range(1, 8)]
     assert await engine.count_texts(texts, {}) == tuple(range(1, 8))
-    assert all(one["add_special_tokens"] is False for one in asked)
+    assert all(item["add_special_tokens"] is False for item in asked)
     assert await engine.count_texts(["unknown", *texts], {}) is None
 
 
@@ -974,7 +974,7 @@ async def test_text_after_a_finish_reason_is_still_read() -> None:
         engine = AdaptiveEngine(BackendClient(backend.url))
         events = await replied(engine, upstream_request(has_tools=False))
         await engine.close()
-    assert "".join(one.text for one in events if isinstance(one, TextDelta)) == "Hi!!!"
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Hi!!!"
 
 
 async def test_an_engine_without_finish_reasons_is_named_once(
@@ -985,7 +985,7 @@ async def test_an_engine_without_finish_reasons_is_named_once(
     engine = wire.engine()
     for _ in range(2):
         assert (await replied(engine, upstream_request()))[-1] == ReplyFinished("stop")
-    assert sum("without a finish reason" in one for one in caplog.messages) == 1
+    assert sum("without a finish reason" in message for message in caplog.messages) == 1
 
 
 async def test_comments_leave_the_loop_to_others() -> None:

@@ -275,7 +275,7 @@ def test_members_are_ordered_by_breaker_pin_slots_and_hash(
         for _ in range(times):
             those[number].breaker.record_failure(0)
     pin = None if pinned is None else those[pinned]
-    assert [those.index(one) for one in order_members(those[::-1], KEY, now, pin)] == order
+    assert [those.index(item) for item in order_members(those[::-1], KEY, now, pin)] == order
 
 
 NO = BackendRefused("b", 500, "no")

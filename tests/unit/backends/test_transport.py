@@ -251,7 +251,7 @@ async def test_only_allowed_headers_are_sent() -> None:
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
         await connection.close()
         place = backend.url.removeprefix("http://").encode()
-        (sent,) = [one.replace(place, b"PLACE") for one in backend.requests]
+        (sent,) = [request.replace(place, b"PLACE") for request in backend.requests]
     first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
     assert first == b"post /prefix/v1/x http/1.1"
     assert sorted(lines) == [

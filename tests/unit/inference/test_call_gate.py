@@ -373,7 +373,7 @@ def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
     shown = taken(release, 0, "get_weather", PARIS)
     shown += taken(release, 1, "get_time", "{ }")
     assert text_of(shown, 0) == PARIS
-    assert len([one for one in shown if isinstance(one, ToolCallStarted)]) == 1
+    assert len([event for event in shown if isinstance(event, ToolCallStarted)]) == 1
     shown += taken(release, 2, "get_weather", PARIS)
     assert ToolCallStarted(1, "id_1", "get_time") in shown
     assert text_of(shown, 1) == "{ }"

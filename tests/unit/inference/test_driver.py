@@ -71,7 +71,7 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
     backend = ScriptedBackend([[*[call] * 30, BackendUnavailable("scripted", "was not stopped")]])
     turn = make_turn()
     events = collect(turn, backend)
-    assert [one.call.name for one in events if isinstance(one, ToolCalled)] == ["get_time"]
+    assert [event.call.name for event in events if isinstance(event, ToolCalled)] == ["get_time"]
     assert events[-1] == ReplyFinished("tool_calls")
     assert Dropped("repeated_call") in turn.facts
     assert backend.closed == len(backend.upstream_requests) == 1

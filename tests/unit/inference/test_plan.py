@@ -52,7 +52,7 @@ def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
-    (told,) = [one for one in CONVENTIONS if one is convention]
+    (told,) = [item for item in CONVENTIONS if item is convention]
     worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
@@ -64,7 +64,7 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_earlier_messages_stay_the_prefix(convention: object) -> None:
-    (told,) = [one for one in CONVENTIONS if one is convention]
+    (told,) = [item for item in CONVENTIONS if item is convention]
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
     before, after = (
         prompt_format.upstream_request(REQUEST, HISTORY).messages,

@@ -214,7 +214,7 @@ def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
     upstream_request = turn.next_request()
     assert upstream_request is not None
-    assert [one.text for one in upstream_request.messages] == (
+    assert [message.text for message in upstream_request.messages] == (
         ["two"] if is_cut else ["one", "two"]
     )
 

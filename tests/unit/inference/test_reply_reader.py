@@ -51,7 +51,7 @@ def test_deltas_that_are_alike_are_one_and_everything_else_stays_as_it_is() -> N
         (progress, ()),
         (progress, ()),
         (TextDelta("It "), ()),
-        *((one, ()) for one in TOLD),
+        *((delta, ()) for delta in TOLD),
     ]
 
 
@@ -112,7 +112,7 @@ def test_cutting_changes_no_character() -> None:
         heard = "".join(delta.text for delta in deltas)
         whole = "".join(chance.choices(" ab", k=2)) + heard[: chance.randint(0, len(heard))]
         cut = split_like([TextDelta(whole)], deltas)
-        assert "".join(one.text for one in cut if isinstance(one, TextDelta)) == whole
+        assert "".join(item.text for item in cut if isinstance(item, TextDelta)) == whole
 
 
 REPLIES: tuple[tuple[ReplyEvent, ...], ...] = (
@@ -357,11 +357,11 @@ def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
     for size in (1, len(came)):
         reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter())
         batches = [came[at : at + size] for at in range(0, len(came), size)]
-        assert [one for batch in batches for one in reader.read_all(batch)] == shown
+        assert [element for batch in batches for element in reader.read_all(batch)] == shown
         last, verdict = reader.finish("stop")
         assert last == rest
         assert isinstance(verdict, Accepted)
-        texts = [one.text for one in (*shown, *rest) if isinstance(one, TextDelta)]
+        texts = [item.text for item in (*shown, *rest) if isinstance(item, TextDelta)]
         assert (verdict.text, verdict.facts) == ("".join(texts), ())
 
 

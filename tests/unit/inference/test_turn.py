@@ -494,7 +494,7 @@ def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: b
         shown += book.shown
         book.shown.clear()
     book.end()
-    said = "".join(one.text for one in shown if isinstance(one, TextDelta))
+    said = "".join(event.text for event in shown if isinstance(event, TextDelta))
     assert shown[-1] == ReplyFinished("stop")
     before = "One moment." if "One" in replies[0] else ""
     expected = f"The model gave no usable reply in {len(replies)} attempts: {told}."

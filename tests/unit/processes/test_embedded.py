@@ -27,9 +27,9 @@ def test_flags_set_members_of_xllamacpp() -> None:
     parameters = xllamacpp.CommonParams()
     names = vars(arguments(["-m", "m.gguf"])).keys() - {"path", "threads"}
     assert [
-        one
-        for one in sorted(names)
-        if not hasattr(parameters, one) and not hasattr(parameters.sampling, one)
+        item
+        for item in sorted(names)
+        if not hasattr(parameters, item) and not hasattr(parameters.sampling, item)
     ] == []
 
 

@@ -219,13 +219,15 @@ class World:
 
     def obey(self, orders: Orders) -> None:
         for name in orders.stop:
-            assert not [one for one in self.places if one.model == name and one.is_served]
+            assert not [
+                ticket for ticket in self.places if ticket.model == name and ticket.is_served
+            ]
             if name in self.starting:
                 self.starting.remove(name)
         self.stopping += orders.stop
         self.starting += orders.start
-        present = [one for one in MEMORY if self.swapping.presence(one) != "stopped"]
-        assert len(present) == 1 or sum(MEMORY[one] for one in present) <= 6
+        present = [item for item in MEMORY if self.swapping.presence(item) != "stopped"]
+        assert len(present) == 1 or sum(MEMORY[element] for element in present) <= 6
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:
@@ -268,7 +270,7 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
         elif world.stopping:
             world.obey(world.swapping.note_stopped(world.stopping.pop(0), world.now))
         else:
-            served = next(one for one in world.places if one.is_served)
+            served = next(ticket for ticket in world.places if ticket.is_served)
             world.places.remove(served)
             world.obey(world.swapping.leave(served, world.now))
     assert world.places == []
