@@ -1,4 +1,4 @@
-"""Which member of a pool has a conversation's prompt in its cache: by a hash, without state.
+"""Chooses the member of a pool that has a conversation's prompt cached, by a hash, without state.
 
 Every turn of a conversation begins with the same system prompt, tools and first user message, so
 their hash identifies the conversation. All replicas of Temper compute the same hash.
@@ -16,8 +16,8 @@ PREFIX_HEADER = "x-temper-prefix"
 _CLAUDE_SESSION = "x-claude-code-session-id"
 _CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the session
 
-# What clients call a session (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
-# somebody computed already comes first.
+# The session headers of clients (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
+# another replica computed comes first.
 SESSION_HEADERS = (
     "x-session-affinity", "x-session-id", "thread-id", "session-id", "session_id",
     "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
@@ -27,7 +27,7 @@ _PREFIX = re.compile(r"[0-9a-f]{16}")
 
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
-    """Name a conversation in 16 hexadecimal digits, if possible by the client's own session."""
+    """Return a conversation's key: 16 hexadecimal digits, from the client's session if possible."""
     given = headers.get(PREFIX_HEADER, "")
     if _PREFIX.fullmatch(given):
         return given
@@ -35,7 +35,7 @@ def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
 
 
 def _session(request: Request, headers: Mapping[str, str]) -> list[bytes]:
-    """Return the client's name of the conversation, if it sends one."""
+    """Return the client's session id, [] if it sends none."""
     for name in SESSION_HEADERS:
         if session := headers.get(name):
             agent = headers.get(_CLAUDE_AGENT) if name == _CLAUDE_SESSION else None
@@ -70,6 +70,6 @@ def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
 def rank(key: str, names: Sequence[str]) -> list[str]:
     """Order members for a conversation, the best first.
 
-    By rendezvous hashing: where a member comes or goes, only its own conversations move.
+    Rendezvous hashing: adding or removing a member moves only the conversations of that member.
     """
     return sorted(names, key=lambda name: _digest((key.encode(), name.encode())), reverse=True)

@@ -1,7 +1,7 @@
-"""Anthropic's API, or a server with the same Messages language.
+"""Anthropic's Messages API, or a server that implements it; not tested with the real API.
 
-It was never tested with the real API. The API has no grammar, so a constrained attempt forces a
-call instead. It counts prompts, but not texts.
+The API has no grammar, so a constrained attempt forces a call instead. It counts prompts, but not
+single texts.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
 OVERLOADED = 529
-_USUAL_PAUSE = 5  # seconds, where it does not say how long
+_USUAL_PAUSE = 5  # seconds, without a Retry-After header
 
 
 ADDRESS = "https://api.anthropic.com"
@@ -101,12 +101,12 @@ class Anthropic(http_backend.HttpBackend):
         )
 
     async def _limits(self, model: str) -> ModelLimits:
-        """Tell what is known of a model; its list is asked for once, where nobody has yet."""
+        """Return the limits of a model; the list of models is fetched once."""
         if self._listed is None:
             try:
                 await self.models()
             except errors.BackendFailed:
-                self._listed = ()  # until somebody lists them
+                self._listed = ()  # until a client lists them
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):
             raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")

@@ -12,7 +12,7 @@ The caller passes the time in seconds. A trial without a result lets the next re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# What a breaker lets through: everything, nothing, or one request.
+# The requests that pass: all, none, or one.
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
@@ -47,7 +47,7 @@ class Breaker:
     def record_failure(self, now: float) -> None:
         self._is_tried = False
         if self.state(now) == "open":
-            return  # late failures of earlier requests prove nothing new
+            return  # failures of requests from before the breaker opened prove nothing new
         self._failures += 1
         if self._failures >= self.threshold:
             self._open_for = min(self.longest, self._open_for * 2 or self.cooldown)

@@ -459,7 +459,7 @@ class Learnt:
         Moving the tools from the engine's form into the prompt, or back, invalidates the prompt
         cache of the whole conversation. So only new conversations follow a learned refusal.
         """
-        if not self._in_words and Capability.TOOLS not in lacks:  # nearly always
+        if not self._in_words and (not lacks or Capability.TOOLS not in lacks):  # nearly always
             return lacks
         conversation = conversation_key(request, headers)
         if conversation in self._in_words:

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-# llama-server closes idle connections after 5 s; one that is given up earlier never breaks.
+# llama-server closes idle connections after 5 s; closing them earlier here avoids the race.
 KEEP_ALIVE = 4.0
 LOST_SECONDS = 15.0
 
@@ -25,14 +25,14 @@ _HEAD_START = 0.25  # seconds before the next address is tried in parallel
 # bytes buffered for a slow reader before the socket is paused
 _MOST_WAITING = 256 * 1024
 _LONGEST_HEAD = 64 * 1024
-_LINE_MARKS = 4  # bytes of a header's line beside its name and value
-# of Linux's tcp_info: how often the kernel has repeated itself, and milliseconds since the last
-# acknowledgement. `acknowledged_within` would also end a server that only reads late.
+_LINE_MARKS = 4  # bytes of a header line besides its name and value
+# offsets in Linux's tcp_info: the number of retransmissions, and milliseconds since the last
+# acknowledgment. `acknowledged_within` would also end a server that only reads late.
 _RETRANSMITS, _LAST_ACK, _TCP_INFO_BYTES = 2, 56, 60
 
 
 class ConnectionPoolError(Exception):
-    """Base of all errors here, except a passed deadline, which is a TimeoutError."""
+    """Base of all errors here; a passed deadline is a TimeoutError."""
 
 
 class NotReached(ConnectionPoolError):
@@ -40,10 +40,10 @@ class NotReached(ConnectionPoolError):
 
 
 class BrokenOff(ConnectionPoolError):
-    """The connection ended before the answer did; `is_stale` if it had been waiting for work.
+    """The connection ended before the response; `is_stale` if it was idle before the request.
 
-    The server has not read the whole request if it `is_unread`: a kernel resets a connection that
-    is closed, by a process that dies, too, with something unread in it, and else ends it.
+    The server has not read the whole request if it `is_unread`: the kernel resets a connection
+    that is closed, also by a dying process, with unread data, and otherwise ends it normally.
     """
 
     def __init__(self, *, is_stale: bool = False, is_unread: bool = False) -> None:
@@ -53,11 +53,11 @@ class BrokenOff(ConnectionPoolError):
 
 
 class PeerLost(ConnectionPoolError):
-    """The server's host has gone from the network: it acknowledges nothing any more."""
+    """The server's host has left the network: it acknowledges no data."""
 
 
 class NotHttp(ConnectionPoolError):
-    """The server did not answer in HTTP/1; `sample` is the last data."""
+    """The response is not HTTP/1; `sample` is the last data."""
 
     def __init__(self, problem: str = "", sample: bytes = b"") -> None:
         self.sample = sample
@@ -74,9 +74,9 @@ class Endpoint:
 
 
 class ConnectionPool:
-    """The connections to one server; idle ones are kept for a moment.
+    """The connections to one server; idle ones are reused for `KEEP_ALIVE` seconds.
 
-    A server whose host acknowledges nothing for `lost_seconds` is given up.
+    A host that acknowledges no data for `lost_seconds` counts as lost.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class ConnectionPool:
         self._is_closed = False
 
     async def send(self, head: bytes, body: bytes, deadline: float) -> "Connection":
-        """Send a request and wait for the head of its answer, until `deadline` in the loop's time.
+        """Send a request and wait for the head of the response until `deadline`, a loop time.
 
-        The caller returns the connection with `release`. If an idle connection proves to have been
-        closed, the request is sent once more on another one.
+        The caller returns the connection with `release`. If an idle connection proves to be
+        closed, the request is sent once more on a new one.
         """
         if (connection := self._take()) is not None:
             try:
@@ -107,7 +107,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: "Connection") -> None:
-        """Keep a connection whose answer was read to its end, and close any other at once."""
+        """Keep a connection whose response was read to its end, and close any other at once."""
         while self._idle and not self._idle[0].is_reusable:
             self._idle.popleft()
         if connection.is_reusable and not self._is_closed:
@@ -117,7 +117,7 @@ class ConnectionPool:
             connection.close()
 
     def close(self) -> None:
-        """Close the connections that have no work, and the others when they are given back."""
+        """Close the idle connections now, and the others when they are released."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().close()
@@ -141,7 +141,7 @@ class ConnectionPool:
             if loop.time() >= deadline:
                 raise
             raise NotReached("no connection in time") from error
-        except (OSError, UnicodeError) as error:  # a name may be too long for a name
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is too long
             raise NotReached(str(error)) from error
 
     async def _connect(self, address: str) -> "Connection":
@@ -160,8 +160,8 @@ class ConnectionPool:
 class Connection(asyncio.Protocol):
     """One connection. An exchange starts with `begin` and ends when `receive` returns b"".
 
-    `status` and `header` tell what the head of the latest answer said. It `is_over` when all of it
-    has come, though some may still be there to be received.
+    `status` and `header` are those of the latest response. It `is_over` when all of it has arrived,
+    although `receive` may not have returned all of it yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost_seconds: float = LOST_SECONDS) -> None:
@@ -192,13 +192,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another exchange can begin; where something is unread nothing may be read."""
+        """Whether another exchange can begin; not while unread data may have paused reading."""
         is_read = self.is_over and not self._chunks
         return is_read and self._keeps_alive and self._failure is None
 
     @property
     def has_unexpected_data(self) -> bool:
-        """Whether something has come that the loop has not brought yet: nobody asked for it."""
+        """Whether unsolicited data is in the socket that the event loop has not delivered yet."""
         if self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
@@ -211,11 +211,11 @@ class Connection(asyncio.Protocol):
         return bool(poll.poll(0))
 
     def header(self, name: bytes) -> str:
-        """Return a header by its lower-case name, empty where it is missing."""
+        """Return a header by its lower-case name, "" if it is missing."""
         return self._headers.get(name, b"").decode("latin-1")
 
     async def begin(self, head: bytes, body: bytes, deadline: float) -> None:
-        """Send a request and wait for the head of the answer."""
+        """Send a request and wait for the head of the response."""
         self._stop_timer()
         self._forget()
         try:
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._is_used = True
 
     async def receive(self, deadline: float) -> bytes:
-        """Return more of the body as it comes, empty at its end; raises TimeoutError."""
+        """Return more of the body, b"" at its end; raises TimeoutError."""
         while not self._chunks:
             if self.is_over:
                 return b""
@@ -242,23 +242,23 @@ class Connection(asyncio.Protocol):
         return received
 
     def set_sink(self, sink: Callable[[bytes], bool], idle: float) -> None:
-        """Offer bytes to a sink while a reader waits; if it takes them, more has `idle` seconds."""
+        """Offer chunks to a sink while a reader waits; each taken chunk allows `idle` s more."""
         self._sink, self._idle = sink, idle
 
     def rest(self, seconds: float) -> None:
-        """Close the connection if nothing is asked for so long."""
+        """Close the connection unless it is used within `seconds`."""
         self._stop_timer()
         self._timer = self._loop.call_later(seconds, self.close)
 
     def close(self) -> None:
-        """Close the connection at once, whatever the server still does."""
+        """Close the connection at once, without waiting for the server."""
         self._keeps_alive = False
         self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
 
     async def _more(self, deadline: float) -> None:
-        """Wait for more data; an earlier failure is raised once everything else was received."""
+        """Wait for more data; a failure is raised after the data before it was received."""
         if self._failure is not None:
             raise self._failure
         self._deadline = deadline
@@ -272,12 +272,12 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def _set_timer(self) -> None:
-        """Check the deadline when it is due, and the peer in between."""
+        """Check the deadline when it is due, and the peer every `lost_seconds` until then."""
         self._due = min(self._deadline, self._loop.time() + self._lost_seconds)
         self._timer = self._loop.call_at(self._due, self._check_deadline)
 
     def _check_deadline(self) -> None:
-        """End a wait that takes too long; to extend a deadline costs nothing until then."""
+        """End a wait that is over its deadline; extending a deadline does not reset the timer."""
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
@@ -289,7 +289,7 @@ class Connection(asyncio.Protocol):
             self._set_timer()
 
     def _is_unheard(self) -> bool:
-        """Whether what was sent is not acknowledged, though the kernel repeats it."""
+        """Whether sent data stays unacknowledged although the kernel retransmits it."""
         if sys.platform != "linux" or self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")
@@ -317,8 +317,8 @@ class Connection(asyncio.Protocol):
         probe_quiet_peer(transport.get_extra_info("socket"), self._lost_seconds)
 
     def data_received(self, data: bytes) -> None:
-        if self.is_over:  # nothing was asked
-            self._fail(NotHttp("more than the answer", data))
+        if self.is_over:  # unsolicited data
+            self._fail(NotHttp("data after the response", data))
             self.close()
             return
         self._has_heard = True
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _sink_takes_it(self) -> bool:
-        """Offer what has come to the sink while a reader waits; reports whether it took it."""
+        """Offer the received data to the sink while a reader waits; return whether it was taken."""
         chunks, waiter = self._chunks, self._waiter
         if self._sink is None or waiter is None or waiter.done():
             return False
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the answer: a body without a length ends like this, anything else was cut off."""
+        """End the response: normal for a body without a length, an error for any other."""
         self._transport = None
         has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
         is_end = exc is None and self._has_head and not has_length
@@ -357,7 +357,7 @@ class Connection(asyncio.Protocol):
         if self.is_over or is_end:
             self.is_over = True
             self._wake()
-        elif isinstance(exc, TimeoutError):  # nobody has answered the kernel's probes
+        elif isinstance(exc, TimeoutError):  # the kernel's keep-alive probes failed
             self._fail(PeerLost())
         else:
             is_reset = isinstance(exc, ConnectionError)
@@ -365,12 +365,12 @@ class Connection(asyncio.Protocol):
             self._fail(BrokenOff(is_stale=is_stale, is_unread=is_reset and not self._has_heard))
 
     def on_message_begin(self) -> None:
-        """Refuse an answer to nothing."""
+        """Refuse a second response to one request."""
         if self.is_over:
             raise ValueError("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header; what stands behind a body is of no interest."""
+        """Store a header; trailers are ignored."""
         self._head_size += len(name) + len(value) + _LINE_MARKS
         if self._head_size > _LONGEST_HEAD:
             raise ValueError("a head without an end")
@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
             self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Note that the head is complete, unless it only announces another."""
+        """Note the end of the head, unless it is an informational one (1xx)."""
         self.status = self._parser.get_status_code()
         self._has_head = self.status >= 200
 
@@ -394,9 +394,9 @@ class Connection(asyncio.Protocol):
 
 
 def probe_quiet_peer(connection: socket.socket | None, seconds: float) -> None:
-    """Have the kernel ask whether a quiet peer is there, and end the connection if it is not.
+    """Enable TCP keep-alive, which ends the connection to a lost peer after about `seconds`.
 
-    That takes about `seconds`, and no more. It holds for what a listening socket accepts, too.
+    Sockets that a listening socket accepts inherit it.
     """
     if connection is None or not hasattr(socket, "TCP_KEEPIDLE"):  # as on macOS
         return
@@ -414,7 +414,7 @@ def probe_quiet_peer(connection: socket.socket | None, seconds: float) -> None:
 def acknowledged_within(seconds: float) -> list[tuple[int, int, int]]:
     """Return socket options under which unacknowledged data ends a connection (Linux).
 
-    So does data for which the peer has no room, even if it is well.
+    A healthy peer that does not read for that long loses its connection as well.
     """
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         return []
@@ -425,7 +425,7 @@ Connected = TypeVar("Connected")
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """Look up the addresses of a name, an address being its own; raises OSError."""
+    """Resolve a name; an address resolves to itself. Raises OSError."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -441,8 +441,8 @@ async def first_connected(
 ) -> Connected:
     """Connect to the first address that accepts (RFC 8305); `drop` gets surplus connections.
 
-    An address that drops packets delays the next by a moment only. Neither uvloop nor every asyncio
-    does that by itself. Raises the OSError of the first if all refuse.
+    An address that drops packets delays the next one by `_HEAD_START` only. uvloop does not do
+    this. Raises the OSError of the first address if all refuse.
     """
     if len(addresses) == 1:
         return await connect(addresses[0])
@@ -470,6 +470,6 @@ async def first_connected(
 
 
 def _drop_unused(ended: asyncio.Task[Connected], drop: Callable[[Connected], None]) -> None:
-    """Drop a connection that was opened just before its attempt was cancelled."""
+    """Drop a connection that was opened just before its attempt was canceled."""
     if not ended.cancelled() and ended.exception() is None:
         drop(ended.result())

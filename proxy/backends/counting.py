@@ -1,6 +1,6 @@
 """Counts tokens with a llama-server, a vLLM or Anthropic's API.
 
-Nothing here raises or takes long. None means unknown; the caller then estimates.
+No function raises or takes long. None means unknown; the caller then estimates.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ COUNT_MESSAGES = "/v1/messages/count_tokens"
 TEMPLATE = "/apply-template"
 TOKENIZE = "/tokenize"
 
-# A prompt as text has a mark where a picture or a sound would be, and is shorter than the real one.
+# A rendered prompt has a mark in place of each image or sound, and is shorter than the real one.
 _MEDIA = (b'"image_url"', b'"input_audio"')
 _MISSING = frozenset({404, 405, 501})
 
-# /tokenize takes a mixed array: texts become tokens, numbers stay what they are. So one call does
-# for many texts, told apart by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
+# /tokenize takes a mixed array: texts become tokens, numbers are kept. So one call counts many
+# texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
 _MOST_AT_ONCE = 4
@@ -35,15 +35,15 @@ _BARE: JsonObject = {"add_special_tokens": False}
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for one count, and how long not to ask again, in seconds."""
+    """The timeout of one count, and the pauses after a failure, in seconds."""
 
     answer: float = 2.0
-    missing: float = 600.0  # an endpoint that the build does not have
-    silent: float = 30.0  # a server that did not answer in time
+    missing: float = 600.0  # after a missing endpoint
+    silent: float = 30.0  # after a timeout
 
 
 class TokenCounter:
-    """Asks one server."""
+    """Counts tokens with one server."""
 
     def __init__(self, connection: BackendClient, patience: Patience | None = None) -> None:
         self._connection = connection
@@ -96,7 +96,7 @@ class TokenCounter:
                 for text in texts[start : start + _MOST_AT_ONCE]
             ]
             counts = [as_whole(answer.get("count")) for answer in await asyncio.gather(*few)]
-            if None in counts:  # and the others would tell as little
+            if None in counts:  # the others would fail as well
                 return None
             counted += [count for count in counts if count is not None]
         return tuple(counted)
@@ -131,7 +131,7 @@ class TokenCounter:
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the object that comes back, an empty one where there is none."""
+        """Return the response object, {} if there is none."""
         if self._is_missing(path) or self._is_silent:
             return {}
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
@@ -160,7 +160,7 @@ def _now() -> float:
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Divide texts into batches whose answers stay small; a long one has a batch of its own."""
+    """Divide texts into batches with small responses; a long text is a batch by itself."""
     batch: list[str] = []
     size = 0
     for text in texts:

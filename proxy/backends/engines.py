@@ -1,7 +1,7 @@
-"""The engines that speak chat completions, as data: how each is recognised, and what it lacks.
+"""The engines that speak chat completions, as data: signature and missing features.
 
-Nothing here was measured: a comment beside each fact names its source. Other limits are learned
-from an engine's refusals (`capabilities`).
+A comment next to each fact names its source. Other limits are learned from an engine's refusals
+(`capabilities`).
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ class Engine:
 
     Its list of models has one of `owners` as `owned_by`. A model's entry, or its `metadata`, has
     the window in tokens in one of `window_fields`; the first one present counts. `catalogue` is a
-    path with a more exact list, and `version` is that of a document which tells its build.
-    `tokenizes` says whether `/tokenize` takes a chat with tools. `lacks` are features that it never
+    path with a more exact list, and `version` is the path of a document with its build.
+    `tokenizes` is whether `/tokenize` takes a chat with tools. `lacks` are features that no build
     has.
     """
 
@@ -46,15 +46,15 @@ ENGINES = (
     # owned_by and max_model_len: sglang/srt/entrypoints/openai/protocol.py, ModelCard. Its
     # /tokenize takes a prompt only, and tool_choice "none" leaves the tools out of the prompt.
     Engine("SGLang", frozenset({"sglang"})),
-    # A vLLM whose /tokenize it does not offer. It tells the window in `metadata` (seen, 2.60).
+    # A vLLM without /tokenize; the window is in `metadata` (seen in 2.60).
     Engine(
         "Ray Serve LLM",
         frozenset({"organization-owner"}),
         ("max_request_context_length",),
         lacks=frozenset({Capability.BOUND_ARGUMENTS}),
     ),
-    # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded tells
-    # only the longest window that it could have. Object tool_choice: lmstudio-bug-tracker#670.
+    # /api/v0/models: lmstudio.ai/docs/developer/rest/endpoints; a model that is not loaded reports
+    # only its maximum window. Object tool_choice: lmstudio-bug-tracker#670.
     # max_tokens and no other name: lmstudio.ai/docs/developer/openai-compat/chat-completions
     Engine(
         "LM Studio",
@@ -65,12 +65,12 @@ ENGINES = (
     ),
 )
 
-# Hosted ones tell it in their lists of models, by their own pages: OpenRouter and Together in the
-# second field, Groq in the third, Mistral in the fourth.
+# Hosted engines report the window in their lists of models (from their documentation): OpenRouter
+# and Together in the second field, Groq in the third, Mistral in the fourth.
 ANY_ENGINE = Engine(
     "OpenAI-compatible",
     frozenset(),
-    # the last one is LiteLLM's, which says that it is "openai" (seen, 1.109.1)
+    # the last one is LiteLLM's, whose owned_by is "openai" (seen in 1.109.1)
     ("max_model_len", "context_length", "context_window", "max_context_length", "max_input_tokens"),
 )
 

@@ -1,8 +1,11 @@
-"""An engine behind HTTP: the common part of all adapters.
+"""An engine at an HTTP address: the common part of all adapters.
 
-An adapter says how a question is put (`prepare`), how its replies and errors are read
-(`new_reading`, `error_in`, `meaning`), and what to do about a failure (`recover`). HTTP's own
-failures belong to `transport`.
+An adapter writes requests (`prepare`), reads replies and errors (`new_reading`, `error_in`,
+`meaning`), and handles failures (`recover`). Failures of HTTP itself belong to `transport`.
+
+    lacks_of -> without -> prepare -> post -> decoder -> events
+                   ^                     |
+                   +---- _adapt <--------+ refused: learn, and send again without the feature
 """
 
 import asyncio
@@ -36,8 +39,8 @@ from proxy.guardrails.history_repair.refused_forms import find_new_picture
 MODELS = "/v1/models"
 _HEALTH_SECONDS = 2.0
 
-_MOST_REFUSALS = 5  # that are acted on for one request
-_LEAST_TOKENS = 64  # of an answer for which there is room: with less, the prompt is too long
+_MOST_REFUSALS = 5  # of one request that lead to a changed request
+_LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 
 _LAST = (replies.ReplyFinished, StreamedError)
@@ -49,10 +52,10 @@ Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
 class OutgoingRequest(msgspec.Struct):
-    """A question as it goes out, which may be put otherwise than the client's.
+    """The upstream request in the engine's language, possibly changed for it.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
-    a time of the event loop, `lacks` what the engine was known to lack by then.
+    a time of the event loop, and `lacks` are the features that were known to be missing then.
     """
 
     path: str
@@ -65,10 +68,10 @@ class OutgoingRequest(msgspec.Struct):
 
 
 class ReplyDecoder(Protocol):
-    """Reads one reply; raises ValueError for what is none.
+    """Decodes one reply; raises ValueError for invalid bytes.
 
-    `beginning` is what came first, for a look at what made no sense; `has_begun` reports whether
-    anything made sense so far, `is_ending` whether the reply is complete but for its end mark.
+    `beginning` is the first chunk, for error messages. `has_begun` is whether any part was valid,
+    `is_ending` whether the reply is complete except for its end mark.
     """
 
     @property
@@ -81,17 +84,17 @@ class ReplyDecoder(Protocol):
     def is_ending(self) -> bool: ...
 
     def feed(self, piece: bytes, parts: list[ReplyPart], /) -> None:
-        """Append the parts that `piece` completes; a `StreamedError` is the last one."""
+        """Append the parts that `piece` completes; a `StreamedError` is always the last part."""
 
     def finish(self, parts: list[ReplyPart], /) -> None:
         """Append the parts that the end of the body completes."""
 
     def read_for_sink(self, piece: bytes, /) -> Sequence[replies.ReplyEvent] | None:
-        """Return the parts of a piece like those before; None for any other, which is not read."""
+        """Return the events of a chunk like the previous one; None for any other, unread."""
 
 
 class Decoder(Protocol[Piece_co]):
-    """Cuts the bytes of a body into pieces; raises ValueError for what cannot be cut."""
+    """Cuts the bytes of a body into pieces; raises ValueError for invalid bytes."""
 
     def feed(self, data: bytes, /) -> Iterable[Piece_co]: ...
 
@@ -99,7 +102,7 @@ class Decoder(Protocol[Piece_co]):
 
 
 class Reader(Protocol[Piece_contra]):
-    """Tells what the pieces of one reply say; raises ValueError for what is no whole reply."""
+    """Converts the pieces of one reply; raises ValueError for an invalid or incomplete reply."""
 
     def feed(self, piece: Piece_contra, /) -> list[ReplyPart]: ...
 
@@ -107,7 +110,7 @@ class Reader(Protocol[Piece_contra]):
 
 
 class PieceReading(Generic[Piece]):
-    """Reads a reply in a language of its own, piece by piece."""
+    """Decodes a reply in a format other than chat completions, piece by piece."""
 
     beginning = b""
     is_ending = False
@@ -128,7 +131,7 @@ class PieceReading(Generic[Piece]):
         """Leave all of it to `feed`."""
 
     def _read(self, pieces: Iterable[Piece], parts: list[ReplyPart]) -> bool:
-        """Append the parts of some pieces; reports whether an error ended the reply."""
+        """Append the parts of some pieces; return whether an error ended the reply."""
         for piece in pieces:
             for part in self._reader.feed(piece):
                 parts.append(part)
@@ -139,7 +142,7 @@ class PieceReading(Generic[Piece]):
 
 
 class _Turns:
-    """Gives other tasks their turn while bytes without any effect arrive, such as comments."""
+    """Yields to other tasks while bytes without events arrive, such as SSE comments."""
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -155,14 +158,14 @@ _TURN = 0.01  # seconds
 _SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
-_LONG = 16_384  # characters of one event; more takes so long to read that others would notice
+_LONG = 16_384  # characters of one event; reading more would delay other tasks noticeably
 
 
 class HttpBackend(ABC):
-    """An engine at an address; a subclass knows its language."""
+    """An engine at an address; a subclass implements its language."""
 
-    takes_tools: bool | None = None  # of any model; None where only a template can tell
-    # what is left out, one after the other, where its own parser cannot read a reply
+    takes_tools: bool | None = None  # for all models; None if it depends on the template
+    # the features to drop, one after the other, if the engine's parser cannot read a reply
     parsers: tuple[capabilities.Capability, ...] = (capabilities.Capability.TOOLS,)
 
     def __init__(
@@ -177,18 +180,18 @@ class HttpBackend(ABC):
         return self._connection.name
 
     def lacks(self, model: str) -> capabilities.Lacks:
-        """Return what the engine lacks for a model, as far as that is known."""
+        """Return the known missing features of the engine for a model."""
         return self.learnt.of(model)
 
     def lacks_of(
         self, upstream_request: UpstreamRequest, headers: client.Headers
     ) -> capabilities.Lacks:
-        """Return what the engine lacks for the model of a request, as its conversation knows it."""
+        """Return the missing features for a request; its conversation keeps its form."""
         request = upstream_request.request
         return self.learnt.of_conversation(self.lacks(request.model), request, headers)
 
     def name_lacks(self, *names: str, is_only: bool) -> tuple[str, ...]:
-        """Name what a model's engine lacks; clients may call the only model of one anything."""
+        """Name the missing features; the only model of an engine has any name a client uses."""
         models = (*names, *self.learnt.models()) if is_only else names
         return tuple(
             sorted({capability.name.lower() for name in models for capability in self.lacks(name)})
@@ -201,27 +204,27 @@ class HttpBackend(ABC):
     async def prepare(
         self, upstream_request: UpstreamRequest, lacks: capabilities.Lacks
     ) -> OutgoingRequest:
-        """Write what is sent for a question that is put without what the engine `lacks`.
+        """Write a request that was reduced to the features of the engine.
 
-        Raises `InvalidRequest` for what cannot be asked.
+        Raises `InvalidRequest` for a request that the engine cannot express.
         """
 
     @abstractmethod
     def new_reading(self) -> ReplyDecoder:
-        """Begin to read a reply."""
+        """Return the decoder of one reply."""
 
     def readdress(self, request: client.PassthroughRequest) -> client.PassthroughRequest:
-        """Address a request that is passed on to the model as the engine names it."""
+        """Replace the model of a forwarded request by the engine's name for it."""
         return request
 
     async def recover(
         self, attempt: OutgoingRequest, error: errors.BackendFailed
     ) -> OutgoingRequest | replies.ReplyUnreadable:
-        """Return what to ask instead, or that the reply is lost; raises what the error means."""
+        """Return the request to send instead, or `ReplyUnreadable`; raises the error's meaning."""
         raise error
 
     def error_in(self, body: bytes) -> JsonObject:
-        """Find the error in the body of a failure; it has a string `message`."""
+        """Return the error object in the body of a failure; it has a string `message`."""
         return decode_error(body)
 
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
@@ -244,19 +247,19 @@ class HttpBackend(ABC):
                 ) as answer:
                     reading = await self._begin(answer, sink)
                     events: list[replies.ReplyEvent] = []
-                    end, may_be_long = None, False
-                    turns = _Turns()
+                    end, may_be_long, turns = None, False, None
                     while end is None:
                         events, end = self._read(answer, reading, await answer.next_chunk())
-                        attempt.has_begun |= not _SIGNS_OF_LIFE.issuperset(map(type, events))
+                        attempt.has_begun = attempt.has_begun or _has_content(events)
                         if may_be_long and events:
                             async for few in _split_long(events):
                                 yield few
                         elif events:
                             yield events
                         else:
+                            turns = turns or _Turns()
                             await turns.give()
-                        may_be_long = not events  # behind chunks that completed nothing
+                        may_be_long = not events  # after chunks that completed no event
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
@@ -282,7 +285,7 @@ class HttpBackend(ABC):
         error: errors.ContextOverflow | errors.BackendFailed,
         headers: client.Headers,
     ) -> OutgoingRequest | Sequence[replies.ReplyEvent]:
-        """Return what to send after a failure, or the reply's last events; raises what it means."""
+        """Return the next request after a failure, or the reply's last events; or raise."""
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
         if not attempt.has_begun and _lower_limit(upstream_request, len(attempt.body), error):
@@ -300,9 +303,9 @@ class HttpBackend(ABC):
         error: errors.BackendFailed,
         headers: client.Headers,
     ) -> OutgoingRequest | replies.ReplyUnreadable | None:
-        """Learn what was refused; returns what to ask at once without it, or that a reply is lost.
+        """Learn the refused feature; return a request without it, or `ReplyUnreadable`.
 
-        Raises `InvalidRequest` for what cannot be left out.
+        Raises `InvalidRequest` for a feature that cannot be dropped.
         """
         if not isinstance(error, errors.BackendRefused):
             return None
@@ -318,7 +321,7 @@ class HttpBackend(ABC):
                     self.learnt.note_words(upstream_request.request, headers)
                 upstream_request.refusals.acted += 1
                 if is_lost or (attempt.has_begun and upstream_request.tools):
-                    is_lost = True  # a grammar failed in the middle: the next attempt has none
+                    is_lost = True  # the grammar failed within the reply: the next attempt has none
                 elif not attempt.has_begun and upstream_request.refusals.acted <= _MOST_REFUSALS:
                     return again
                 break
@@ -327,7 +330,7 @@ class HttpBackend(ABC):
     def _blamed(
         self, upstream_request: UpstreamRequest, error: errors.BackendRefused
     ) -> Iterable[tuple[capabilities.Capability, str]]:
-        """Return what a refusal blames; raises `InvalidRequest` for what cannot be left out."""
+        """Return the features that a refusal blames; raises `InvalidRequest` for a new image."""
         if capabilities.refuses_pictures(error):
             field = find_new_picture(upstream_request.messages)
             if field is not None:
@@ -341,7 +344,7 @@ class HttpBackend(ABC):
         return capabilities.suspects(error, upstream_request)
 
     async def _begin(self, answer: BackendResponse, sink: replies.EventSink | None) -> ReplyDecoder:
-        """Begin to read an answer; raises what it means where that is no success."""
+        """Return the decoder of a response; raises its meaning if it is a refusal."""
         if not _is_success(answer.status):
             raise self.read_refusal(await answer.whole())
         reading = self.new_reading()
@@ -352,7 +355,7 @@ class HttpBackend(ABC):
     async def relay(
         self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
-        """Stream whole lines, unchanged but for what is confidential in errors."""
+        """Stream whole lines; only secrets in errors are redacted."""
         request = self.readdress(request)
         confidential = self._connection.confidential
         sending = self._connection.post(
@@ -374,7 +377,7 @@ class HttpBackend(ABC):
             if left := b"".join(rest):
                 yield _redact(left, confidential)
 
-    # there is no common way to count tokens
+    # engines have no common way to count tokens
 
     async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         return None
@@ -392,7 +395,7 @@ class HttpBackend(ABC):
     ) -> tuple[client.BackendModel, ...]:
         """Read a list of models; raises `BackendSpokeNonsense` if it is none.
 
-        llama-server and vLLM say of every model that it was created just now; the first time stays.
+        llama-server and vLLM report the current time as `created`; the first value is kept.
         """
         served = models_in(document, entries, id_field)
         if served is None:
@@ -419,11 +422,11 @@ class HttpBackend(ABC):
     async def describe_among(
         self, served: Sequence[client.BackendModel], model: str
     ) -> client.Description:
-        """Describe a model by the list in which it stands, if it does."""
+        """Describe a model by its entry in the list, if it has one."""
         return client.Description(names_among(served, model))
 
     async def health(self) -> client.Health:
-        # where the list is refused or missing, a client with a key of its own gets an answer
+        # even if the list is refused or missing, a client with its own key may get an answer
         match await self.probe(MODELS):
             case 503:
                 return client.Health.LOADING
@@ -433,33 +436,33 @@ class HttpBackend(ABC):
                 return client.Health.UNREACHABLE
 
     async def probe(self, path: str) -> int | None:
-        """Return the status with which a small document comes, None if none comes soon."""
+        """Return the status of a small document, None if none arrives in time."""
         try:
             return (await self._connection.fetch(path, within=_HEALTH_SECONDS)).status
         except errors.BackendFailed:
             return None
 
     async def fetch(self, path: str) -> JsonObject:
-        """Return a small JSON object of the engine's own."""
+        """Fetch a small JSON object."""
         return self.object_in(await self._connection.fetch(path))
 
     async def read_text(self, path: str, member: str) -> str:
-        """Return a text in a small document, "" where there is none; never raises."""
+        """Fetch a text member of a small JSON object, "" if there is none; never raises."""
         try:
             return as_text((await self.fetch(path)).get(member))
         except errors.BackendFailed:
             return ""
 
     async def submit(self, path: str, body: JsonObject, within: float) -> JsonObject:
-        """Post a small object of its own; returns the one that answers `within` seconds."""
+        """Post a small JSON object; return the response object, `within` seconds."""
         content = json.dump(body)
         return self.object_in(await self._connection.fetch(path, content, within=within))
 
     def object_in(self, document: WholeResponse) -> JsonObject:
-        """Read a small JSON object; raises `BackendFailed` for a refusal and for anything else."""
+        """Read a small JSON object; raises `BackendFailed` for a refusal and for other content."""
         if not _is_success(document.status):
             refusal = self.read_refusal(document)
-            if isinstance(refusal, errors.ContextOverflow):  # it was no prompt
+            if isinstance(refusal, errors.ContextOverflow):  # the document was no prompt
                 refusal = errors.BackendRefused(self.name, document.status, refusal.problem)
             raise refusal
         try:
@@ -481,9 +484,9 @@ class HttpBackend(ABC):
     def _read(
         self, answer: BackendResponse, reading: ReplyDecoder, chunk: bytes
     ) -> tuple[list[replies.ReplyEvent], replies.ReplyFinished | errors.TemperError | None]:
-        """Read a chunk, or the end of the body where it is empty; returns the reply's end as well.
+        """Decode a chunk, b"" at the end of the body; return its events and the reply's end.
 
-        It is among the events only where that of the body has come with it.
+        The end is among the events only if the end of the body has arrived with it.
         """
         parts: list[ReplyPart] = []
         end: replies.ReplyFinished | errors.TemperError | None = None
@@ -497,7 +500,7 @@ class HttpBackend(ABC):
                     end = None
         if reading.is_ending and (parts or not answer.is_end_expected):
             answer.expect_end()
-        # both are the last part: nothing is read behind them
+        # both are the last part: the decoder reads nothing after them
         if parts and isinstance(last := parts[-1], _LAST):
             if isinstance(last, replies.ReplyFinished):
                 end = last
@@ -517,17 +520,17 @@ class HttpBackend(ABC):
 
 
 def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
-    """Return what the model wrote if the engine could not read it and quotes it in its error."""
+    """Return the model's text if the engine could not parse it and quotes it in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
     return error.failed_text or None
 
 
 def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.TemperError) -> bool:
-    """Limit the answers of a request to what the model has room for, if only that was refused.
+    """Lower the limit of the answer to the free part of the window, if only that was refused.
 
-    Engines may count a prompt roughly, and vLLM only says "at least" for one of a body of `size`
-    bytes. So a part of the window stays free, and a further refusal leaves a quarter.
+    Engines may count a prompt roughly, and vLLM only reports "at least" for a body of `size` bytes.
+    So a part of the window stays free, and a further refusal leaves a quarter.
     """
     most = upstream_request.refusals.most_tokens or upstream_request.request.max_tokens
     if most is None or most <= _LEAST_TOKENS:
@@ -545,10 +548,14 @@ def _lower_limit(upstream_request: UpstreamRequest, size: int, error: errors.Tem
     return True
 
 
+def _has_content(events: list[replies.ReplyEvent]) -> bool:
+    return not _SIGNS_OF_LIFE.issuperset(map(type, events))
+
+
 async def _last(
     answer: BackendResponse, end: replies.ReplyFinished | errors.TemperError
 ) -> tuple[replies.ReplyFinished]:
-    """Return the end of a reply, after a short wait for that of the body; raises an error."""
+    """Return the end of a reply after a short wait for the end of the body; or raise the error."""
     if isinstance(end, errors.TemperError):
         raise end
     await answer.linger()
@@ -556,13 +563,13 @@ async def _last(
 
 
 def _offer_to_sink(reading: ReplyDecoder, sink: replies.EventSink, chunk: bytes) -> bool:
-    """Hand a chunk on; reports whether there was nothing else in it, and it was taken."""
+    """Offer a chunk to the sink; return whether it held only content and the sink took it."""
     events = reading.read_for_sink(chunk)
     return sink(events) if events else False
 
 
 async def _split_long(events: list[replies.ReplyEvent]) -> client.ReplyEvents:
-    """Cut events so that others are served between them, where they are many or very long."""
+    """Yield many or long events in parts, so that other tasks run in between."""
     if len(events) <= _MANY and not any(map(_is_long, events)):
         yield events
         return
@@ -581,7 +588,7 @@ def _is_long(event: replies.ReplyEvent) -> bool:
 
 
 def _redact(lines: bytes, confidential: Confidential) -> bytes:
-    """Take what is confidential out of lines that may be an error; quotes in a text are escaped."""
+    """Redact secrets in lines that may be an error; in a reply's text quotes are escaped."""
     may_quote = any(member in lines for member in _MEMBERS_OF_ERRORS)
     return confidential.redact(lines) if may_quote else lines
 
@@ -589,7 +596,7 @@ def _redact(lines: bytes, confidential: Confidential) -> bytes:
 def models_in(
     document: JsonObject, entries: str = "data", id_field: str = "id"
 ) -> tuple[client.BackendModel, ...] | None:
-    """Read a list of models; None if it is none."""
+    """Read a list of models; None if the document has none."""
     listed = document.get(entries)
     if not isinstance(listed, list):
         return None
@@ -601,12 +608,12 @@ def models_in(
 
 
 def meant_by(model: str, served: Sequence[client.BackendModel]) -> Sequence[client.BackendModel]:
-    """Find what a request's name stands for: where one model is served, whatever it says."""
+    """Return the models with a name; the only model of an engine matches every name."""
     return served if len(served) == 1 else [entry for entry in served if entry.id == model]
 
 
 def names_among(served: Sequence[client.BackendModel], model: str) -> tuple[str, ...]:
-    """Return all names of a model; vLLM and SGLang tell in `root` what they really loaded."""
+    """Return all names of a model; vLLM and SGLang report the loaded model in `root`."""
     named = [
         name for match in meant_by(model, served) for name in (match.id, match.details.get("root"))
     ]

@@ -1,7 +1,7 @@
 """The models of an Ollama: descriptions, windows, and which ones Temper caused to load.
 
-A look never loads a model. Each model's window is decided once and sent with every question,
-because Ollama reloads a model if a question asks for another window.
+Describing a model never loads it. The window is decided once per model and sent with every request,
+because Ollama reloads a model for a different window.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ SHOW = "/api/show"
 RUNNING = "/api/ps"
 GENERATE = "/api/generate"
 
-USUAL = 4096  # tokens of a window that nobody has chosen
+USUAL = 4096  # tokens, Ollama's default window
 
-_DEFAULT_PLACES = ("library/", "registry.ollama.ai/library/")
-_LOOKUP = 10.0  # seconds for a small answer
-_FAREWELL = 3.0  # the most of them at the end
+_DEFAULT_NAMESPACES = ("library/", "registry.ollama.ai/library/")
+_LOOKUP = 10.0  # seconds for a small response
+_FAREWELL = 3.0  # seconds for unloading when Temper stops
 
 
 Fitting: TypeAlias = Callable[[JsonObject, int], int | None]
-"""Finds the largest window for a model's metadata and so many bytes of weights, if it can."""
+"""Returns the largest window that fits for a model's metadata and bytes of weights, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
-    """What Ollama tells of a model that it has.
+    """Ollama's description of a pulled model.
 
-    `architecture` is GGUF's word for its kind; `capabilities` are None where Ollama is too old to
-    list them. `trained`, `preset` and `fitting` are windows in tokens: the longest that the model
-    was made for, that of its Modelfile, and the largest that fits, if somebody wants to know.
+    `architecture` is GGUF's name of its kind; `capabilities` is None if Ollama is too old to list
+    them. `trained`, `preset` and `fitting` are windows in tokens: the model's maximum, that of its
+    Modelfile, and the largest that fits into memory, if it was computed.
     """
 
     names: tuple[str, ...]
@@ -49,16 +49,16 @@ class ModelDetails:
     fitting: int | None = None
 
     def can(self, capability: str) -> bool | None:
-        """Return whether it has a capability, None where nobody knows."""
+        """Return whether it has a capability, None if unknown."""
         return None if self.capabilities is None else capability in self.capabilities
 
 
 @dataclass(eq=False, slots=True)
 class OllamaModels:
-    """Looks at the models of one Ollama.
+    """Describes the models of one Ollama, and decides their windows.
 
-    `num_ctx` is the window that the operator wants, or else what `fitting` finds; a look takes
-    `patience` seconds at most.
+    `num_ctx` is the operator's window, otherwise `fitting` computes one; a description takes at
+    most `patience` seconds.
     """
 
     server: HttpBackend
@@ -73,7 +73,7 @@ class OllamaModels:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
 
     async def show(self, name: str, *, afresh: bool = False) -> ModelDetails | None:
-        """Return what Ollama says of a model, None if nothing; never raises."""
+        """Return Ollama's description of a model, None if it has none; never raises."""
         if afresh or name not in self._shown:
             try:
                 answer = await self.server.submit(SHOW, {"model": name}, self.patience)
@@ -84,9 +84,9 @@ class OllamaModels:
         return self._shown[name]
 
     async def window(self, name: str) -> int | None:
-        """Return the window that a question gets, in tokens; None if unknown, never raises.
+        """Return the window of the next request, in tokens; None if unknown, never raises.
 
-        What the operator wants comes before what is loaded now: the next question changes that.
+        The operator's window comes before that of the loaded model, which the next request changes.
         """
         wanted = self._choose_window(name) or self._decided.get(name)
         if wanted is not None:
@@ -98,15 +98,15 @@ class OllamaModels:
         return _at_most(shown.fitting or shown.preset, shown.trained)
 
     async def decide(self, name: str, wish: int | None = None) -> int | None:
-        """Return the window to ask for, always the same for a model; None leaves it to Ollama.
+        """Return the window to request, always the same for a model; None leaves it to Ollama.
 
-        A model that somebody else has loaded keeps the window that it has. A client's `wish` counts
-        where nobody has decided.
+        A model that another program has loaded keeps its window. A client's `wish` counts if the
+        operator has not decided.
         """
         if name not in self._decided:
             running = await self._running()
             loaded = running.get(_add_tag(name))
-            if name in self._shown:  # other names there are too many of
+            if name in self._shown:  # unknown names are not stored: there is no limit to them
                 if _add_tag(name) not in running:
                     self._ours.add(name)
                 shown = self._shown[name]
@@ -116,10 +116,10 @@ class OllamaModels:
         return self._decided[name]
 
     async def widen(self, name: str, tokens: int) -> bool:
-        """Ask for a window of so many tokens from now on; reports whether it is larger.
+        """Request a window of at least `tokens` from now on; return whether that is larger.
 
-        It grows to what the model was made for, or to what fits. What the operator wants stays as
-        it is, and so does a model that somebody else has loaded.
+        It grows up to the model's maximum, or to the largest that fits. The operator's window and a
+        model that another program has loaded stay unchanged.
         """
         shown, window = self._shown.get(name), await self.window(name) or USUAL
         most = (shown.fitting or shown.trained or 0) if shown is not None else 0
@@ -157,7 +157,7 @@ class OllamaModels:
         return None
 
     async def _running(self) -> dict[str, int | None]:
-        """Return the windows of the loaded models, None where Ollama does not say."""
+        """Return the windows of the loaded models, None if Ollama does not report one."""
         try:
             models = models_in(await self.server.fetch(RUNNING), "models", "name")
         except BackendFailed:
@@ -187,7 +187,7 @@ def _at_most(window: int | None, limit: int | None) -> int | None:
 
 
 def _preset(parameters: str) -> int | None:
-    """Find `num_ctx` among the parameters of a Modelfile: a name and a value in each line."""
+    """Find `num_ctx` in the parameters of a Modelfile, lines of a name and a value."""
     for line in parameters.splitlines():
         name, _, value = line.strip().partition(" ")
         if name == "num_ctx" and value.strip().isdecimal():
@@ -201,7 +201,7 @@ def _add_tag(name: str) -> str:
 
 
 def complete_name(name: str) -> str:
-    """Write a name as Ollama understands it: its defaults filled in, upper case no different."""
+    """Complete a name as Ollama does: with the default namespace and tag, in lower case."""
     tagged = _add_tag(name).casefold()
     host, slash, rest = tagged.rpartition("/")
-    return rest if f"{host}{slash}" in _DEFAULT_PLACES else tagged
+    return rest if f"{host}{slash}" in _DEFAULT_NAMESPACES else tagged

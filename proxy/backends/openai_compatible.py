@@ -53,7 +53,7 @@ _SHORT = 8 * 1024  # bytes; in shorter chunks a search for runs of events costs 
 
 
 class OpenAICompatible(HttpBackend):
-    """An engine behind `/v1/chat/completions`."""
+    """An engine with `/v1/chat/completions`."""
 
     _lacks_reasons = False
 
@@ -235,7 +235,10 @@ class AdaptiveEngine(OpenAICompatible):
             async with self._probing:
                 if upstream_request.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
-                    lacks = {**lacks, **{one: "" for one in _BINDINGS if one in self.lacks(model)}}
+                    lacks = {
+                        **lacks,
+                        **{name: "" for name in _BINDINGS if name in self.lacks(model)},
+                    }
                 is_text = ANSWER_FORM in self.directives(upstream_request, lacks)
                 if is_text and STRUCTURAL_TAG not in self.learnt.honours(model):
                     await self._probe(model, STRUCTURAL_TAG)
@@ -340,7 +343,7 @@ class AdaptiveEngine(OpenAICompatible):
             served = ()
         if not served and self._pinned:
             served = (BackendModel(self._pinned, {"id": self._pinned}),)
-        kind = engine_of([one.details for one in served])
+        kind = engine_of([model.details for model in served])
         if kind is not self.kind:
             logger.info("%s: engine recognized as %s", self.name, kind.name)
         self.kind = kind
@@ -361,11 +364,11 @@ class AdaptiveEngine(OpenAICompatible):
                 served = models_in(await self.fetch(self.kind.catalogue)) or ()
             except BackendFailed:
                 served = ()
-        for one in meant_by(model, served):
-            architecture = one.details.get("arch")
+        for entry in meant_by(model, served):
+            architecture = entry.details.get("arch")
             return replace(
                 known,
-                window=window_in(self.kind, one.details),
+                window=window_in(self.kind, entry.details),
                 architecture=architecture if isinstance(architecture, str) else "",
             )
         return known

@@ -1,7 +1,7 @@
-"""What an engine honours, seen by its answers: many take a field, say nothing, and ignore it.
+"""Probes for the fields that an engine honors: many engines accept a field and ignore it.
 
-A probe is a small request whose answer shows it. The model is asked for one thing and bound to
-another, so an answer as it was bound proves the bond, and not that the model is good.
+A probe is a small request that prompts the model for one thing and binds it to another. An answer
+as bound therefore proves the constraint, and not the quality of the model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.dialects.lenient_json import as_list, as_text, as_whole, member, parse_object
 
-_CODES = ("zq7", "xk4")  # no model writes them by itself
+_CODES = ("zq7", "xk4")  # no model writes them unconstrained
 _ARGUMENTS: JsonObject = {
     "type": "object",
     "properties": {"code": {"type": "string", "enum": [*_CODES]}},
@@ -34,9 +34,9 @@ _LONGEST_ROW_OF_BLANKS = 16
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request, without its model; `shows` judges the documents that come back.
+    """One request, without its model; `shows` judges the documents of the response.
 
-    A whole answer is one document, a stream one for each event.
+    A whole response is one document, a stream one per event.
     """
 
     says: str
@@ -56,17 +56,17 @@ def _form(schema: JsonObject) -> JsonObject:
 
 
 def tight_form(schema: JsonObject) -> JsonObject:
-    """Return the fields that bind text to a schema without rows of white space: vLLM's own.
+    """Return vLLM's fields that bind text to a schema without runs of white space.
 
-    As a `response_format` its router refuses the same tag (seen, 0.1.17).
+    As a `response_format` vLLM's router refuses the same tag (seen in 0.1.17).
     """
     bound: JsonObject = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 1}
     tag = json.dump_text({"type": STRUCTURAL_TAG, "format": bound})
     return {"structured_outputs": {STRUCTURAL_TAG: tag}}
 
 
-def _request(said: str, **fields: JsonValue) -> JsonObject:
-    messages: list[JsonValue] = [{"role": "user", "content": said}]
+def _request(prompt: str, **fields: JsonValue) -> JsonObject:
+    messages: list[JsonValue] = [{"role": "user", "content": prompt}]
     return {"messages": messages, "max_tokens": _MOST_TOKENS, "temperature": 0, **fields}
 
 
@@ -92,7 +92,7 @@ def _text(documents: Sequence[JsonObject]) -> str:
 
 
 def _has_code(documents: Sequence[JsonObject]) -> bool:
-    """Return whether the text is JSON with a code; behind that, blanks may have used it up."""
+    """Return whether the text is JSON with a code; blanks after it may have used up the limit."""
     text = _text(documents).strip()
     return text.startswith("{") and any(f'"{code}"' in text for code in _CODES)
 
@@ -163,7 +163,9 @@ PROBES: Mapping[str, Probe] = {
     "usage": Probe(
         "streams end with their usage",
         _request(_HELLO, stream=True, stream_options={"include_usage": True}, max_tokens=2),
-        lambda documents: any(as_whole(member(one, "usage", "prompt_tokens")) for one in documents),
+        lambda documents: any(
+            as_whole(member(item, "usage", "prompt_tokens")) for item in documents
+        ),
     ),
     "counting": Probe(
         "/tokenize counts a chat",
@@ -175,11 +177,11 @@ PROBES: Mapping[str, Probe] = {
 
 
 def documents_in(body: bytes) -> list[JsonObject]:
-    """Read an answer, whole or streamed; what is no JSON object is passed over."""
+    """Read a response, whole or streamed; only JSON objects count."""
     if (whole := parse_object(body)) is not None:
         return [whole]
     lines = (line.removeprefix(b"data:") for line in body.splitlines() if line[:5] == b"data:")
-    return [found for line in lines if (found := parse_object(line)) is not None]
+    return [document for line in lines if (document := parse_object(line)) is not None]
 
 
 def write_probe(probe: Probe, model: str) -> bytes:

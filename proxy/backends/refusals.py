@@ -1,6 +1,6 @@
-"""What a backend's own error means, as an HTTP status or in the middle of a stream.
+"""The meaning of a backend's error, as an HTTP status or within a stream.
 
-Statuses, types and codes decide. Wordings count only if engines have no code for the error.
+Statuses, types and codes decide; wordings only if engines have no code for the error.
 """
 
 import re
@@ -18,31 +18,31 @@ from proxy.errors import BackendFailed, BackendRefused, BackendUnavailable, Cont
 
 REDACTED = b"[redacted]"
 
-_SHORTEST = 8  # a shorter value of a header is a word, and found everywhere
+_SHORTEST = 8  # characters; shorter header values are words that occur everywhere
 
 
 class Confidential:
-    """Some values, each as it is and as JSON writes it."""
+    """Secret values, each plain and as JSON escapes it."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        known = [one for one in values if len(one) >= _SHORTEST]
-        forms = {form for one in known for form in (one.encode(), json.dump(one)[1:-1])}
+        known = [value for value in values if len(value) >= _SHORTEST]
+        forms = {form for value in known for form in (value.encode(), json.dump(value)[1:-1])}
         self._forms = sorted(forms, key=len, reverse=True)
 
-    def redact(self, said: bytes) -> bytes:
-        """Remove the values from a message; not from replies, where one may be a plain word."""
+    def redact(self, message: bytes) -> bytes:
+        """Redact the values in an error; not in replies, where a value may be a plain word."""
         for form in self._forms:
-            said = said.replace(form, REDACTED)
-        return said
+            message = message.replace(form, REDACTED)
+        return message
 
     def redact_error(self, error: JsonObject) -> JsonObject:
         return {
-            name: self.redact(told.encode()).decode() if isinstance(told, str) else told
-            for name, told in error.items()
+            name: self.redact(value.encode()).decode() if isinstance(value, str) else value
+            for name, value in error.items()
         }
 
 
-# an explanation is short; what is longer holds somebody's prompt
+# explanations are short; longer messages quote the prompt
 MOST_CHARACTERS = 2000
 
 _NUMBER = re.compile(r"\{(window|prompt|total|answer|limit)\}")
@@ -56,7 +56,7 @@ class BlamingWordings(msgspec.Struct, frozen=True):
 
 
 class Wordings(msgspec.Struct, frozen=True):
-    """What `wordings.toml` has."""
+    """The content of `wordings.toml`."""
 
     overflows: tuple[str, ...]
     prompts: tuple[str, ...]
@@ -70,7 +70,7 @@ class Wordings(msgspec.Struct, frozen=True):
 
 @cache
 def wordings() -> Wordings:
-    """Read how engines explain their refusals; nobody needs it before one of them refuses."""
+    """Read the wordings of engines when the first one refuses a request."""
     file = files("proxy.backends") / "wordings.toml"
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
@@ -85,20 +85,20 @@ def _search(known: Iterable[str], text: str) -> Iterator[dict[str, str | None]]:
     """Yield the numbers in each wording that a text contains."""
     for wording in known:
         pattern = _NUMBER.sub(r"(?P<\1>[\\d,]+)", wording)
-        if found := re.search(pattern, text, re.IGNORECASE):
-            yield found.groupdict()
+        if match := re.search(pattern, text, re.IGNORECASE):
+            yield match.groupdict()
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What an engine said of a prompt that is too long, in tokens; None where it kept silent."""
+    """The reported lengths of a prompt that is too long, in tokens; None if not reported."""
 
     prompt: int | None = None
     window: int | None = None
 
 
 def overflow_in(message: str) -> Lengths | None:
-    """Read an explanation; None if it is about something else."""
+    """Read an explanation; None if it is not about the length of the prompt."""
     known, text = wordings(), message[:MOST_CHARACTERS]
     for numbers in _search(known.overflows, text):
         prompt = numbers.get("prompt") or next(_search(known.prompts, text), numbers).get("prompt")
@@ -108,16 +108,16 @@ def overflow_in(message: str) -> Lengths | None:
 
 
 def answer_limit_in(message: str) -> int | None:
-    """Return the longest answer that a model gives, in tokens, if a refusal is about that."""
-    found = next(_search(wordings().limits, message[:MOST_CHARACTERS]), {})
-    return _number(found.get("limit"))
+    """Return the longest answer of a model in tokens, if a refusal is about that."""
+    numbers = next(_search(wordings().limits, message[:MOST_CHARACTERS]), {})
+    return _number(numbers.get("limit"))
 
 
 def _without_answer(text: str) -> int | None:
-    """Return the length of a prompt where only that of prompt and answer together is named."""
+    """Return the length of a prompt if only the sum of prompt and answer is reported."""
     known = wordings()
-    total = next((_number(one.get("total")) for one in _search(known.totals, text)), None)
-    answer = next((_number(one.get("answer")) for one in _search(known.answers, text)), None)
+    total = next((_number(match.get("total")) for match in _search(known.totals, text)), None)
+    answer = next((_number(match.get("answer")) for match in _search(known.answers, text)), None)
     return total if total is None or answer is None else max(0, total - answer) or None
 
 
@@ -135,7 +135,7 @@ OVERFLOW_MARKS = frozenset({"exceed_context_size_error", "context_length_exceede
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error as a backend gave it; `error` is the object with `message`, `type` and `code`."""
+    """A backend's error; `error` is the object with `message`, `type` and `code`."""
 
     status: int
     error: JsonObject
@@ -171,7 +171,7 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
 
 
 def _failed_text(error: JsonObject) -> str | None:
-    """Return what the model wrote if it is in the error, because the engine could not read it.
+    """Return the model's text if the engine could not parse it and quotes it in the error.
 
     Groq: {"code": "tool_use_failed", "failed_generation": "..."}; LiteLLM quotes that object in
     its message.
@@ -184,18 +184,18 @@ def _failed_text(error: JsonObject) -> str | None:
 
 
 def _overflow(refusal: Refusal, message: str) -> Lengths | None:
-    """Return how long a prompt that was too long is, if the refusal is about that."""
+    """Return the lengths of a prompt that is too long, if the refusal is about that."""
     error = refusal.error
-    said = overflow_in(message)
+    lengths = overflow_in(message)
     if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
         # "tokens" in a 429 are those of a minute
-        return None if refusal.status == 429 else said
-    told = said or Lengths()
+        return None if refusal.status == 429 else lengths
+    lengths = lengths or Lengths()
     prompt, window = as_whole(error.get("n_prompt_tokens")), as_whole(error.get("n_ctx"))
-    return Lengths(prompt or told.prompt, window or told.window)
+    return Lengths(prompt or lengths.prompt, window or lengths.window)
 
 
 def _readable(message: str) -> str:
-    """Remove what only developers of a JSON library understand; llama.cpp passes it on."""
+    """Remove the internals of nlohmann/json, which llama.cpp includes in its messages."""
     plain = _EXCEPTION.sub("", message)
     return _MISSING.sub(r"the field '\1' is missing", plain) if plain != message else message

@@ -1,7 +1,6 @@
 """One backend's HTTP client: allowed headers, timeouts and size limits.
 
-Only this module turns failures of connections into `BackendFailed`. It knows neither questions nor
-answers.
+Only this module turns failures of connections into `BackendFailed`. It reads no content.
 """
 
 import asyncio
@@ -53,9 +52,9 @@ _PLAIN = ("", "identity")
 class Timeouts:
     """How long a backend may be silent, in seconds.
 
-    `connect` is for the connection, `first_byte` for the whole time until the first byte of a
-    body, `idle` for the time between bytes, and `lookup` for a whole small document. `lost` is for
-    its host, which acknowledges what is sent to it, and the kernel's probes.
+    `connect` bounds the connection, `first_byte` the whole time until the first byte of a body,
+    `idle` the time between bytes, and `lookup` a whole small document. `lost` bounds the time
+    without an acknowledgment from the host's kernel.
     """
 
     connect: float = 5.0
@@ -67,7 +66,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class WholeResponse:
-    """A whole small answer; `retry_after` and `server` are headers as they came, or empty."""
+    """A whole small response; `retry_after` and `server` are header values, or empty."""
 
     status: int
     body: bytes
@@ -76,7 +75,7 @@ class WholeResponse:
 
 
 def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.BackendFailed:
-    """Return what a failure of a connection means."""
+    """Return the meaning of a connection failure."""
     match error:
         case NotReached():
             return errors.BackendUnavailable(
@@ -95,14 +94,14 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
 
 
 class BackendResponse:
-    """A backend's response to a request; leaving its context cancels what is still to come.
+    """A backend's response to a request; leaving its context cancels the rest.
 
     Its first byte has to come within `first_byte` seconds, and each later one within `idle` more;
-    without an `idle` all of it within the former. What is confidential is taken out of violations,
-    which may quote what the backend was sent.
+    without an `idle` all of it within the former. Secrets are redacted in protocol errors, which
+    may quote the request.
     """
 
-    # a generator that is a context would cost more
+    # a class, because a generator-based context manager costs more per request
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class BackendResponse:
         idle: float | None,
     ) -> None:
         self._client = client
-        self._pool = client.documents if idle is None else client.questions
+        self._pool = client.documents if idle is None else client.chats
         self._head, self._body = head, body
         self._received = 0
         self._idle = idle
@@ -133,12 +132,12 @@ class BackendResponse:
             if isinstance(failure, errors.BackendSpokeNonsense):
                 self._redact(failure)
             raise failure from error
-        # only what is read whole may come compressed: a document or an error
+        # only documents and errors may be compressed, because they are read whole
         is_whole = self._idle is None or self.status >= HTTPStatus.BAD_REQUEST
         if not is_whole and self._connection.header(_ENCODING) not in _PLAIN:
             self._pool.release(self._connection)
             raise errors.BackendSpokeNonsense(
-                client.name, "sent a compressed body nobody asked for"
+                client.name, "sent a compressed body, which was not requested"
             )
         return self
 
@@ -169,7 +168,7 @@ class BackendResponse:
         """
         if self._is_late:
             return b""
-        self._is_late = self._clock() >= self._end_by  # what has arrived by now is still read
+        self._is_late = self._clock() >= self._end_by  # bytes that have arrived are still read
         try:
             chunk = await self._connection.receive(min(self._deadline, self._end_by))
         except TimeoutError as error:
@@ -195,7 +194,7 @@ class BackendResponse:
         self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
-        """Offer what comes to a sink first, which reports whether it takes it."""
+        """Offer each chunk to a sink first, which returns whether it takes the chunk."""
 
         def take(chunk: bytes) -> bool:
             received = self._received + len(chunk)
@@ -207,7 +206,7 @@ class BackendResponse:
         self._connection.set_sink(take, self._idle or 0.0)
 
     async def whole(self, limit: int = bounds.DOCUMENT_BYTES) -> WholeResponse:
-        """Return all of it, a small document: at most `limit` bytes."""
+        """Return the whole body, at most `limit` bytes."""
         received = bytearray()
         while len(received) < limit and (chunk := await self.next_chunk()):
             received += chunk
@@ -224,10 +223,10 @@ class BackendResponse:
         return WholeResponse(self.status, body, self.retry_after, server)
 
     async def linger(self) -> None:
-        """Wait shortly for the end of a body that is not needed any more.
+        """Wait briefly for the end of a body that is not needed any more.
 
-        It usually sits in the packet that was read last. A connection read to the end of a body
-        can be used again, any other is closed.
+        It is usually in the packet that was read last. Only a connection that was read to the end
+        of a body can be reused.
         """
         self._deadline = self._clock() + LINGER
         with suppress(errors.BackendFailed):
@@ -238,9 +237,8 @@ class BackendClient:
     """One backend's HTTP client.
 
     `api_key` is sent as a bearer token; without one the client's Authorization is sent. A backend
-    that takes its key in another header, `key_header`, never gets a client's key. The
-    operator's `headers` are sent with every request. A `pool` other than its own may stand for the
-    network.
+    that takes its key in another header, `key_header`, never gets a client's key. The operator's
+    `headers` are sent with every request. Tests replace the `pool`.
     """
 
     def __init__(
@@ -260,27 +258,29 @@ class BackendClient:
         self.name = root_of(url)
         is_bearer = key_header == AUTHORIZATION
         self._forwarded = FORWARDED_HEADERS - (frozenset() if is_bearer else {AUTHORIZATION})
-        written = f"Bearer {api_key}" if is_bearer else api_key
-        self._key = {key_header: written} if api_key else {}
+        credentials = f"Bearer {api_key}" if is_bearer else api_key
+        self._key = {key_header: credentials} if api_key else {}
         self.confidential = Confidential((api_key, *(headers or {}).values()))
         self._timeouts = timeouts or Timeouts()
-        # certificates take longer to load than everything else here
+        # loading certificates takes longer than everything else here, so http addresses skip it
         security = httpx.create_ssl_context() if self.name.startswith("https:") else None
-        own = {name.lower(): value for name, value in (headers or {}).items()}
-        self._standing = {**_OWN_HEADERS, **own}
+        configured = {name.lower(): value for name, value in (headers or {}).items()}
         address = httpx.URL(self.name)
         self._target = address.raw_path.rstrip(b"/").decode()
-        self._netloc = address.netloc.decode()
+        defaults = {"host": address.netloc.decode(), "connection": "keep-alive", **_OWN_HEADERS}
+        configured.pop("content-length", None)  # `_head` sends it
+        self._constant_headers = {**defaults, **configured}
+        self._constant_lines = _write_lines(self._constant_headers)
         port = address.port or (80 if security is None else 443)
         endpoint = Endpoint(address.raw_host.decode().strip("[]"), port, security)
         limits = self._timeouts
-        # A question is sent again if a connection that was used before has ended meanwhile. So
-        # that only other questions can have used it, documents have connections of their own.
-        self.questions = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
+        # A chat is sent again if a reused connection proves to be closed. Documents have separate
+        # connections, so that only chats reuse those of chats.
+        self.chats = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
         self.documents = pool or ConnectionPool(endpoint, limits.connect, limits.lost)
 
     async def close(self) -> None:
-        self.questions.close()
+        self.chats.close()
         self.documents.close()
 
     def post(
@@ -292,14 +292,14 @@ class BackendClient:
         may_pause: bool = False,
         method: str = "POST",
     ) -> BackendResponse:
-        """Send a JSON body; the context of the result begins with the head of the answer.
+        """Send a JSON body; the context of the result begins with the head of the response.
 
         A backend that `may_pause` within its reply gets as much time there as before it.
         """
-        own = {**self._allow_headers(headers), "content-type": "application/json"}
+        sent = {**self._allow_headers(headers), "content-type": "application/json"}
         first_byte = self._timeouts.first_byte
         idle = first_byte if may_pause else self._timeouts.idle
-        head = self._head(method, path, own, len(body))
+        head = self._head(method, path, sent, len(body))
         return BackendResponse(self, head, body, first_byte=first_byte, idle=idle)
 
     async def fetch(
@@ -312,10 +312,10 @@ class BackendClient:
         limit: int = bounds.DOCUMENT_BYTES,
     ) -> WholeResponse:
         """Fetch a small document, all of it `within` so many seconds; a JSON `body` is posted."""
-        own = self._allow_headers(headers)
+        sent = self._allow_headers(headers)
         if body:
-            own["content-type"] = "application/json"
-        head = self._head("POST" if body else "GET", path, own, len(body))
+            sent["content-type"] = "application/json"
+        head = self._head("POST" if body else "GET", path, sent, len(body))
         first_byte = self._timeouts.lookup if within is None else within
         async with BackendResponse(self, head, body, first_byte=first_byte, idle=None) as answer:
             return await answer.whole(limit)
@@ -325,12 +325,17 @@ class BackendClient:
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
         """Write the head of a request, a client's values in latin-1 as they came in."""
-        sent = {"host": self._netloc, "connection": "keep-alive", **self._standing, **headers}
-        if length:
-            sent["content-length"] = f"{length}"
-        lines = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
+        constant = self._constant_lines
+        if not self._constant_headers.keys().isdisjoint(headers):
+            constant, headers = "", {**self._constant_headers, **headers}
+        size = f"content-length: {length}\r\n" if length else ""
+        lines = f"{constant}{_write_lines(headers)}{size}"
         head = f"{method} {self._target}{path} HTTP/1.1\r\n{lines}\r\n"
         return head.encode("latin-1", "replace")
+
+
+def _write_lines(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
 def root_of(url: str) -> str:
@@ -339,9 +344,9 @@ def root_of(url: str) -> str:
     Raises InvalidConfiguration for an invalid address, or one with credentials: addresses appear
     in headers and logs.
     """
-    written = url.strip()
+    address = url.strip()
     try:
-        parsed = httpx.URL(written if "://" in written else f"http://{written}")
+        parsed = httpx.URL(address if "://" in address else f"http://{address}")
     except httpx.InvalidURL as error:
         raise errors.InvalidConfiguration(_SETTING, "is not a URL") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:

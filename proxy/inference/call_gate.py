@@ -1,9 +1,9 @@
-"""Shows the calls that a backend recognized while the model is still writing them.
+"""Shows structured calls while the model is still writing them.
 
 The client sees a call only after its first argument is certain. So no client receives the name of a
-call whose arguments are wrong from the first character. The others follow as far as they are
-certain. The next call waits until this one is settled. After the first doubt everything waits for
-the verdict on the whole reply.
+call whose arguments are wrong from the first character. The other arguments follow as far as they
+are certain. The next call waits until this one is complete and valid. After the first irregularity
+everything waits for the verdict on the whole reply.
 
 How arguments are read
 ----------------------
@@ -15,12 +15,14 @@ irregularity (an unknown key, broken JSON, a value that does not fit) the reader
 waits for the verdict. The lenient reader of `rescue.values` cannot do this: it returns a value only
 after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
 
-So the part that was shown always ends after the opening brace, after a whole value, or inside a
+So the shown part always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;
 `SentArguments.rest` does that. The work is linear in the text.
 """
 
 import re
+
+import msgspec
 
 from proxy.conversation import json
 from proxy.conversation.possessive import possessive
@@ -53,13 +55,13 @@ _QUOTE = '"'
 
 
 class ArgumentsGate:
-    """Reads the arguments of one call and releases what the client may see of them."""
+    """Reads the arguments of one call and releases the certain part."""
 
     def __init__(self, members: arguments.Members) -> None:
         self.shown = SentArguments()
         self._members = members
         self._cursor = Cursor()
-        self._cursor.begin()  # what has been passed since then is held
+        self._cursor.begin()  # text after this point is held
         self._out: list[str] = []
         self._reading = self._read()
         self._flows = False  # whether plain text goes out as it is
@@ -67,7 +69,7 @@ class ArgumentsGate:
         self._is_over = False
 
     def feed(self, fragment: str) -> str:
-        """Take more of the arguments' text; return what may be shown now."""
+        """Take more of the arguments' text; return the part that may be shown now."""
         if self._is_over:
             return ""
         if self._flows and _PLAIN.fullmatch(fragment):
@@ -207,7 +209,7 @@ class ArgumentsGate:
         return held
 
     def _let_out(self, text: str) -> None:
-        """Show what was held. A string before it is now known to be complete."""
+        """Show held text. A string before it is known to be complete now."""
         self.shown.end_string()
         self.shown.add(text)
         self._out.append(text)
@@ -226,33 +228,40 @@ class ArgumentsGate:
         self._out.append(text)
 
 
+class _CallInProgress(msgspec.Struct):
+    """The call that the model is writing, with its arguments so far."""
+
+    index: int
+    id: str
+    tool: Tool
+    arguments: ArgumentsGate
+    written: list[str] = msgspec.field(default_factory=list)
+
+
 class CallGate:
     """Shows the calls of one reply, one after another."""
 
     def __init__(self, offer: OfferedTools, shown: SentAnswer) -> None:
         self._offer = offer
         self._sent = shown
+        self._call: _CallInProgress | None = None
         self._is_over = False
-        self._index = -1
-        self._id = ""
-        self._tool: Tool | None = None
-        self._written: list[str] = []
-        self._release: ArgumentsGate | None = None
 
     def take(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
         if self._is_over:
             return []
         if isinstance(event, ToolCallStarted):
             return [] if self._offer.is_respond(event.name) else self._start(event)
-        if self._release is None or event.index != self._index:
+        call = self._call
+        if call is None or event.index != call.index:
             return []
-        self._written.append(event.text)
-        released, shown = self._release.feed(event.text), self._release.shown
-        if released and (call := self._sent.open_call) is not None:
-            return [ToolCallArgumentsDelta(call.index, released)]
+        call.written.append(event.text)
+        released, shown = call.arguments.feed(event.text), call.arguments.shown
+        if released and (open_call := self._sent.open_call) is not None:
+            return [ToolCallArgumentsDelta(open_call.index, released)]
         if not (released and shown.names):
             return []
-        begun = self._begin(shown)
+        begun = self._sent.start_call(call.id, call.tool.name, shown)
         return [begun, ToolCallArgumentsDelta(begun.index, shown.text)]
 
     def _start(self, started: ToolCallStarted) -> list[ReplyEvent]:
@@ -261,32 +270,30 @@ class CallGate:
         if tool is None:
             self._is_over = True
             return settled or []
-        self._index, self._id, self._tool = started.index, started.id or "", tool
-        self._written.clear()
-        self._release = ArgumentsGate(arguments.Members(tool.parameters))
+        gate = ArgumentsGate(arguments.Members(tool.parameters))
+        self._call = _CallInProgress(started.index, started.id or "", tool, gate)
         return settled or []
 
-    def _begin(self, shown: SentArguments) -> ToolCallStarted:
-        assert self._tool is not None  # noqa: S101 - its arguments are read
-        return self._sent.start_call(self._id, self._tool.name, shown)
-
     def _showable(self, name: str) -> Tool | None:
-        """Return the tool of a call whose name may be shown before its arguments are known."""
+        """Return the tool of a call that may be shown early, None if it waits for the verdict."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):
             return None
-        is_surplus = not offer.parallel and self._release is not None
+        is_surplus = not offer.parallel and self._call is not None
         return None if is_surplus or not offer.may_call(tool.name) else tool
 
     def _settle(self) -> list[ReplyEvent] | None:
-        """End the previous call, if any; None if it has to wait for the verdict."""
-        if self._tool is None:
+        """Complete the previous call, if any; None if it has to wait for the verdict."""
+        call = self._call
+        if call is None:
             return []
-        text = "".join(self._written)
-        checked = arguments.check(self._tool, text)
+        text = "".join(call.written)
+        checked = arguments.check(call.tool, text)
         if not isinstance(checked, arguments.ValidArguments) or _MARK.search(text):
             return None
-        begun = [self._begin(SentArguments())] if self._sent.open_call is None else []
+        begun: list[ReplyEvent] = []
+        if self._sent.open_call is None:
+            begun.append(self._sent.start_call(call.id, call.tool.name, SentArguments()))
         closed = self._sent.close_call(checked.text)
         return None if closed is None else [*begun, *closed]

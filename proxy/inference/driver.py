@@ -31,7 +31,6 @@ Attempt: TypeAlias = Callable[[Headers], AbstractContextManager[Headers]]
 
 # The reason to end an attempt; an `EnoughHeardError` ends it without an error.
 Failure: TypeAlias = TemperError | EnoughHeardError
-_ENDS = (EnoughHeardError, GeneratorExit, GuardrailsExhausted)
 
 
 class ChatBackend(Protocol):
@@ -96,10 +95,8 @@ async def run_turn(
     """
     while (upstream_request := turn.next_request()) is not None:
         try:
-            with attempt(headers) as attempt_headers, _Attempt(policies):
-                attempt_sink = sink
-                for policy in policies:
-                    attempt_sink = policy.begin(upstream_request, attempt_sink)
+            with attempt(headers) as attempt_headers:
+                attempt_sink = _begin(policies, upstream_request, sink)
                 batches = backend.stream(upstream_request, attempt_headers, attempt_sink)
                 try:
                     async for batch in batches:
@@ -107,35 +104,47 @@ async def run_turn(
                         if shown:
                             yield shown
                         if failure is not None:
-                            raise failure
+                            _raise_error(failure)
+                            break
                 finally:
                     await batches.aclose()
+            _end(policies)
         except (BackendFailed, InvalidRequest) as error:
-            is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
-            rest = (turn.cut_off() if is_endless else ()) or turn.abandon()
+            rest = _recover(turn, policies, error)
             if not rest:
                 raise
             yield rest
+        except (GeneratorExit, GuardrailsExhausted):
+            _end(policies)
+            raise
 
 
-class _Attempt:
-    """The context of an attempt: it reports the end or the failure to the policies."""
+def _begin(
+    policies: Sequence[BackendPolicy], upstream_request: UpstreamRequest, sink: EventSink | None
+) -> EventSink | None:
+    for policy in policies:
+        sink = policy.begin(upstream_request, sink)
+    return sink
 
-    __slots__ = ("_policies",)
 
-    def __init__(self, policies: Sequence[BackendPolicy]) -> None:
-        self._policies = policies
+def _end(policies: Sequence[BackendPolicy]) -> None:
+    for policy in policies:
+        policy.end()
 
-    def __enter__(self) -> None:
-        pass
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        for policy in self._policies:
-            if isinstance(error, BackendFailed | InvalidRequest):
-                policy.fail(error)
-            elif error is None or isinstance(error, _ENDS):
-                policy.end()
-        return isinstance(error, EnoughHeardError)
+def _raise_error(failure: Failure) -> None:
+    if not isinstance(failure, EnoughHeardError):
+        raise failure
+
+
+def _recover(
+    turn: Turn, policies: Sequence[BackendPolicy], error: BackendFailed | InvalidRequest
+) -> Batch:
+    """Return the client's events after a failed attempt, () if there is no other answer."""
+    for policy in policies:
+        policy.fail(error)
+    is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless
+    return (turn.cut_off() if is_endless else ()) or turn.abandon()
 
 
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:

@@ -1,4 +1,4 @@
-"""How long a reply may become: an engine that does not stop by itself is stopped here.
+"""The limit of a reply: an engine that does not stop by itself is stopped here.
 
 The exact token count is not known, so two estimates are used. Apart from engines that cut tokens
 up, no engine sends more pieces than tokens, and hardly any text has more than eight characters per
@@ -45,18 +45,14 @@ class ReplyLength:
         """Count the next events; return whether the reply is too long and still not over."""
         if self._is_constrained and self._drifts_off(batch):
             return not isinstance(batch[-1], _ENDS)
-        self.count(batch)
+        for event in batch:
+            if isinstance(event, replies.DELTAS):
+                self._pieces += 1
+                self._characters += len(event.text)
         if self._most is None:
             return False
         is_beyond = self._pieces > self._most and self._characters > self._most * _CHARACTERS
         return is_beyond and not isinstance(batch[-1], _ENDS)
-
-    def count(self, batch: Sequence[replies.ReplyEvent]) -> None:
-        self._count_deltas([event for event in batch if isinstance(event, replies.DELTAS)])
-
-    def _count_deltas(self, deltas: Sequence[replies.ReplyEvent]) -> None:
-        self._pieces += len(deltas)
-        self._characters += sum(map(len, map(_text_of, deltas)))
 
     def _drifts_off(self, batch: Sequence[replies.ReplyEvent]) -> bool:
         text = "".join(event.text for event in batch if isinstance(event, replies.TextDelta))
@@ -95,7 +91,8 @@ class ReplyLength:
         def take(batch: Sequence[replies.ReplyEvent]) -> bool:
             if self._pieces + len(batch) > most or not sink(batch):
                 return False
-            self._count_deltas(batch)
+            self._pieces += len(batch)
+            self._characters += sum(map(len, map(_text_of, batch)))
             return True
 
         return take

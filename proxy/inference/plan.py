@@ -1,4 +1,4 @@
-"""A planned request: what is the same for every attempt, and how one attempt is worded."""
+"""A planned request: the parts that all attempts share, and the upstream request of one attempt."""
 
 import msgspec
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
         choice: ToolChoice = ToolUse.AUTO,
         omits: frozenset[str] = frozenset(),
     ) -> UpstreamRequest:
-        """Build a question from messages; fields that were moved into them are in `omits`."""
+        """Build an upstream request; `omits` names the fields that were moved into the messages."""
         if self.convention is None:
             if self.template.alternates:
                 messages = fit_roles(messages, self.template, [])
@@ -68,13 +68,13 @@ _KINDS: dict[Part, AttemptKind] = {"nudge": "nudged", "constrained": "constraine
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the operator, or one request, decided about the guardrails.
+    """The guardrail settings of the operator, or of one request.
 
     If `text_policy` is None, that of the model's `quirks` applies. `attempts` bounds the
     generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
     sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
     times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
-    it is asked for an answer; after `most_failures` failed rounds in a row it is told so.
+    a note demands an answer; after `most_failures` failed rounds in a row a note says so.
     `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
     client sees calls while they are written; with `shows_pieces` pieces are shown as they came even
     without streaming. The guardrails in `without` are switched off, for measurements. `close_out`
@@ -105,11 +105,11 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
-    """A request, the terms on which it is answered, and what was done to it.
+    """A request, the constraints of its answer, and the repairs of its history.
 
     `prompt_format` says how `messages` and tools are written. Without an `offer` there is nothing
-    to guard. In observe mode nothing is guarded either, only judged for the record. Of a plan that
-    `is_final` an answer is asked for, and no call. `refusals` are those of all attempts.
+    to guard. In observe mode nothing is guarded either, only judged for the record. A plan that
+    `is_final` demands an answer and allows no call. `refusals` counts those of all attempts.
     """
 
     request: Request
@@ -141,7 +141,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return self.request.stream or self.policy.shows_pieces
 
     def make_splitter(self) -> ReasoningSplitter | None:
-        """Make what splits thoughts off, where anything may be changed."""
+        """Make the splitter of reasoning, None if nothing may be changed."""
         if self.is_untouchable:
             return None
         texts = [message.text for message in self.messages]
@@ -152,7 +152,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return strategy.fit(self.messages, self.tools, self.request.reserved)
 
     def upstream_request(self) -> UpstreamRequest:
-        """Build the first question as if nothing had to be cut."""
+        """Build the first upstream request from the uncut conversation."""
         return self.prompt_format.upstream_request(
             self.request, self.messages, self.request.tool_choice
         )
@@ -164,7 +164,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         schema: JsonObject | None,
         most_tokens: int | None = None,
     ) -> UpstreamRequest:
-        """Build the question of an attempt; `most_tokens` None leaves the limit to the client."""
+        """Build the upstream request of an attempt; `most_tokens` None keeps the client's limit."""
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
@@ -190,7 +190,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         )
 
     def _goes_on(self, attempt: Attempt) -> bool:
-        """Return whether a prompt begins with all of the one before: nothing is rolled back."""
+        """Return whether a prompt extends the previous one: the cache is not rolled back."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut

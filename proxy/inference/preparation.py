@@ -1,6 +1,6 @@
-"""From a client's request to a turn: repair the history, fix the terms, fit the context.
+"""From a client's request to a turn: repair the history, fix the constraints, fit the context.
 
-Everything that is the same for all attempts is decided here, so the rendered prompt stays the same.
+Everything that all attempts share is decided here, so the rendered prompt stays the same.
 """
 
 from typing import TypeAlias
@@ -34,13 +34,14 @@ NOTED_ROUNDS = 50  # of tools since the user spoke; agents do work that long
 # conventions with a form for answers, which replaces the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
 
-# what is appended to the history of a model that repeats itself, why, and whether that ends it
+# the notes appended to the history of a model that repeats itself, their facts, and whether the
+# next reply has to be the answer
 _Ending: TypeAlias = tuple[Messages, tuple[Fact, ...], bool]
 _NO_ENDING: _Ending = ((), (), False)
 
 
 def plan_request(request: Request, policy: Policy) -> RequestPlan:
-    """Repair a request, choose which thoughts go back to the model, and fix the terms."""
+    """Repair a request, choose the reasoning to replay, and fix the constraints."""
     untouched = PromptFormat(request.tools)
     if policy.mode is Mode.OFF:
         return RequestPlan(request, policy, request.messages, untouched, None)
@@ -68,8 +69,8 @@ def begin(
 ) -> Turn:
     """Make the turn that answers a request; without `fitted` all messages are sent.
 
-    `new_id` makes ids of calls. `may_retry` is asked before each attempt but the first. With
-    `is_last` the limit of rounds is reached, and an answer is asked for.
+    `new_id` makes ids of calls. `may_retry` is called before each attempt except the first. With
+    `is_last` the limit of rounds is reached, and the reply has to be an answer.
     """
     policy, offer = plan.policy, plan.offer
     fitted = fitted or Fitted(plan.messages)
@@ -79,7 +80,7 @@ def begin(
         policy = replace(policy, quirks=GENERIC, is_strict=False, close_out=CloseOut.OFF)
     else:
         notes, facts, is_final = _choose_ending(plan, is_last=is_last)
-    terms = replace(
+    final = replace(
         plan,
         policy=policy,
         messages=fitted.messages + notes,
@@ -89,7 +90,7 @@ def begin(
         is_final=is_final,
         refusals=RefusalCount(),
     )
-    return Turn(terms, new_id, may_retry)
+    return Turn(final, new_id, may_retry)
 
 
 def _choose_ending(plan: RequestPlan, *, is_last: bool) -> _Ending:
@@ -159,7 +160,7 @@ def _make_offer(request: Request, history: Messages, policy: Policy) -> OfferedT
 
 
 def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
-    """Return what users say, what tools return, and the texts of all other messages."""
+    """Return the texts of users, of tool results, and of all other messages."""
     user_texts: list[str] = []
     results: list[str] = []
     instructions: list[str] = []
@@ -173,7 +174,7 @@ def _sort_texts(messages: Messages) -> tuple[list[str], list[str], list[str]]:
 
 
 def _without_tools(offer: OfferedTools | None, quirks: Quirks) -> OfferedTools | None:
-    """Reduce an offer to what an answer needs: a contract that defines its form is kept."""
+    """Remove the tools of an offer; None unless a contract defines the form of the answer."""
     if offer is None or offer.respond is None or quirks.convention not in _CONTRACTS:
         return None
     return OfferedTools((), TextPolicy.ACCEPT, offer.syntaxes, offer.respond)
@@ -188,13 +189,13 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = quirks.convention in _CONTRACTS
-    is_told = is_contract and text_policy is not TextPolicy.REQUIRE
-    is_used = is_told or (is_wanted and request.tool_choice is not ToolUse.NONE)
+    is_defined = is_contract and text_policy is not TextPolicy.REQUIRE
+    is_used = is_defined or (is_wanted and request.tool_choice is not ToolUse.NONE)
     return make_respond_tool(tuple([tool.name for tool in request.tools])) if is_used else None
 
 
 def _syntaxes(quirks: Quirks, respond: Tool | None) -> tuple[Syntax, ...]:
-    """List the syntaxes of calls: first the one the model was asked to use, then its habits."""
+    """List the syntaxes of calls: first that of the prompt, then those of the model's profile."""
     usual = order_syntaxes(_own_syntaxes(quirks))
     if quirks.convention == ReActConvention.name:
         return (REACT_CONTRACT, *usual)

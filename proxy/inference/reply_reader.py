@@ -1,7 +1,7 @@
-"""How one reply is read: guarded, observed, or simply passed on.
+"""Readers of one reply: guarded, observed, or passed through.
 
 Deltas that arrived together are joined, read in one step, and then cut as the backend cut them.
-This relies on the readers: they find the same in a text however it is chunked, and change no
+This relies on the readers: their result does not depend on the chunking, and they change no
 character.
 """
 
@@ -40,7 +40,7 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
-# This many characters may have been held back before: an opening, and white space.
+# Up to this many held characters come before the deltas: an opening mark and white space.
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
@@ -49,7 +49,7 @@ _text_of = attrgetter("text")
 def join_deltas(
     events: Iterable[ReplyEvent], *, is_split_again: bool = True
 ) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
-    """Yield the events with each run of like deltas joined, and the deltas it was made of.
+    """Yield the events with each run of deltas of one kind joined, and the original deltas.
 
     If nothing `is_split_again`, arguments are joined whatever they contain.
     """
@@ -64,7 +64,7 @@ def join_deltas(
 
 
 def split_like(shown: list[ReplyEvent], deltas: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-    """Cut what is shown of joined deltas as they were, as far as it begins with text."""
+    """Cut a shown delta at the boundaries of the original deltas."""
     if not (deltas and shown and isinstance(first := shown[0], DELTAS)):
         return shown
     texts: list[str] = [*map(_text_of, deltas)]
@@ -137,8 +137,8 @@ class GuardedReader:
         self._ids = CallIds(self.new_id, self.sent.call_ids)
         self._reader = ReplyReader(self.offer, is_retry=self.insistence > 0)
 
-    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        """Take an event of the backend; return what the client may see now."""
+    def read(self, event: ReplyEvent) -> list[ReplyEvent]:
+        """Take an event of the backend; return the events to show."""
         reader = self._reader
         match event:
             case ToolCallArgumentsDelta(index):
@@ -161,21 +161,21 @@ class GuardedReader:
             return self.gate.show(parts[0])
         return [event for part in parts for event in self.gate.show(part)]
 
-    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+    def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         """Take events that arrived together; the effect is the same as one at a time."""
         shown: list[ReplyEvent] = []
         for whole, deltas in join_deltas(events, is_split_again=self.shows_pieces):
             try:
-                visible = self.hear(whole)
+                visible = self.read(whole)
             except EnoughHeardError:
                 if shown:
-                    break  # it is informed of what follows
+                    break  # the next batch raises again
                 raise
             shown += split_like(visible, deltas) if self.shows_pieces else visible
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply; return what the client may see in any case, and the verdict."""
+        """End the reply; return the events to show whatever the verdict, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
         shown = self._show(rest)
         verdict = review(
@@ -190,12 +190,12 @@ class GuardedReader:
         return shown, verdict
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Return what the client lacks of an answer; `is_own`: it has seen no other reply."""
+        """Return the missing part of an answer; `is_own`: the client has seen no other reply."""
         return self.gate.complete(answer, is_own=is_own)
 
 
 class CallIds:
-    """Gives each call of a reply an id of its own: the backend's, unless that is `taken`."""
+    """Gives each call of a reply a unique id: the backend's, unless that is `taken`."""
 
     def __init__(self, new_id: NewId, taken: Iterable[str] = ()) -> None:
         self._new_id = new_id
@@ -212,7 +212,7 @@ class CallIds:
 class PassthroughReader:
     """Shows everything as it arrives; without `streams_calls` calls are shown whole, at the end.
 
-    With a `splitter` the thoughts that a reply begins with go out as such.
+    With a `splitter`, reasoning at the beginning of the text becomes reasoning deltas.
     """
 
     def __init__(
@@ -227,10 +227,10 @@ class PassthroughReader:
         self._reply = ReplyInProgress()
         self._splitter = splitter
 
-    def hear(self, event: ReplyEvent) -> list[ReplyEvent]:
-        return self.hear_all((event,))
+    def read(self, event: ReplyEvent) -> list[ReplyEvent]:
+        return self.read_all((event,))
 
-    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+    def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         identify = self._ids.identify
         if self._splitter is not None:
             events = self._split(events, self._splitter)
@@ -283,7 +283,7 @@ class PassthroughReader:
 
 
 class WordsReader(PassthroughReader):
-    """Passes on a reply where the client allows no call; a call is left out.
+    """Passes on a reply without its calls, because the client allows none.
 
     Ollama ignores `tool_choice: none` (ollama/ollama#17921). A reply of nothing but calls is
     rejected once, like an empty one.
@@ -334,8 +334,8 @@ class AnswerReader(PassthroughReader):
         self._thoughts: list[str] = []
         self._is_shown = False
 
-    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
-        return [part for event in super().hear_all(events) for part in self._show(event)]
+    def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+        return [part for event in super().read_all(events) for part in self._show(event)]
 
     def _show(self, event: ReplyEvent) -> list[ReplyEvent]:
         if isinstance(event, ReasoningDelta):
@@ -379,7 +379,7 @@ class AnswerReader(PassthroughReader):
 
 
 class ObservingReader(PassthroughReader):
-    """Passes everything on, and records what the guardrails would have done, or their bug."""
+    """Passes everything on, and records the verdict that it would have had, or a bug."""
 
     def __init__(self, offer: OfferedTools, new_id: NewId, *, streams_calls: bool = True) -> None:
         super().__init__(new_id, streams_calls=streams_calls)
@@ -388,16 +388,16 @@ class ObservingReader(PassthroughReader):
         self._reader = ReplyReader(offer)
         self._bug: Exception | None = None
 
-    def hear_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
+    def read_all(self, events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
         try:
             if self._bug is None:
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
         except EnoughHeardError:
             pass
-        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+        except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
-        return super().hear_all(events)
+        return super().read_all(events)
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
         """Accept the reply as it is, with the facts of the verdict it would have had."""
@@ -405,7 +405,7 @@ class ObservingReader(PassthroughReader):
         try:
             if self._bug is None:
                 facts = self._judge(reason)
-        except Exception as bug:  # noqa: BLE001 - it is told, and nobody is guarded
+        except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
         if self._bug is not None:
             facts = (Unchecked("the reply", f"{type(self._bug).__name__}: {self._bug}"),)

@@ -1,7 +1,7 @@
-"""What the client has seen of an answer, from whichever attempt, and what may still follow.
+"""The part of an answer that the client has received, from any attempt, and its continuations.
 
-Nothing that was shown is taken back. Text can only be added to, and an open call can only be closed
-as a call that begins with what was shown.
+Shown content is never retracted. Text can only grow, and an open call can only be completed by a
+call that begins with the shown part.
 """
 
 import re
@@ -24,7 +24,7 @@ _REST = r'([^"\\]|\\["\\/bfnrt])*'
 
 
 class SentArguments:
-    """What the client has of one call's arguments: whole `members`, perhaps part of a string."""
+    """The shown arguments of one call: whole `members`, perhaps part of a string."""
 
     def __init__(self) -> None:
         self.members: JsonObject = {}
@@ -63,7 +63,7 @@ class SentArguments:
         self._string_name = None
 
     def bind(self) -> JsonObject:
-        """Return what later arguments have to be to go on from here: a schema for each member."""
+        """Return a schema for each member that binds later arguments to the shown part."""
         bound: JsonObject = {name: {"const": value} for name, value in self.members.items()}
         if self._string_name is not None:
             value = self._string_value
@@ -77,7 +77,7 @@ class SentArguments:
         return value if isinstance(value, str) else ""
 
     def rest(self, arguments: str) -> str | None:
-        """Return what is missing of finished arguments, as written if possible; or None."""
+        """Return the missing part of finished arguments, in their bytes if possible; or None."""
         text = self.text
         if arguments.startswith(text):
             return arguments[len(text) :]
@@ -111,7 +111,7 @@ class SentArguments:
 
 
 def _begin(value: str) -> JsonObject:
-    """Return the schema of strings that begin so, as far as grammars can be told.
+    """Return the schema of strings with this beginning, as far as a grammar can express it.
 
     A grammar matches a pattern with JSON as it is written: a beginning with escapes has none.
     """
@@ -170,7 +170,7 @@ class SentAnswer:
         return ToolCallStarted(self.open_call.index, call_id, name)
 
     def close_call(self, arguments: str) -> list[ReplyEvent] | None:
-        """End the open call with these arguments; None if they do not continue what was shown."""
+        """Complete the open call with these arguments; None if they do not continue it."""
         call = self.open_call
         rest = None if call is None else call.arguments.rest(arguments)
         if call is None or rest is None:
@@ -184,7 +184,7 @@ class SentAnswer:
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
-        """Show what is missing of these calls, without those that were shown already."""
+        """Show the missing part of these calls."""
         left = self._unseen(calls)
         continued = self._continuation(left)
         shown: list[ReplyEvent] = []
@@ -208,7 +208,7 @@ class SentAnswer:
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Leave out the calls that were shown whole, each as often as it was shown."""
+        """Return the calls without those that were shown whole, each as often as it was shown."""
         left = list(calls)
         for shown in self.calls:
             same = [call for call in left if call.id == shown.id]

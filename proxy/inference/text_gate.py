@@ -1,8 +1,8 @@
-"""Decides what the client may see of a reply before it is complete.
+"""Decides which parts of a reply the client sees before the reply is complete.
 
-Nothing shown can be taken back. So prose is shown early only where it will be an answer whatever
-follows, and a call only as far as no verdict can change it. Reasoning commits to nothing and is
-shown at once.
+Shown content cannot be retracted. So prose is shown early only if it is an answer whatever follows,
+and a call only as far as no verdict can change it. Reasoning commits to nothing and is shown at
+once.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ _PARAGRAPH = "\n\n"
 
 @dataclass(eq=False)
 class ReplyGate(ABC):
-    """Shows one reply; before its end only thoughts. A later reply's begin a new paragraph."""
+    """Shows only reasoning before the end; that of a later reply begins a new paragraph."""
 
     sent: SentAnswer
     _has_thought: bool = field(default=False, init=False)
@@ -46,7 +46,7 @@ class ReplyGate(ABC):
         return True
 
     def show(self, part: ReplyPart) -> list[ReplyEvent]:
-        """Return what may be shown now of what was just read."""
+        """Return the events to show for a part of the reply."""
         if not isinstance(part, ReasoningDelta):
             return []
         is_later = self.sent.has_reasoned and not self._has_thought
@@ -54,25 +54,25 @@ class ReplyGate(ABC):
         return [ReasoningDelta(_PARAGRAPH + part.text) if is_later else part]
 
     def show_call(self, event: ToolCallStarted | ToolCallArgumentsDelta) -> list[ReplyEvent]:
-        """Return what may be shown now of a call that the backend recognised."""
+        """Return the events to show for a part of a structured call."""
         return []
 
     def end(self) -> list[ReplyEvent]:
-        """Show what was held only because it might have become a call; it is rejected as prose."""
+        """Show text that was held as a possible call, because the reply is rejected as prose."""
         return []
 
     @abstractmethod
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
-        """Show what is missing of an answer; `is_own`: the client has seen no other reply."""
+        """Show the missing part of an answer; `is_own`: the client has seen no other reply."""
 
 
 @dataclass(eq=False)
 class FirstReplyGate(ReplyGate):
     """Shows the first reply that the client sees.
 
-    `shows_prose` says that prose is an answer. The message of the respond tool is one unless
-    `is_answer_due` is False; it also releases prose that was held back before it. From a broken
-    call on, everything is held. Text behind a shown call is held until the end.
+    With `shows_prose` prose is an answer. The message of the respond tool is an answer unless
+    `is_answer_due` is False; it also releases the held prose before it. After a broken call,
+    everything is held. Text after a shown call is held until the end.
     """
 
     calls: CallGate | None = None
@@ -129,9 +129,8 @@ class FirstReplyGate(ReplyGate):
 class ContinuationGate(ReplyGate):
     """Shows a later reply to a client that has seen the beginning of an answer.
 
-    Only thoughts are shown before it is complete. Then its calls are added, and its text if it says
-    something new: nobody wants to read an announcement or an answer twice. With calls the text is
-    left out unless `adds_text`.
+    Only reasoning is shown before it is complete. Then its calls are added, and its text if that is
+    not in the shown text already. With calls the text is dropped unless `adds_text`.
     """
 
     adds_text: bool = field(kw_only=True)
@@ -142,7 +141,7 @@ class ContinuationGate(ReplyGate):
         return [*text, *self.sent.complete_calls(answer.calls)]
 
     def _addition(self, text: str) -> str:
-        """Return what to add to the text that was shown, "" if it is the same."""
+        """Return the new part of a text, "" if all of it was shown."""
         new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
             return ""
@@ -151,23 +150,23 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-_MOST_SAID, _MOST_THOUGHTS = 8, 256  # tokens
-_LETTERS = 4  # characters of a token, where several may have arrived together
+_MOST_TEXT, _MOST_THOUGHTS = 8, 256  # tokens
+_LETTERS = 4  # characters per token, if several tokens arrive together
 
 
 @dataclass(eq=False)
 class UnseenGate(ReplyGate):
-    """Shows nothing of a reply that counts only as a call, and ends one that is none."""
+    """Shows nothing of the reply to a close-out check, and ends it if it is no call."""
 
-    _said: list[str] = field(default_factory=list, init=False)
+    _texts: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
 
     def show(self, part: ReplyPart) -> list[ReplyEvent]:
         is_thought = isinstance(part, ReasoningDelta)
-        pieces = self._thoughts if is_thought else self._said
+        pieces = self._thoughts if is_thought else self._texts
         if not isinstance(part, WithheldText):
             pieces.append(part.text)
-        most = _MOST_THOUGHTS if is_thought else _MOST_SAID
+        most = _MOST_THOUGHTS if is_thought else _MOST_TEXT
         if len(pieces) > most or sum(map(len, pieces)) > most * _LETTERS:
             raise EnoughHeardError
         return []
@@ -184,28 +183,26 @@ def is_content(event: ReplyEvent) -> bool:
 _OFTEN = 256  # up to this many characters every piece is examined
 
 
-def hold_possible_calls(
-    gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool
-) -> ReplyGate:
-    """Hold back what may be a call where any other prose is an answer."""
+def hold_possible_calls(gate: FirstReplyGate, offer: OfferedTools, *, is_retry: bool) -> ReplyGate:
+    """Wrap a gate with the check for calls in an unknown syntax, where prose is an answer."""
     if offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return gate
-    return LookaheadGate(gate, offer, is_asked_again=is_asked_again)
+    return LookaheadGate(gate, offer, is_retry=is_retry)
 
 
 class LookaheadGate(ReplyGate):
     """Holds back the beginning of a reply until it is certain to be prose.
 
-    A model that `is_asked_again` may answer that its answer was complete; no client should see
-    that. A long reply is examined again when its length has doubled, so the work is linear.
+    The reply to a nudge (`is_retry`) may only comment on the nudge, which no client should see. A
+    long reply is examined again when its length has doubled, so the work is linear.
     """
 
     def __init__(
-        self, gate: FirstReplyGate, offer: OfferedTools, *, is_asked_again: bool = False
+        self, gate: FirstReplyGate, offer: OfferedTools, *, is_retry: bool = False
     ) -> None:
         super().__init__(gate.sent)
         self._gate = gate
-        self._is_asked_again = is_asked_again
+        self._is_retry = is_retry
         self._offer = offer
         self._held: list[Prose | RespondText] = []
         self._is_watching = True
@@ -237,9 +234,9 @@ class LookaheadGate(ReplyGate):
         return self._gate.complete(answer, is_own=is_own)
 
     def _may_be_withheld(self, text: str, *, is_message: bool) -> bool:
-        """Return whether the reply so far may become a call or an echo of a result.
+        """Return whether the reply may become a call or repeat a tool result.
 
-        A message of the respond tool is an answer, unless it is such an echo.
+        A message of the respond tool is an answer, unless it repeats a result.
         """
         self._length += len(text)
         if self._length < self._enough:
@@ -247,12 +244,12 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         beginning = "".join(part.text for part in self._held)
-        if may_become_echo(beginning, self._offer, is_retry=self._is_asked_again):
+        if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:
             return False
         return (
-            (self._is_asked_again and may_be_about_nudge(beginning))
+            (self._is_retry and may_be_about_nudge(beginning))
             or may_become_call(beginning, self._offer.tools)
             or bool(find_foreign_calls(beginning, self._offer))
             or is_broken_call(beginning, self._offer)

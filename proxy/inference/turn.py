@@ -2,29 +2,28 @@
 
 Theory of operation
 -------------------
-A turn asks a backend one question after another until a reply is fit for the client. Like a
-protocol engine it has two methods. `next_question()` returns what to ask, or None when there is
-nothing more to ask. `receive(event)` takes one event of the backend's reply and returns the events
-that the client gets for it. The caller owns sockets, clocks and tasks.
+A turn sends one upstream request after another until a reply is fit for the client. Like a protocol
+engine it has two methods: `next_request()` returns the request to send, or None once the turn is
+over; `receive(event)` takes one event of the reply and returns the client's events. The caller owns
+sockets, clocks and tasks.
 
-    ASKING      a question is waiting to be put to the model
-    LISTENING   an answer is arriving; the client has seen no content of it
+    ASKING      an upstream request is ready to be sent
+    LISTENING   a reply is arriving; the client has seen no content of it
     COMMITTED   the client has seen some of the answer; it can only be completed
-    DONE        the client has got everything, the finish reason last
+    DONE        the client has received everything, the finish reason last
 
-After an answer in text it may ask once more whether something is left to do
-(`guardrails.close_out`). The client has then seen all of the answer but its end, which waits for
-the calls that may follow.
+After an answer in text, a close-out check may ask the model for open work (`guardrails.close_out`).
+The client has then seen all of the answer except its end, which waits for the calls of the check.
 
-`_MOVES` is the table of what may happen in which state. Only `_move` changes the state; a move that
-is not in the table is a bug. Whatever was shown commits the turn (`inference.sent_answer`): a later
-attempt is read to its end before the client sees anything of it, and may then add text and calls.
-An open call has to be completed: an answer counts only if one of its calls begins with what was
-shown. If none ever does, the turn ends with `CallBrokeOff`, so nobody runs half a call.
+`_MOVES` is the table of state changes. Only `_move` changes the state; a move that is not in the
+table is a bug. Shown content commits the turn (`inference.sent_answer`): a later attempt is read to
+its end before the client sees anything of it, and may then add text and calls. An open call has to
+be completed: an answer counts only if one of its calls begins with the shown part. If no attempt
+completes it, the turn ends with `CallBrokeOff`, so that no client runs half a call.
 
-A reply is read while it arrives (`guardrails.reading`), shown as far as that is safe
-(`inference.text_gate`) and judged when it is complete (`guardrails.review`). If it is rejected, the
-ladder (`guardrails.retry`) names the next attempt. Where there is nothing to guard, everything is
+A reply is read while it arrives (`guardrails.reading`), shown as far as no verdict can change it
+(`inference.text_gate`), and judged when it is complete (`guardrails.review`). If it is rejected,
+the ladder (`guardrails.retry`) chooses the next attempt. Without tools and schemas, everything is
 passed on as it arrives.
 """
 
@@ -80,14 +79,13 @@ from proxy.inference.sent_answer import SentAnswer
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An answer, the `listening` that can show it, and what its reply cost.
+    """An answer, the `reader` that can show it, and the usage of its reply.
 
-    `words` is what remains of its text without the calls that it probably holds, None if it holds
-    none.
+    `words` is its text without the markup of probable calls, None if there is none.
     """
 
     answer: Accepted
-    listening: reply_reader.TurnReader
+    reader: reply_reader.TurnReader
     usage: UsageReported | None
     words: str | None = None
 
@@ -98,17 +96,17 @@ def better(best: Candidate | None, other: Candidate, *, is_resumed: bool) -> Can
     If the client has seen a beginning (`is_resumed`), text that was rejected later does not replace
     it.
     """
-    is_said = bool(other.answer.text.strip()) and not is_resumed
-    if best is None or other.answer.calls or (is_said and not best.answer.calls):
+    has_text = bool(other.answer.text.strip()) and not is_resumed
+    if best is None or other.answer.calls or (has_text and not best.answer.calls):
         return other
     return best
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The question whether anything is left to do after an `answer` that the client has seen.
+    """The close-out check of an `answer` that the client has seen.
 
     The reply is judged against the `offer` and may have `most_tokens`; None leaves that to the
-    engine. The question may be asked `tries` times.
+    engine. The check is sent at most `tries` times.
     """
 
     cause: Cause
@@ -122,7 +120,7 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def annotate(usage: UsageReported, spent: Sequence[UsageReported]) -> UsageReported:
-    """Return a usage whose member `temper` has the cost of all attempts, if there were several."""
+    """Add the sum of all attempts to a usage, as the member `temper`, if there were several."""
     if len(spent) < 2:
         return usage
     known = usage.usage.get("temper")
@@ -148,7 +146,7 @@ def _count(usage: JsonObject, name: str) -> int | None:
 MayRetry: TypeAlias = Callable[[], bool]
 
 _MEANT = (Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)
-_SAID = (
+_EXPLAINED = (
     Defect.PROSE,
     Defect.ANNOUNCED,
     Defect.DOUBTFUL,
@@ -173,7 +171,7 @@ _TURNING_POINTS = frozenset((ReplyStarted, UsageReported, ReplyFinished, ReplyUn
 
 
 class TurnState(Enum):
-    """Where a turn stands."""
+    """The state of a turn; see the module's theory of operation."""
 
     ASKING = "asking"
     LISTENING = "listening"
@@ -181,6 +179,8 @@ class TurnState(Enum):
     DONE = "done"
 
 
+# Python 3.11 looks members of an Enum up ten times as slowly as constants; `_show` runs per token.
+_LISTENING, _COMMITTED = TurnState.LISTENING, TurnState.COMMITTED
 _MOVES = {
     TurnState.ASKING: (TurnState.LISTENING, TurnState.COMMITTED, TurnState.DONE),
     TurnState.LISTENING: (TurnState.COMMITTED, TurnState.ASKING, TurnState.DONE),
@@ -201,26 +201,26 @@ class Turn:
         self._failures: list[Failure] = []
         self._nudges: Messages = ()
         self._denied: tuple[WrittenCall, ...] = ()
-        self._named: set[str] = set()  # tools of calls that are to be corrected
+        self._named: set[str] = set()  # the tools of rejected calls
         self.facts: tuple[facts.Fact, ...] = plan.facts
         self._has_started = False
         self._usage: UsageReported | None = None
-        self.spent: list[UsageReported] = []  # usage that the backend reported, of all attempts
+        self.spent: list[UsageReported] = []  # the reported usage of each attempt
         self._best: Candidate | None = None
         self._sent = SentAnswer()
         self._shown_by: reply_reader.TurnReader | None = None
         self._check: Check | None = None
-        self._listening = self._listen()
+        self._reader = self._make_reader()
 
     @property
     def is_shortened(self) -> bool:
-        """Whether a shortened conversation is sent."""
+        """Whether the sent conversation is shorter than the client's."""
         return any(
             isinstance(fact, facts.Compacted) and fact.sent < fact.client for fact in self.facts
         )
 
     def next_request(self) -> UpstreamRequest | None:
-        """Return what to ask the backend, None when the turn is done."""
+        """Return the next upstream request, None once the turn is done."""
         if self.state is TurnState.DONE:
             return None
         self._usage = None
@@ -229,7 +229,7 @@ class Turn:
         is_constrained = self._attempt.kind in _CONSTRAINED
         most = self._check.most_tokens if self._check is not None else None
         first_reply = _count(self.spent[0].usage, "completion_tokens") if self.spent else None
-        if is_constrained and first_reply:  # without a call it would never end
+        if is_constrained and first_reply:  # under a grammar a reply without a call never ends
             most = max(_LEAST_TOKENS, 2 * first_reply)
         schema = self._schema() if is_constrained else None
         return self._plan.request_for(self._attempt, self._nudges, schema, most)
@@ -241,7 +241,7 @@ class Turn:
         that the client has seen stays open.
         """
         if type(event) not in _TURNING_POINTS:  # nearly always
-            return self._show(self._listening.hear(event))
+            return self._show(self._reader.read(event))
         match event:
             case ReplyStarted():
                 is_first, self._has_started = not self._has_started, True
@@ -263,28 +263,28 @@ class Turn:
             shown += self.receive(batch[0])
             return
         if _TURNING_POINTS.isdisjoint(map(type, batch)):
-            shown += self._show(self._listening.hear_all(batch))
+            shown += self._show(self._reader.read_all(batch))
             return
         start = 0
         kinds = enumerate(map(type, batch))
         for index in [index for index, kind in kinds if kind in _TURNING_POINTS]:
             if start < index:
-                shown += self._show(self._listening.hear_all(batch[start:index]))
+                shown += self._show(self._reader.read_all(batch[start:index]))
             shown += self.receive(batch[index])
             start = index + 1
         if start < len(batch):
-            shown += self._show(self._listening.hear_all(batch[start:]))
+            shown += self._show(self._reader.read_all(batch[start:]))
 
     def abandon(self) -> Sequence[ReplyEvent]:
-        """End the turn although its question could not be answered.
+        """End the turn after its upstream request failed.
 
-        Returns the best answer of earlier attempts; nothing if there is none, or if the client has
-        seen part of the reply that broke off.
+        Returns the best answer of earlier attempts; () if there is none, or if the client has seen
+        part of the failed reply.
         """
         if self._check is not None:
             return self._end_check(self._check, "failed")
         fallback = self._best
-        if fallback is None or self._shown_by is self._listening or self._sent.open_call:
+        if fallback is None or self._shown_by is self._reader or self._sent.open_call:
             return ()
         is_empty = not (fallback.answer.text.strip() or fallback.answer.calls)
         return () if is_empty else self._fall_back(self._failures[-1])
@@ -295,29 +295,29 @@ class Turn:
             return self._end_check(self._check, "failed")
         if self.state not in (TurnState.LISTENING, TurnState.COMMITTED):
             return ()
-        events, verdict = self._listening.finish(LENGTH)
+        events, verdict = self._reader.finish(LENGTH)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
         if not (answer.text.strip() or answer.calls or self._sent.is_begun):
             return ()
         self.facts += verdict.facts
         shown = self._show(events)
-        best = Candidate(replace(answer, reason=LENGTH), self._listening, self._usage)
+        best = Candidate(replace(answer, reason=LENGTH), self._reader, self._usage)
         return [*shown, *self._complete(best)]
 
     def _move(self, to: TurnState) -> None:
         assert to in _MOVES[self.state], (self.state, to)  # noqa: S101 - a bug, not an input
         self.state = to
 
-    def _listen(self) -> reply_reader.TurnReader:
-        offer, streams = self._terms, self._plan.streams_calls
+    def _make_reader(self) -> reply_reader.TurnReader:
+        offer, streams = self._constraints, self._plan.streams_calls
         if offer is None:
-            return self._listen_without_tools()
+            return self._make_reader_without_tools()
         if self._plan.is_untouchable:
             return reply_reader.ObservingReader(offer, self._new_id, streams_calls=streams)
         if self._attempt.kind == "ending":
             offer = replace(offer.for_ending(), rescues=True)
         elif self._attempt.kind == "constrained":
-            policy = TextPolicy.REQUIRE  # a call that was asked for as text is read as one
+            policy = TextPolicy.REQUIRE  # the schema asked for a call as text
             offer = replace(offer, answer_schema=None, text_policy=policy, rescues=True)
         if self._denied:
             offer = replace(offer, denied=self._denied)
@@ -325,14 +325,14 @@ class Turn:
             offer = replace(offer, accepts_invented_values=True)
         return reply_reader.GuardedReader(
             offer,
-            self._release(offer),
+            self._make_gate(offer),
             self._new_id,
             self._sent,
             insistence=len(self._failures),
             shows_pieces=self._plan.shows_pieces,
         )
 
-    def _listen_without_tools(self) -> reply_reader.TurnReader:
+    def _make_reader_without_tools(self) -> reply_reader.TurnReader:
         plan, request = self._plan, self._plan.request
         new_id, splitter = self._new_id, plan.make_splitter()
         if not plan.is_untouchable and request.answer_schema is not None and not plan.is_final:
@@ -345,7 +345,7 @@ class Turn:
             new_id, streams_calls=plan.streams_calls, splitter=splitter
         )
 
-    def _release(self, offer: OfferedTools) -> text_gate.ReplyGate:
+    def _make_gate(self, offer: OfferedTools) -> text_gate.ReplyGate:
         if self._sent.is_begun:
             was_meant = any(failure.defect in _MEANT for failure in self._failures)
             return text_gate.ContinuationGate(self._sent, adds_text=was_meant)
@@ -357,16 +357,17 @@ class Turn:
         release = text_gate.FirstReplyGate(
             self._sent,
             CallGate(offer, self._sent) if streams_calls else None,
-            shows_prose=is_welcome and offer.answer_schema is None,  # JSON has to be checked first
+            shows_prose=is_welcome
+            and offer.answer_schema is None,  # JSON is checked before it is shown
             is_answer_due=not offer.missing_steps,
         )
-        if self._attempt.kind == "ending":  # an engine may ignore the schema, and echo a result
-            return text_gate.LookaheadGate(release, offer, is_asked_again=True)
-        return text_gate.hold_possible_calls(release, offer, is_asked_again=bool(self._failures))
+        if self._attempt.kind == "ending":  # an engine may ignore the schema and repeat a result
+            return text_gate.LookaheadGate(release, offer, is_retry=True)
+        return text_gate.hold_possible_calls(release, offer, is_retry=bool(self._failures))
 
     @property
-    def _terms(self) -> OfferedTools | None:
-        """What the reply is judged against; with no call so far it is asked to correct one."""
+    def _constraints(self) -> OfferedTools | None:
+        """The rules for the next reply: after bad calls only, it has to correct one."""
         offer, best = self._plan.offer, self._best
         if offer is None or best is None or best.answer.calls:
             return offer
@@ -376,7 +377,7 @@ class Turn:
         return offer.after_bad_call(may_withdraw=not self._named)
 
     def _schema(self) -> JsonObject:
-        offer = self._terms
+        offer = self._constraints
         assert offer is not None  # noqa: S101 - only calls are constrained
         if self._attempt.kind == "ending":
             respond = offer.for_ending().respond
@@ -385,7 +386,7 @@ class Turn:
         if open_call := self._sent.open_call:
             tools = [tool for tool in offer.tools if tool.name == open_call.name]
             return call_schema([bind_members(tool, open_call.arguments.bind()) for tool in tools])
-        # what was to be corrected, and no other call
+        # only the rejected calls are due again
         due = [
             tool for tool in offer.due if tool.name in self._named or offer.is_respond(tool.name)
         ]
@@ -393,11 +394,10 @@ class Turn:
         return call_schema(due if has_named else offer.due)
 
     def _show(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        is_committed = self.state is TurnState.COMMITTED
-        if not is_committed and any(map(text_gate.is_content, events)):
-            assert self.state is TurnState.LISTENING, self.state  # noqa: S101 - a bug
-            self._move(TurnState.COMMITTED)
-            self._shown_by = self._listening
+        if self.state is not _COMMITTED and any(map(text_gate.is_content, events)):
+            assert self.state is _LISTENING, self.state  # noqa: S101 - a bug
+            self._move(_COMMITTED)
+            self._shown_by = self._reader
         return events
 
     def _judge(self, reason: str) -> Sequence[ReplyEvent]:
@@ -406,7 +406,7 @@ class Turn:
             self.facts += (facts.AnswerLimited(most),)
         if self._check is not None:
             return self._judge_check(self._check, reason)
-        events, verdict = self._listening.finish(reason)
+        events, verdict = self._reader.finish(reason)
         shown = self._show(events)
         is_ended = facts.EndedThoughts() in verdict.facts
         if is_ended or (isinstance(verdict, Accepted) and verdict.text and not is_cut(reason)):
@@ -416,7 +416,7 @@ class Turn:
         match verdict:
             case Accepted():
                 self.facts += verdict.facts
-                answer = Candidate(verdict, self._listening, self._usage)
+                answer = Candidate(verdict, self._reader, self._usage)
                 if (check := self._plan_check(answer)) is not None:
                     return [*shown, *self._begin_check(check)]
                 return [*shown, *self._complete(self._fill(self._prefer_confirmed(answer)))]
@@ -424,7 +424,7 @@ class Turn:
                 return [*shown, *self._reject(verdict)]
 
     def _judge_open(self, answer: Accepted) -> Verdict:
-        """Judge a good answer none of whose calls continues the one that the client has seen."""
+        """Judge a good answer none of whose calls completes the open call."""
         if is_cut(answer.reason):
             return answer
         if facts.Refused("cut_off") in answer.facts:
@@ -433,7 +433,7 @@ class Turn:
         return Rejected(Defect.NOT_CONTINUED, nudge, answer, answer.facts)
 
     def _prefer_confirmed(self, answer: Candidate) -> Candidate:
-        """Return the earlier answer if the model was asked about it and adds nothing."""
+        """Return the earlier answer if the nudge about it produced nothing new."""
         given, last = answer.answer, self._failures[-1] if self._failures else None
         if given.text.strip() or given.calls or is_cut(given.reason):
             return answer
@@ -442,10 +442,10 @@ class Turn:
         return self._best
 
     def _fill(self, answer: Candidate) -> Candidate:
-        """Return an answer that is not empty where the last attempt asks for words."""
+        """Return a report of the tool results in place of an empty `ending`."""
         given, offer = answer.answer, self._plan.offer
-        is_said = given.text.strip() or given.calls or self._sent.text.strip()
-        if self._attempt.kind != "ending" or offer is None or is_said:
+        has_content = given.text.strip() or given.calls or self._sent.text.strip()
+        if self._attempt.kind != "ending" or offer is None or has_content:
             return answer
         return replace(answer, answer=replace(given, text=report_results(offer)))
 
@@ -471,9 +471,9 @@ class Turn:
         if attempt is None:
             return self._fall_back(self._failures[-1])
         self._attempt = attempt
-        self._listening = self._listen()
+        self._reader = self._make_reader()
         nudge = rejected.nudge
-        if nudge and (open_call := self._sent.open_call):  # a raw attempt gets none
+        if nudge and (open_call := self._sent.open_call):  # a raw attempt has no nudge
             nudge = keep_calls(nudge, open_call.name, open_call.arguments.text)
         if attempt.kind == "ending" and self._plan.offer is not None:
             nudge = demand_ending(self._plan.offer)
@@ -499,18 +499,18 @@ class Turn:
         return TextPolicy.ACCEPT if offer is None else offer.text_policy
 
     def _remember(self, rejected: Rejected) -> None:
-        """Keep an answer in case nothing better comes; it has to continue what was shown."""
+        """Store an answer as the fallback, if it continues the shown content."""
         answer = rejected.fallback
-        if self._attempt.kind in _CONSTRAINED:  # whose text nobody was meant to see
+        if self._attempt.kind in _CONSTRAINED:  # the text is an artifact of the grammar
             answer = replace(answer, text="")
         if self._sent.admits(answer.calls):
-            is_resumed = self._shown_by not in (None, self._listening)
-            candidate = Candidate(answer, self._listening, self._usage, rejected.words)
+            is_resumed = self._shown_by not in (None, self._reader)
+            candidate = Candidate(answer, self._reader, self._usage, rejected.words)
             self._best = better(self._best, candidate, is_resumed=is_resumed)
 
     def _fall_back(self, failure: Failure) -> Sequence[ReplyEvent]:
         defects = [failure.defect for failure in self._failures]
-        # it was asked for a call, or for anything at all, and gave neither
+        # announced a call twice without making one, or was empty twice
         is_narrated = sum(map(defects.count, _MEANT)) > 1 or defects.count(Defect.EMPTY) > 1
         is_answer = is_an_answer(failure, self._text_policy)
         is_unclear = len(defects) > 1 and self._best is not None and self._best.words is not None
@@ -529,25 +529,25 @@ class Turn:
         return self._complete(self._put_in_words(best) if is_over else best)
 
     def _put_in_words(self, best: Candidate) -> Candidate:
-        """Remove markup from the last resort, and explain what went wrong if the model did not."""
+        """Remove markup from the fallback, and add an explanation if the model gave none."""
         text, sent, is_all = best.answer.text, self._sent.text, best.words is None
         if best.words is not None:
             text = (best.words if sent else best.words.strip()) or sent
         elif holds_rest(text):
             text, is_all = sent, False
-        is_all = is_all and all(failure.defect in _SAID for failure in self._failures)
-        is_said = bool(text.strip()) and is_all
+        is_all = is_all and all(failure.defect in _EXPLAINED for failure in self._failures)
+        is_explained = bool(text.strip()) and is_all
         offer = self._plan.offer
         explanation = self.explanation
         if explanation and offer is not None and self._may_end_in_words:
             explanation = report_results(offer)  # an apology would deny what was done
-        if explanation and not (is_said or best.answer.calls or self._sent.has_calls):
+        if explanation and not (is_explained or best.answer.calls or self._sent.has_calls):
             text = f"{text}\n\n{explanation}" if text.strip() else text + explanation
         return replace(best, answer=replace(best.answer, text=text))
 
     @property
     def explanation(self) -> str:
-        """Why no reply was usable: a sentence that names the last objection; "" if unwanted."""
+        """The reason why no reply was usable, with the last objection; "" if switched off."""
         if not self._plan.policy.explains:
             return ""
         rejection = next(
@@ -557,7 +557,7 @@ class Turn:
         return facts.explain_end(len(self._failures), rejection.defect.value, rejection.objection)
 
     def _plan_check(self, best: Candidate) -> Check | None:
-        """Return what to ask after an answer, None if the turn ends with it."""
+        """Return the close-out check for an answer, None if the turn ends with it."""
         answer, plan, offer = best.answer, self._plan, self._plan.offer
         policy = plan.policy
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)
@@ -582,7 +582,7 @@ class Turn:
         return facts.attempts(self.facts) < self._plan.policy.attempts
 
     def _begin_check(self, check: Check) -> Sequence[ReplyEvent]:
-        """Show all of the answer but its end, and ask whether something is left to do."""
+        """Show the answer except its end, and send the close-out check."""
         best, cause = check.answer, check.cause
         shown = self._show(self._show_rest(best))
         self._put_check(check, ask_what_is_left(best.answer.text, cause.tool, cause.error))
@@ -593,11 +593,11 @@ class Turn:
         self._nudges += nudge
         self._attempt = Attempt("close_out", self._attempt.parsing)
         gate = text_gate.UnseenGate(self._sent)
-        self._listening = reply_reader.GuardedReader(check.offer, gate, self._new_id, self._sent)
+        self._reader = reply_reader.GuardedReader(check.offer, gate, self._new_id, self._sent)
         self._move(TurnState.ASKING)
 
     def _judge_check(self, check: Check, reason: str) -> Sequence[ReplyEvent]:
-        _, verdict = self._listening.finish(reason)
+        _, verdict = self._reader.finish(reason)
         answer = verdict.fallback if isinstance(verdict, Rejected) else verdict
         if calls := pick_new_calls(answer.calls, check.offer, self._new_id):
             self.facts += answer.facts
@@ -611,7 +611,7 @@ class Turn:
     def _end_check(
         self, check: Check, outcome: str, calls: Sequence[ToolCall] = ()
     ) -> Sequence[ReplyEvent]:
-        """End the turn with the answer that was shown, and the calls that were not."""
+        """End the turn with the shown answer and the calls of the check."""
         self._check = None
         self._move(TurnState.DONE)
         self.facts += (facts.ClosedOut(check.cause.name, outcome),)
@@ -622,13 +622,13 @@ class Turn:
         return [*added, *self._last_events(usage, check.answer.answer.reason)]
 
     def _complete(self, best: Candidate) -> Sequence[ReplyEvent]:
-        """Show what the client still lacks of an answer, and end the turn."""
+        """Show the missing part of an answer, and end the turn."""
         self._move(TurnState.DONE)
         return [*self._show_rest(best), *self._last_events(best.usage, best.answer.reason)]
 
     def _show_rest(self, best: Candidate) -> list[ReplyEvent]:
-        is_own = self._shown_by in (None, best.listening)
-        return best.listening.complete(best.answer, is_own=is_own)
+        is_own = self._shown_by in (None, best.reader)
+        return best.reader.complete(best.answer, is_own=is_own)
 
     def _last_events(self, usage: UsageReported | None, reason: str) -> Sequence[ReplyEvent]:
         reported = [annotate(usage, self.spent)] if usage is not None else []

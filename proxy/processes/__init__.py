@@ -1,11 +1,11 @@
-"""Servers that Temper starts: planned, started, looked after, ended.
+"""Servers that Temper starts, supervises and stops.
 
-`process` is one child process; `parent_death` ends it with us. `llama_server` starts one as
-`launch` plans it, from what `model_file` says, has it download a model, and words what goes wrong;
-`start_progress` reads how far it has come, and `embedded` is the one from PyPI. `model_caches`
-lists the models that are there.
-`pdf_text` is a process of its own that reads what clients send.
+`process` is one child process; `parent_death` ends it together with Temper. `launch` plans a
+llama-server from the metadata that `model_file` reads; `llama_server` starts it, downloads models
+and explains failures. `start_progress` reads its progress, and `embedded` is the server from PyPI.
+`model_caches` lists the downloaded models. `pdf_text` is a separate process that reads PDF files of
+clients.
 
-`supervisor` keeps one server going (`restarts` decides when it is tried again), `managed` is the
-backend behind it. `fleet` runs several of which not all fit, as `swapping` decides.
+`supervisor` restarts one server when `restarts` says so, and `managed` is the backend of a
+supervised server. `fleet` runs several servers that do not all fit, as `swapping` decides.
 """

@@ -1,7 +1,7 @@
-"""The embedded llama-server: xllamacpp behind the few flags that a launch plan uses.
+"""The embedded llama-server: xllamacpp with the few flags that a launch plan uses.
 
-Run as `python -m proxy.processes.embedded`, in a process of its own because an abort in C++ would
-take the proxy along. It speaks the same HTTP as llama-server, so nobody else need know it.
+Run as `python -m proxy.processes.embedded`, in a separate process because an abort in C++ would end
+the proxy. It implements the HTTP API of llama-server, so no other module depends on it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _FLASH_ATTENTION = {"on": "enabled", "off": "disabled", "auto": "auto"}
 
 
 def arguments(command_line: Sequence[str]) -> argparse.Namespace:
-    """Read the flags; what they set is called as in xllamacpp's parameters, or its sampling."""
+    """Read the flags; their destinations are members of xllamacpp's parameters or sampling."""
     parser = argparse.ArgumentParser(prog="embedded llama-server")
     add = parser.add_argument
     add("-m", "--model", dest="path", required=True)
@@ -58,16 +58,16 @@ def arguments(command_line: Sequence[str]) -> argparse.Namespace:
 
 def serve(options: argparse.Namespace, api_key: str) -> None:
     """Serve until SIGTERM; raises RuntimeError or ValueError if the model cannot be loaded."""
-    import xllamacpp  # an extra: the flags can be read without it
+    import xllamacpp  # an optional package: the flags can be read without it
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = options.path
     wanted: dict[str, object] = {**vars(options), **resolve_enumerators(options)}
     wanted |= {"api_keys": [api_key] if api_key else [], "cors_origins": "localhost"}
     for name, value in wanted.items():
-        place = parameters.sampling if name in _SAMPLING.values() else parameters
-        if value is not None and hasattr(place, name):  # builds differ
-            setattr(place, name, value)
+        target = parameters.sampling if name in _SAMPLING.values() else parameters
+        if value is not None and hasattr(target, name):  # builds differ in their members
+            setattr(target, name, value)
 
     if options.threads is not None:
         parameters.cpuparams.n_threads = options.threads
@@ -80,7 +80,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
     sys.stderr.write(f"listening on {server.listening_address}\n")
     sys.stderr.flush()
     stop.wait()
-    # an orderly end waits for running generations, for minutes; their clients see the stream end
+    # an orderly shutdown waits minutes for running generations; their clients see the stream end
     os._exit(0)
 
 
@@ -88,8 +88,8 @@ def list_devices() -> None:
     import xllamacpp
 
     processor = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
-    found = (one for one in xllamacpp.get_device_info() if one["type"] != processor)
-    lines = (f"  {one['name']}: {one['description']}" for one in found)
+    devices = (item for item in xllamacpp.get_device_info() if item["type"] != processor)
+    lines = (f"  {device['name']}: {device['description']}" for device in devices)
     sys.stdout.write("\n".join([DEVICES_TITLE, *lines, ""]))
 
 
@@ -118,7 +118,7 @@ def main() -> None:
     try:
         serve(options, os.environ.get("LLAMA_API_KEY", ""))
     except (ImportError, RuntimeError, ValueError) as problem:
-        # llama.cpp writes its log from a thread of its own, and the reason stands there alone
+        # llama.cpp logs from a separate thread, and only the log has the reason
         time.sleep(_LAST_WORDS_SECONDS)
         sys.exit(f"embedded llama-server: {problem}")
 

@@ -1,4 +1,4 @@
-"""How a llama-server is started: the program, the plan, and the command line that it comes to.
+"""The start of a llama-server: the program, the plan, and the command line.
 
 What cannot work is refused here, before anything is started for it.
 """
@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from proxy.errors import LaunchFailed
@@ -31,7 +32,7 @@ _SAMPLING_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """How to start a llama-server.
+    """The parameters of a llama-server's start.
 
     `model` is a GGUF file, or a repository of Hugging Face such as `owner/name:Q4_K_M`, which the
     server downloads. `context_tokens` is the window of each of the `slots`. `alias` is the model's
@@ -54,7 +55,7 @@ class LaunchPlan:
     def command(self) -> tuple[str, ...]:
         """Return the command line; it holds no secret."""
         source = ("-m", str(self.model)) if isinstance(self.model, Path) else ("-hf", self.model)
-        # by default slots share one pool, and whoever overfills it makes all of them fail
+        # by default slots share one KV pool, and a request that overfills it makes all of them fail
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
@@ -62,7 +63,7 @@ class LaunchPlan:
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
     def _tuning(self) -> tuple[str, ...]:
-        """Return what differs from the server's own defaults: old builds do not know every word."""
+        """Return the arguments that differ from the defaults: old builds lack some options."""
         wanted = (
             ("-ngl", "" if self.gpu_layers is None else str(self.gpu_layers)),
             ("-fa", "" if self.flash_attention == "auto" else self.flash_attention),
@@ -85,7 +86,7 @@ class LaunchPlan:
 
     @property
     def downloads(self) -> bool:
-        """Whether the server gets its model from Hugging Face, or from its cache of that."""
+        """Whether the server loads its model from Hugging Face or its cache."""
         return not isinstance(self.model, Path)
 
     @property
@@ -94,14 +95,15 @@ class LaunchPlan:
 
 
 def sampling_flags(sampling: Sampling) -> tuple[str, ...]:
-    """Return the flags that make published values the defaults; a client's own still win."""
+    """Return the flags that make published values the defaults of requests without them."""
     published = asdict(sampling)
     known = ((flag, published[name]) for name, flag in _SAMPLING_FLAGS.items())
-    return tuple(one for flag, at in known if at is not None for one in (flag, format(at, "g")))
+    given = [(flag, format(value, "g")) for flag, value in known if value is not None]
+    return tuple(chain.from_iterable(given))
 
 
 def find_program(program: Path | None = None) -> tuple[str, ...]:
-    """Return the command of the llama-server to use, `own` if given; raises `LaunchFailed`."""
+    """Return the command of the llama-server, `program` if given; raises `LaunchFailed`."""
     if program is not None:
         if program.is_file() and os.access(program, os.X_OK):
             return (str(program),)
@@ -114,7 +116,7 @@ def find_program(program: Path | None = None) -> tuple[str, ...]:
 
 
 def choose_program(on_path: str | None, *, has_embedded: bool) -> tuple[str, ...]:
-    """Prefer the llama-server on PATH: it may have been built for the GPU."""
+    """Return the llama-server on PATH, which may support the GPU, or the embedded one."""
     if on_path:
         return (on_path,)
     if has_embedded:
@@ -132,7 +134,7 @@ def embedded_program() -> tuple[str, ...]:
 
 
 def check_plan(plan: LaunchPlan) -> None:
-    """Raise `LaunchFailed` if a plan cannot work, before anything is started for it."""
+    """Raise `LaunchFailed` if a plan cannot work, before a process is started."""
     if isinstance(plan.model, Path):
         check_model_file(plan.model)
     elif plan.is_embedded:
@@ -142,7 +144,7 @@ def check_plan(plan: LaunchPlan) -> None:
 
 
 def cannot_download(repository: str) -> str:
-    """Say that the embedded server cannot download, and what can."""
+    """Return the error of a download with the embedded server, and the alternatives."""
     name, _, quantisation = repository.partition(":")
     wanted = f"*{quantisation}*.gguf" if quantisation else "*.gguf"
     return (
@@ -165,7 +167,7 @@ def model_file_problem(model: Path) -> str:
     try:
         if model.is_dir():
             return "is a folder: name the .gguf file in it"
-        if model.exists() and not model.is_file():  # which may never end, or never begin
+        if model.exists() and not model.is_file():  # a pipe or device may block forever
             return "is no file: name a .gguf file"
         with model.open("rb") as file:
             magic = file.read(4)
@@ -191,18 +193,18 @@ def _check_port(port: int) -> None:
         raise LaunchFailed(NAME, problem, is_lasting=True) from error
 
 
-_DEVICES_SECONDS = 10.0  # drivers are loaded for it
+_DEVICES_SECONDS = 10.0  # loading GPU drivers takes seconds
 
 
 def uses_devices(program: Sequence[str]) -> bool:
-    """Ask a llama-server for its devices; one that does not answer is believed to have some."""
+    """Return whether a llama-server lists GPUs; one that does not answer counts as having some."""
     try:
         result = subprocess.run(  # noqa: S603 - the program that is about to be started
             (*program, DEVICES_FLAG), capture_output=True, timeout=_DEVICES_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return True
-    said = result.stdout.decode(errors="replace")
-    if result.returncode != 0 or DEVICES_TITLE not in said:
+    output = result.stdout.decode(errors="replace")
+    if result.returncode != 0 or DEVICES_TITLE not in output:
         return True
-    return bool(said.partition(DEVICES_TITLE)[2].strip())
+    return bool(output.partition(DEVICES_TITLE)[2].strip())

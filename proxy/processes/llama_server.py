@@ -1,9 +1,9 @@
 """Starts a managed llama-server and waits until it is ready; the supervisor does the rest.
 
-The server listens on loopback, on a port that the system chooses and the server tells, and wants
-a random key that only our child has been given: whoever insists on that key is our child. A server
-can also be had to download a model into its cache; it ends before it serves. Why one did not start
-or ended is a sentence with a remedy; `failures.toml` has what llama.cpp writes in each case.
+The server listens on loopback, on a port that the system chooses and the server logs. It requires
+a random key that only the child process receives, so a server that requires this key is the child.
+A server can also be started only to download a model into its cache. A failed start or a crash is
+reported as a sentence with a remedy; `failures.toml` maps the output of llama.cpp to them.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ async def start_llama_server(
     is_ready = False
 
     def listen(line: str) -> None:
-        if (said := _LISTENING.search(line)) and not port.done():
-            port.set_result(int(said[1]))
+        if (match := _LISTENING.search(line)) and not port.done():
+            port.set_result(int(match[1]))
         if not is_ready and (progress := log.read(line)) is not None:
             on_stage(progress)
 

@@ -1,4 +1,4 @@
-"""A llama-server that we look after, as a backend: it may be loading, restarting or down."""
+"""The backend of a supervised llama-server, which may be loading, restarting or down."""
 
 import asyncio
 import math
@@ -20,27 +20,26 @@ Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
 
 
 class Supervised(Protocol):
-    """A server that somebody looks after, in this process or in another."""
+    """A supervised server, in this process or in another."""
 
     @property
     def name(self) -> str:
-        """What it is called, wherever it is."""
+        """The server's name, which does not depend on its address."""
 
     @property
     def status(self) -> ServerStatus: ...
 
     async def ready(self) -> ServerAddress:
-        """Return where it answers, as soon as it does; raises `ProcessFailed` if it is down."""
+        """Return the address once the server is ready; raises `ProcessFailed` if it is down."""
 
 
 @dataclass(eq=False)
 class ManagedBackend(DeferredBackend):
-    """A backend for a managed server, wherever that is after its latest start.
+    """The backend of a managed server, at the address of its latest start.
 
-    Until the server is ready, be it for the first time or again after a crash, questions wait for
-    up to `load_wait` seconds and `planned` is what is known of the model; its first name is what
-    clients call it. The end of a server that could not be reached is noticed within `notice_wait`
-    seconds, or it lives.
+    Until the server is ready, at first or after a crash, requests wait for up to `load_wait`
+    seconds, and `planned` describes the model; its first name is the public one. If a server cannot
+    be reached, the supervisor has `notice_wait` seconds to notice its end; otherwise it is alive.
     """
 
     server: Supervised
@@ -48,7 +47,7 @@ class ManagedBackend(DeferredBackend):
     connect: Connect
     _: KW_ONLY
     load_wait: float
-    notice_wait: float = 5.0  # it takes milliseconds, and more where the machine is busy
+    notice_wait: float = 5.0  # usually milliseconds, longer on a busy machine
     _connected: tuple[ServerAddress, LlamaServer] | None = None
 
     @property
@@ -61,22 +60,22 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def problem(self) -> str:
-        """Why the server does not run, "" while it does or is only being started."""
+        """The reason why the server does not run, "" while it runs or starts."""
         status = self.server.status
         return status.reason if status.state in (RestartState.WAITING, RestartState.DOWN) else ""
 
     @property
     def is_down(self) -> bool:
-        """Whether the server was given up: it is not started again."""
+        """Whether the server is down for good: it is not restarted."""
         return self.server.status.state is RestartState.DOWN
 
     async def close(self) -> None:
-        """Close every connection; the server is somebody else's."""
+        """Close all connections; the supervisor stops the server."""
         if self._connected is not None:
             await self._connected[1].close()
 
     def lease(self) -> "ManagedBackend | None":
-        """Claim the server for a request; None if there is nothing to wait for, or no use."""
+        """Return what a request has to wait for; None if the server is ready, or down."""
         return None if self.is_granted else self
 
     @property
@@ -88,7 +87,7 @@ class ManagedBackend(DeferredBackend):
         return f"{'restarting' if self._is_restarting else 'loading'} {self.name}"
 
     async def wait_until_granted(self, until: float | None = None) -> ServerAddress:
-        """Wait until a moment of the loop's clock; raises `BackendUnavailable` then and if down."""
+        """Wait for the server until a loop time; raises `BackendUnavailable` if late or down."""
         try:
             async with asyncio.timeout_at(until):
                 return await self.server.ready()
@@ -108,7 +107,7 @@ class ManagedBackend(DeferredBackend):
         return self.server.status.state is RestartState.WAITING
 
     async def _stream(self, send: Send[Part]) -> AsyncGenerator[Part, None]:
-        """Ask the server as soon as it is ready, and its successor if it could not be reached."""
+        """Send to the server once it is ready, and again after a restart if it was not reached."""
         patience = asyncio.get_running_loop().time() + self.load_wait
         while True:
             address = await self.wait_until_granted(patience)
@@ -127,7 +126,7 @@ class ManagedBackend(DeferredBackend):
         """List the model; this starts nothing."""
         backend = await self._present()
         if backend is not None:
-            with suppress(BackendFailed):  # it has just ended
+            with suppress(BackendFailed):  # the server has just ended
                 return await backend.models()
         return (BackendModel(self.planned.names[0], {}),)
 
@@ -147,10 +146,10 @@ class ManagedBackend(DeferredBackend):
         return Health.READY if is_ready else Health.LOADING
 
     async def _is_gone(self, address: ServerAddress) -> bool:
-        """Wait for the owner to notice the end of a server, which takes milliseconds."""
+        """Return whether the supervisor notices a server's end within `notice_wait` seconds."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.notice_wait
-        # each start has a key of its own
+        # each start has a separate key
         while (current := self.server.status.address) and current.api_key == address.api_key:
             if clock() >= deadline:
                 return False
@@ -162,7 +161,7 @@ class ManagedBackend(DeferredBackend):
         return None if address is None else await self._at(address)
 
     async def _at(self, address: ServerAddress) -> LlamaServer:
-        """Return the connections to the server of this moment; those to its predecessor go."""
+        """Return the client of the current server, and close that of the previous one."""
         before = self._connected
         if before is not None and before[0].api_key == address.api_key:
             return before[1]
@@ -173,7 +172,7 @@ class ManagedBackend(DeferredBackend):
         return backend
 
     def _explain(self, error: BackendUnavailable) -> BackendUnavailable:
-        """Explain to a client what happened to a server that broke off."""
+        """Return the error for a server that ended during a request."""
         if error.loading:
             return error
         if self.is_down:

@@ -1,7 +1,7 @@
-"""Models on this machine already, in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
+"""Lists downloaded models in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.
 
-It reads names and sizes, opens nothing for longer than its first bytes, and takes folders as they
-are: other programs write into them, and what is broken there is told or passed over.
+It reads names, sizes and the first bytes of files. Other programs write into these folders, so
+damaged entries are reported as a `problem` or skipped.
 """
 
 import json
@@ -31,23 +31,23 @@ class CachedModel:
     path: Path
     size: int  # bytes
     quantisation: str = ""
-    problem: str = ""  # why it cannot be used
+    problem: str = ""  # the reason why it cannot be used
 
 
 def list_cached_models(
     environment: Mapping[str, str], home: Path, system: str = "linux"
 ) -> tuple[CachedModel, ...]:
-    """List all models; `environment`, `home` and `system` (as `sys.platform`) say where to look."""
-    found: dict[Path, CachedModel] = {}
+    """List all models in the folders of `environment`, `home` and `system` (`sys.platform`)."""
+    models: dict[Path, CachedModel] = {}
     for owner, folder in _folders(environment, home, system):
         listed = _ollama_models(folder) if owner == "Ollama" else _gguf_files(owner, folder)
-        for one in listed:
-            found.setdefault(one.path, one)
-    return tuple(found.values())
+        for model in listed:
+            models.setdefault(model.path, model)
+    return tuple(models.values())
 
 
 def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterator[tuple[str, Path]]:
-    """Name the folders, those that the environment names first."""
+    """Return the folders, those from environment variables first."""
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
     mac = home / "Library" / "Caches"
     usual = mac if system == "darwin" else cache
@@ -65,7 +65,7 @@ def _folders(environment: Mapping[str, str], home: Path, system: str) -> Iterato
 
 
 def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
-    """List the GGUF files in a folder; the parts of a model are one."""
+    """List the GGUF models in a folder; the parts of a split model count as one."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
@@ -76,27 +76,27 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
 
 
 def _in_one(parts: list[CachedModel]) -> CachedModel:
-    first, said = parts[0], _PART.search(parts[0].path.stem)
-    if said is None:
+    first, match = parts[0], _PART.search(parts[0].path.stem)
+    if match is None:
         return first
     size = sum(part.size for part in parts)
-    missing = int(said["count"]) - len(parts)
-    problem = f"lacks {missing} of its {int(said['count'])} parts" if missing > 0 else ""
+    missing = int(match["count"]) - len(parts)
+    problem = f"lacks {missing} of its {int(match['count'])} parts" if missing > 0 else ""
     problem = problem or next((part.problem for part in parts if part.problem), "")
     return replace(first, size=size, problem=problem)
 
 
 def _describe(owner: str, folder: Path, path: Path) -> CachedModel:
     problem = model_file_problem(path)
-    said = _QUANTISATION.search(_PART.sub("", path.stem))
-    quantisation = said[1].upper() if said is not None else ""
+    match = _QUANTISATION.search(_PART.sub("", path.stem))
+    quantisation = match[1].upper() if match is not None else ""
     name = _name_of(owner, path.relative_to(folder))
     shown = f"{name}:{quantisation}" if "/" in name and quantisation else name
     return CachedModel(owner, shown, path, _size(path), quantisation, problem)
 
 
 def _name_of(owner: str, path: Path) -> str:
-    """Return the repository that a file is from, as far as its place tells, else its own name."""
+    """Return the repository of a file, from its path if possible, otherwise its name."""
     if owner == "Hugging Face" and path.parts[0].startswith("models--"):
         return path.parts[0].removeprefix("models--").replace("--", "/", 1)
     if owner == "LM Studio" and len(path.parts) > 2:
@@ -105,33 +105,33 @@ def _name_of(owner: str, path: Path) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Walk through a folder in order: each folder once, not too deep, not too many files."""
+    """Walk through a folder in order, with limits on depth and files; each folder once."""
     seen: set[tuple[int, int]] = set()
     files = 0
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True):
         try:
-            told = Path(place).stat()
+            status = Path(parent).stat()
         except OSError:
             folders.clear()
             continue
-        depth = len(Path(place).relative_to(folder).parts)
-        is_known = (told.st_dev, told.st_ino) in seen
+        depth = len(Path(parent).relative_to(folder).parts)
+        is_known = (status.st_dev, status.st_ino) in seen
         goes_on = not is_known and depth < _DEEPEST
-        folders[:] = sorted(one for one in folders if one != "blobs") if goes_on else []
+        folders[:] = sorted(name for name in folders if name != "blobs") if goes_on else []
         if is_known:
             continue
-        seen.add((told.st_dev, told.st_ino))
+        seen.add((status.st_dev, status.st_ino))
         for name in sorted(names):
             files += 1
             if files > _MOST_FILES:
                 return
-            yield Path(place) / name
+            yield Path(parent) / name
 
 
 def _ollama_models(folder: Path) -> Iterator[CachedModel]:
     manifests = folder / "manifests"
     for path in _files_in(manifests):
-        names = path.relative_to(manifests).parts[1:]  # behind the registry
+        names = path.relative_to(manifests).parts[1:]  # after the registry
         if len(names) < 2 or path.name.startswith("."):
             continue
         owner = "" if names[0] == "library" else f"{names[0]}/"
@@ -146,8 +146,8 @@ def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterat
         if kind == "application/vnd.ollama.image.model":
             path = blobs / _blob(layer)
             config = manifest.get("config")
-            told = _object_in(blobs / _blob(config)) if isinstance(config, dict) else {}
-            kind = told.get("file_type")
+            content = _object_in(blobs / _blob(config)) if isinstance(config, dict) else {}
+            kind = content.get("file_type")
             quantisation = kind if isinstance(kind, str) else ""
             problem = model_file_problem(path)
             yield CachedModel("Ollama", name, path, _size(path), quantisation, problem)
@@ -155,7 +155,7 @@ def _ollama_model(blobs: Path, name: str, manifest: dict[str, object]) -> Iterat
 
 
 def _blob(layer: dict[str, object]) -> str:
-    """Return the file of a digest, which must not lead anywhere else."""
+    """Return the file of a digest; the digest must not contain a path."""
     digest = str(layer.get("digest", "")).replace(":", "-")
     return digest if re.fullmatch(r"[\w-]+", digest) else "none"
 

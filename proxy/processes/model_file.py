@@ -1,4 +1,4 @@
-"""What a GGUF file tells about the model in it, read without starting anything.
+"""Reads the metadata of a GGUF file without starting a server.
 
 The reader of the `gguf` library makes arrays of every token and merge: 6.6 s and 480 MB for a
 vocabulary of 150,000. This one steps over long lists, in 0.1 s.
@@ -20,14 +20,14 @@ Number: TypeAlias = bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A list that was stepped over: of strings, or a long one."""
+    """A skipped list: of strings, or a long one."""
 
     count: int
 
 
 Value: TypeAlias = str | Number | tuple[Number, ...] | Unread
 
-UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # what a broken file comes to
+UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # the errors of a damaged file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -36,12 +36,12 @@ _LENGTH = struct.Struct("<Q")
 _KIND = struct.Struct("<I")
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-_MOST_READ = 4096  # more than any model has layers
+_MOST_READ = 4096  # values; no model has more layers
 
 
 def read_header(path: Path) -> dict[str, Value]:
     """Return the metadata by name; raises one of `UNREADABLE`."""
-    if not path.is_file():  # a pipe may never begin
+    if not path.is_file():  # opening a pipe may block forever
         raise ValueError("not a file")
     size = min(path.stat().st_size, bounds.HEADER_BYTES)
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
@@ -49,7 +49,7 @@ def read_header(path: Path) -> dict[str, Value]:
 
 
 class _FieldReader:
-    """Reads one value after the other; `struct` raises where the file ends too early."""
+    """Reads one value after the other; `struct` raises if the file is truncated."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
@@ -77,20 +77,20 @@ class _FieldReader:
         if kind != _STRING and count <= _MOST_READ:
             return self._numbers(kind, count)
         if kind == _STRING:
-            unpack, data, place = _LENGTH.unpack_from, self._data, self._at
+            unpack, data, at = _LENGTH.unpack_from, self._data, self._at
             for _ in range(count):
-                (length,) = unpack(data, place)
-                place += length + _LENGTH.size
-            self._at = place
+                (length,) = unpack(data, at)
+                at += length + _LENGTH.size
+            self._at = at
         else:
             self._at += count * struct.calcsize(self._letter(kind))
         return Unread(count)
 
     def _numbers(self, kind: int, count: int) -> tuple[Number, ...]:
         layout = struct.Struct(f"<{count}{self._letter(kind)}")
-        found = layout.unpack_from(self._data, self._at)
+        values = layout.unpack_from(self._data, self._at)
         self._at += layout.size
-        return found
+        return values
 
     def _letter(self, kind: int) -> str:
         if kind not in _NUMBERS:
@@ -125,27 +125,27 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read what can be read; a file that is missing or broken still has its name."""
+    """Read the metadata; of a missing or damaged file only the name is known."""
     try:
-        told = read_header(path)
+        header = read_header(path)
         weights = size_of(path)
     except UNREADABLE:
         return ModelFile((str(path),))
-    own = (_text(told, "general.name"), _text(told, "general.basename"))
-    tokens = told.get("tokenizer.ggml.tokens")
+    names = (_text(header, "general.name"), _text(header, "general.basename"))
+    tokens = header.get("tokenizer.ggml.tokens")
     return ModelFile(
-        (str(path), *filter(None, own)),
-        _text(told, "general.architecture"),
-        _text(told, "tokenizer.chat_template"),
-        shape_of(told, weights, tokens.count if isinstance(tokens, Unread) else 0),
+        (str(path), *filter(None, names)),
+        _text(header, "general.architecture"),
+        _text(header, "tokenizer.chat_template"),
+        shape_of(header, weights, tokens.count if isinstance(tokens, Unread) else 0),
     )
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a model, which may be split; what is missing has none."""
+    """Return the size of a model in bytes, with all its parts; missing parts count 0."""
     parts = [path]
-    if (found := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
-        stem, count = path.name[: found.start()], found["count"]
+    if (match := _PART.search(path.name)) is not None:  # `name-00001-of-00003.gguf` is the first
+        stem, count = path.name[: match.start()], match["count"]
         names = (f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1))
         parts = [path.with_name(name) for name in names]
     return sum(part.stat().st_size for part in parts if part.is_file())

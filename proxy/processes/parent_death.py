@@ -1,4 +1,4 @@
-"""Ties a program's life to ours: it is killed when we die, even by kill -9.
+"""Kills a child program when Temper dies, even by kill -9.
 
 Run as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`: it makes the
 arrangement and becomes the program, so that the process id and the signals are the program's own.
@@ -21,7 +21,7 @@ def ask_the_kernel(parent: int) -> None:
     """Have this process killed when the process `parent`, which started it, dies."""
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("prctl refused PR_SET_PDEATHSIG")
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent died before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 

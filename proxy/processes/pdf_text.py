@@ -1,4 +1,4 @@
-"""The text of a PDF, read by a process of its own: what clients send may be broken, or a trap.
+"""Reads the text of a PDF in a separate process: files of clients may be damaged or malicious.
 
 The module is that process, too: it reads the file from its standard input.
 """
@@ -27,7 +27,7 @@ _UNREADABLE = "capability_rejected: document_block (the PDF cannot be read: {why
 
 
 class PdfText(msgspec.Struct, frozen=True):
-    """What was read: the text of the first `read` pages of `pages`."""
+    """The text of the first `read` pages of `pages`."""
 
     text: str
     read: int
@@ -35,7 +35,7 @@ class PdfText(msgspec.Struct, frozen=True):
 
     @property
     def marked(self) -> str:
-        """The text with a line before it that says where it is from."""
+        """The text after a line with its source."""
         if not self.text.strip():
             return f"[A PDF of {self.pages} pages that holds no text: they may be pictures.]"
         part = "" if self.read == self.pages else f"the first {self.read} of "
@@ -43,7 +43,7 @@ class PdfText(msgspec.Struct, frozen=True):
 
 
 def read_pdf(data: bytes) -> PdfText:
-    """Read the text of a PDF; raises `InvalidRequest` that says why it cannot be read."""
+    """Read the text of a PDF; raises `InvalidRequest` with the reason if that fails."""
     if find_spec("pypdf") is None:
         raise InvalidRequest(_MISSING)
     if len(data) > MOST_BYTES:
@@ -88,5 +88,5 @@ def _limit_memory() -> None:
 
 if __name__ == "__main__":
     _limit_memory()
-    found = extract(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    text = extract(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(msgspec.json.encode(text))

@@ -1,7 +1,7 @@
-"""One child process: started, listened to, stopped, always reaped. Knows no particular program.
+"""One child process of any program: started, read, stopped and always reaped.
 
-One owner task looks after each child. Everybody else asks: `stop` asks the owner, `wait` waits
-for it, and nobody reads a state in order to act on it.
+One owner task controls each child: `stop` signals the owner and `wait` waits for it, so no other
+task acts on a state that may have changed.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from proxy.processes import parent_death
 
 MOST_LINES = 200
 LONGEST_LINE = 1000
-_PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # what a progress bar ends with
+_PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
 
 class LogTail:
-    """Cuts what a child writes into lines and keeps the last of them."""
+    """Cuts a child's output into lines and stores the last ones."""
 
     def __init__(self) -> None:
-        self._queues: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._unfinished = b""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(self._queues)
+        return tuple(self._lines)
 
     @property
     def dots(self) -> str:
-        """The line that is not complete yet, if it is a row of dots."""
+        """The incomplete last line, if it is a row of dots."""
         dots = self._unfinished.strip(b".") == b""
         return self._unfinished.decode() if dots else ""
 
     def feed(self, output: bytes) -> list[str]:
         """Take more output; return the lines that it completes."""
         *complete, rest = (self._unfinished + output).replace(b"\r", b"\n").split(b"\n")
-        # a line without an end must not grow for ever: what exceeds the bound is dropped
+        # an endless line must not grow forever: characters beyond the bound are dropped
         self._unfinished = rest[: LONGEST_LINE * 4]
         return self._keep(complete)
 
@@ -58,10 +58,10 @@ class LogTail:
     def _keep(self, raw_lines: list[bytes]) -> list[str]:
         lines = [_printable(raw) for raw in raw_lines if raw.strip()]
         for line in lines:
-            # of a progress bar the latest state is enough: else there would be nothing but bars
-            if self._queues and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._queues[-1]):
-                self._queues.pop()
-            self._queues.append(line)
+            # keep only the latest state of a progress bar, or bars would displace all other lines
+            if self._lines and _PERCENTAGE.search(line) and _PERCENTAGE.search(self._lines[-1]):
+                self._lines.pop()
+            self._lines.append(line)
         return lines
 
 
@@ -71,19 +71,19 @@ def _printable(raw: bytes) -> str:
 
 
 class PseudoTerminal:
-    """The end at which we read what a child writes to its end, `child`, of a terminal."""
+    """Our end of a pseudo-terminal; the child writes to the other end, `child`."""
 
     def __init__(self) -> None:
-        import termios  # which not every system has
+        import termios  # not available on Windows
 
         self._own, self.child = os.openpty()
         attributes = termios.tcgetattr(self.child)
-        attributes[1] &= ~termios.OPOST  # or every line would end with a carriage return
+        attributes[1] &= ~termios.OPOST  # otherwise every line ends with a carriage return
         termios.tcsetattr(self.child, termios.TCSANOW, attributes)
         os.set_blocking(self._own, False)
 
     async def read(self, size: int) -> bytes:
-        """Return the next bytes as soon as there are any, and none when the child is gone."""
+        """Return the next bytes as soon as they arrive, b"" when the child is gone."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -96,7 +96,7 @@ class PseudoTerminal:
                 finally:
                     loop.remove_reader(self._own)
             except OSError as error:
-                if error.errno == errno.EIO:  # nobody has the other end open any longer
+                if error.errno == errno.EIO:  # the other end is closed
                     return b""
                 raise
 
@@ -113,13 +113,13 @@ LineListener = Callable[[str], None]
 
 
 def python_module(name: str, *options: str) -> tuple[str, ...]:
-    """Return the command that runs one of our modules, whatever lies in the working directory."""
+    """Return the command that runs a module of Temper, even if the working directory shadows it."""
     return (sys.executable, "-P", *options, "-m", name)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a managed server answers whoever has its key."""
+    """The address and key of a managed server."""
 
     base_url: str
     api_key: str = field(repr=False)
@@ -158,7 +158,7 @@ class Process:
         grace_seconds: float = 3.0,
         on_terminal: bool = False,
     ) -> "Process":
-        """Start `command` in a session of its own, with `environment` added to ours.
+        """Start `command` in a new session, with `environment` added to Temper's.
 
         Every line it writes goes to `listener`, which must not raise, to the debug log and to the
         tail; `listener` sees a row of dots grow as well. It dies with us, or with the thread that
@@ -177,7 +177,7 @@ class Process:
                     stdin=reading_end,
                     stdout=terminal.child if terminal is not None else asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
-                    start_new_session=True,  # a Ctrl-C in the terminal is for us alone
+                    start_new_session=True,  # Ctrl-C in the terminal is handled by Temper alone
                     creationflags=systems.CREATION_FLAGS,
                     env={**os.environ, **(environment or {}), "PYTHONPATH": _PACKAGE_ROOT},
                 )
@@ -199,11 +199,11 @@ class Process:
         return self._tail.lines
 
     async def wait(self) -> int:
-        """Wait for its end and return the exit code, negative for a signal."""
+        """Wait for the process to end; return the exit code, negative for a signal."""
         return await asyncio.shield(self._owner)
 
     async def stop(self) -> int:
-        """Ask it to end, make it end after a grace time, and return its exit code."""
+        """Terminate the process, kill it after a grace time, and return the exit code."""
         self._stop_wanted.set()
         return await self.wait()
 
@@ -214,7 +214,7 @@ class Process:
             exit_code = await self._child.wait()
             await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
         finally:
-            self._kill()  # it still lives only if we are cancelled
+            self._kill()  # reached with a live process only if this task is canceled
             ending.cancel()
             listening.cancel()
             await asyncio.gather(self._child.wait(), ending, listening, return_exceptions=True)
@@ -242,7 +242,7 @@ class Process:
             self._listener(line)
 
     def _kill(self) -> None:
-        if self._child.returncode is None:  # afterwards the number may be another process's
+        if self._child.returncode is None:  # afterwards another process may have the id
             systems.kill_tree(self.pid)
 
 

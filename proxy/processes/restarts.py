@@ -1,4 +1,4 @@
-"""When a server that ended is started again, and when it stays down.
+"""Decides when a server that ended is restarted, and when it stays down.
 
 Pure: the clock, in seconds, and chance, from 0 to 1, are passed in.
 """
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class RestartState(Enum):
-    """How a server does."""
+    """The state of a server."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -30,7 +30,7 @@ _MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often and how soon, in seconds.
+    """The number of restarts and their delays, in seconds.
 
     The wait begins with `first_delay` and doubles with every failure, up to `longest_delay`; up to
     half of it is left to chance, so that servers that fell together do not rise together. The
@@ -44,7 +44,7 @@ class RestartPolicy:
 
 
 class Restarts:
-    """The state of one server, from the wish for it to its stop.
+    """The state of one server, from the first request for it to its stop.
 
     Only the time in which it is ready counts for the policy's window: a large model that takes a
     minute to load and crashes at the first request is a crash loop all the same.
@@ -65,7 +65,7 @@ class Restarts:
         self._ready_since = now
 
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
-        """Note that it ended; return how long to wait for the next start, None if it stays down.
+        """Note that it ended; return the seconds until the next start, None if it stays down.
 
         A failure `is_lasting` when the next start would end in the same way.
         """
@@ -83,7 +83,7 @@ class Restarts:
         return min(self._policy.longest_delay, doubled) * (1 - chance / 2)
 
     def stop(self) -> None:
-        """Note that it was stopped; all failures are forgotten."""
+        """Note that it was stopped, and reset the failures."""
         if self.state is not RestartState.STOPPED:
             self._move(RestartState.STOPPED)
         self._failures.clear()

@@ -1,26 +1,27 @@
-"""Which models are loaded and which requests wait, where not all of them fit at once.
+"""Decides which models are loaded and which requests wait, if not all models fit at once.
 
-Pure: moments in seconds are passed in, and what has to be started or stopped is returned.
+Pure: times in seconds are passed in, and the models to start and stop are returned.
 """
 
 # STOPPED --start--> LOADING --loaded--> LOADED
 #    ^                  |                  |
 #    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
 #
-# Requests wait in one line, oldest first. A request whose model is loaded is served at once, but
-# for one case: an older request waits for that model's room. So a model in steady use cannot keep
-# another one out. Whoever waits when a model has been loaded is served, however young: a swap is
-# paid once for all of them, and as the others come behind, nobody waits for ever.
+# Requests wait in one queue, oldest first. A request whose model is loaded is served at once, with
+# one exception: an older request waits for that model's memory. So a model in steady use cannot
+# block another one. When a model has been loaded, all its waiting requests are served, also the
+# younger ones: they share the cost of the swap, and later requests queue after the others, so no
+# request waits forever.
 #
-# Only the oldest request whose model has to be loaded may make room. It chooses what has to go,
-# idle models first, then those that were not used for longest, and nothing is stopped until all
-# of it is idle: what a request is using is never taken away.
+# Only the oldest request whose model has to be loaded may free memory. It chooses the models to
+# stop, idle ones first, then the least recently used, and none is stopped until all of them are
+# idle: a model in use is never stopped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-# How far a model is from answering; all but STOPPED take their memory.
+# The state of a model; all but "stopped" occupy memory.
 Presence: TypeAlias = Literal["stopped", "loading", "loaded", "stopping"]
 
 _MOVES = {
@@ -33,7 +34,7 @@ _MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What loaded models may take together: memory in bytes, and their number; None: no limit."""
+    """The limits of all loaded models: memory in bytes, and their number; None: no limit."""
 
     memory: int | None = None
     models: int | None = None
@@ -41,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class LoadableModel:
-    """A model that can be loaded: its memory in bytes; it stops after `ttl` idle seconds."""
+    """A model with its memory in bytes; it is stopped after `ttl` idle seconds."""
 
     name: str
     memory: int = 0
@@ -50,7 +51,7 @@ class LoadableModel:
 
 @dataclass(eq=False, slots=True)
 class QueueTicket:
-    """A request that waits for a model or uses it."""
+    """A request's ticket in the queue, and for using the model."""
 
     model: str
     is_served: bool = False
@@ -58,9 +59,9 @@ class QueueTicket:
 
 @dataclass(slots=True)
 class Orders:
-    """What has to be done now: models to start and to stop, and places to tell of their fate.
+    """The models to start and to stop, and the tickets whose wait is over.
 
-    Those `served` may use their model; those `refused` will not get it, as it cannot be loaded.
+    Those `served` may use their model; those `refused` cannot, because loading it failed.
     """
 
     start: list[str] = field(default_factory=list)
@@ -71,9 +72,9 @@ class Orders:
 
 @dataclass(eq=False, slots=True)
 class _ModelState:
-    """A model as it is now; `failed` is the moment of its last failure.
+    """The state of one model; `failed` is the time of its last failure.
 
-    It is `kept` for so many idle seconds, where its latest client said so.
+    `kept` is the idle time in seconds that its latest client requested, None if none did.
     """
 
     model: LoadableModel
@@ -95,11 +96,11 @@ class _ModelState:
 
 
 class SwapPlanner:
-    """Decides for all models together; every event returns what has to be done about it.
+    """Decides for all models together; every event returns the orders to carry out.
 
-    What is ordered has to be reported: `loaded` or `failed` after a start, `stopped` after a stop.
-    A model that failed is not tried again for `failure_seconds`, so that it cannot evict others
-    with every request.
+    Each order has to be reported: `note_loaded` or `note_failed` after a start, `note_stopped`
+    after a stop. A failed model is not tried again for `failure_seconds`, so that it cannot evict
+    others with every request.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class SwapPlanner:
         return self._queue.index(ticket) if ticket in self._queue else 0
 
     def in_the_way_of(self, name: str) -> tuple[str, ...]:
-        """Name the models in use whose requests have to end before another one can be loaded."""
+        """Return the models in use that have to become idle before a model can be loaded."""
         newcomer = self._members[name]
         if newcomer.presence != "stopped" or self._fits(newcomer):
             return ()
@@ -149,7 +150,7 @@ class SwapPlanner:
         return ticket, self._decide(Orders(), now)
 
     def leave(self, ticket: QueueTicket, now: float) -> Orders:
-        """Give a place back, served or not; one that was refused has none."""
+        """Return a ticket, served or not; a refused one is not in the queue."""
         if ticket.is_served:
             member = self._members[ticket.model]
             member.users -= 1
@@ -159,7 +160,7 @@ class SwapPlanner:
         return self._decide(Orders(), now)
 
     def note_loaded(self, name: str, now: float) -> Orders:
-        """Note that a model can be used: whoever waits for it gets it."""
+        """Note that a model is loaded; all its waiting requests are served."""
         orders = Orders()
         member = self._members[name]
         member.move("loaded")
@@ -169,7 +170,7 @@ class SwapPlanner:
         return self._decide(orders, now)
 
     def note_failed(self, name: str, now: float) -> Orders:
-        """Note that a model cannot be loaded, or is gone for good: whoever waits is refused."""
+        """Note that loading a model failed, or that it is down; refuse its waiting requests."""
         member = self._members[name]
         member.failed = now
         orders = Orders(refused=self._waiting_for(name))
@@ -182,7 +183,7 @@ class SwapPlanner:
         return self._decide(Orders(), now)
 
     def look(self, now: float) -> Orders:
-        """Stop what has been idle for too long."""
+        """Stop the models that have been idle for too long."""
         orders = Orders()
         for member in self._members.values():
             expiry = self._expiry(member)
@@ -191,12 +192,12 @@ class SwapPlanner:
         return self._decide(orders, now)
 
     def next_look(self) -> float | None:
-        """Return when the next model that nobody uses will have been idle for too long."""
+        """Return the time at which the next model will have been idle for too long."""
         expiries = map(self._expiry, self._members.values())
         return min((moment for moment in expiries if moment is not None), default=None)
 
     def _decide(self, orders: Orders, now: float) -> Orders:
-        """Go through the line once, oldest first."""
+        """Go through the queue once, oldest first."""
         claimed: set[str] = set()
         is_blocked = False
         for ticket in tuple(self._queue):
@@ -212,7 +213,7 @@ class SwapPlanner:
         return orders
 
     def _bring_in(self, newcomer: _ModelState, orders: Orders, now: float) -> set[str]:
-        """Start a model if there is room, else make some; returns the names of what has to go."""
+        """Start a model if it fits, otherwise free memory; return the models that have to stop."""
         if self._fits(newcomer):
             self._start(newcomer, orders, now)
             return set()
@@ -223,7 +224,7 @@ class SwapPlanner:
         return {member.model.name for member in going}
 
     def _in_the_way_of(self, newcomer: _ModelState) -> list[_ModelState]:
-        """Choose what has to go for a model; what is being stopped goes anyway."""
+        """Choose the models to stop for a new one; models that are stopping count as gone."""
         present = ("loading", "loaded")
         others = [member for member in self._members.values() if member.presence in present]
         others.sort(key=lambda member: (not self._is_idle(member), member.used))
@@ -231,14 +232,14 @@ class SwapPlanner:
         going: list[_ModelState] = []
         while others and not self._fits(newcomer, (*leaving, *going)):
             going.append(others.pop(0))
-        for member in going[::-1]:  # a small one may have been chosen before a large one that does
+        for member in going[::-1]:  # drop small models if a large one, chosen later, frees enough
             rest = [other for other in going if other is not member]
             if self._fits(newcomer, (*leaving, *rest)):
                 going = rest
         return going
 
     def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
-        """Return whether there is room; a model larger than all of it has it when it is alone."""
+        """Return whether a model fits; one that exceeds the whole budget fits when it is alone."""
         staying = [
             member
             for member in self._members.values()
@@ -253,7 +254,7 @@ class SwapPlanner:
         )
 
     def _is_idle(self, member: _ModelState) -> bool:
-        """Return whether nobody uses a model, nor waits for its load to end."""
+        """Return whether no request uses a model, or waits for it to load."""
         is_awaited = member.presence == "loading" and self._waiting_for(member.model.name)
         return not (member.users or is_awaited)
 

@@ -48,7 +48,7 @@ def test_marks_that_clients_move_make_no_other_conversation() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_what_begins_otherwise_has_another_key(other: str) -> None:
+def test_another_beginning_has_another_key(other: str) -> None:
     assert other != FIRST
 
 
@@ -80,7 +80,7 @@ def test_of_a_session_and_its_thread_the_thread_counts() -> None:
 
 
 def test_a_session_that_stands_in_the_request_is_the_last_resort() -> None:
-    named, other = (replace(request(one), session="s1\ud800") for one in (MORE, ASKED))
+    named, other = (replace(request(item), session="s1\ud800") for item in (MORE, ASKED))
     assert conversation_key(named, {}) == conversation_key(other, {})
     assert conversation_key(named, {}) != conversation_key(request(MORE), {})
     headers = {"x-session-id": "s"}

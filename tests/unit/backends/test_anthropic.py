@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from proxy.backends.anthropic import KEY_HEADER, VERSION_HEADER, Anthropic
 from proxy.backends.client import BackendModel, Description, Health
-from proxy.backends.refusals import Refusal
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
@@ -32,40 +31,6 @@ from proxy.errors import (
 )
 from tests.fakes.backend import every
 from tests.fakes.mocked_pool import MockedPool
-from tests.fakes.passages import relayed_by
-
-
-def refused(status: int, kind: str, message: str = "no", retry_after: str = "") -> Exception:
-    engine = Anthropic(BackendClient("http://host"))
-    return engine.meaning(Refusal(status, {"type": kind, "message": message}, retry_after))
-
-
-@pytest.mark.parametrize(
-    ("retry_after", "seconds"), [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5), ("٣", 5)]
-)
-@pytest.mark.parametrize(
-    ("status", "kind"), [(529, "overloaded_error"), (529, ""), (200, "overloaded_error")]
-)
-def test_an_overload_passes(status: int, kind: str, retry_after: str, seconds: int) -> None:
-    error = refused(status, kind, retry_after=retry_after)
-    assert isinstance(error, BackendUnavailable)
-    assert error.retry_after == seconds
-    assert not error.is_managed
-
-
-def test_a_prompt_that_is_too_long_has_both_numbers() -> None:
-    error = refused(
-        400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"
-    )
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (210_000, 200_000)
-
-
-def test_all_else_is_a_refusal_with_its_status() -> None:
-    error = refused(429, "rate_limit_error", "tokens per minute", "9")
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.kind, error.retry_after) == (429, "rate_limit_error", "9")
-
 
 USAGE: JsonObject = {
     "prompt_tokens": 3,
@@ -165,7 +130,7 @@ def failing(answer: httpx.Response) -> Exception:
     return raised.value
 
 
-def test_a_question_is_put_and_its_reply_streamed() -> None:
+def test_a_request_is_sent_and_its_reply_streamed() -> None:
     server = Server()
     assert server.events() == HELLO
     assert server.body == {
@@ -204,7 +169,7 @@ def test_without_a_key_of_the_operators_none_goes_out() -> None:
     assert sent.isdisjoint({"authorization", "x-api-key"})
 
 
-def test_models_are_looked_at_once_and_again_by_whoever_wants_to_know() -> None:
+def test_models_are_listed_once_for_chats_and_again_for_a_description() -> None:
     server = Server()
     server.events()
     server.events()
@@ -214,7 +179,7 @@ def test_models_are_looked_at_once_and_again_by_whoever_wants_to_know() -> None:
     assert server.listed.call_count == 2
 
 
-def test_of_a_model_that_nobody_lists_little_is_known() -> None:
+def test_an_unlisted_model_has_default_limits() -> None:
     server = Server()
     server.listed.mock(return_value=httpx.Response(500, json=failure("api_error")))
     assert server.events() == HELLO
@@ -234,37 +199,10 @@ def test_a_model_has_to_be_named_unless_there_is_only_one() -> None:
     assert alone.body["model"] == "claude"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(404, "other"), (400, "not_found_error")])
-def test_only_one_refusal_is_about_the_model(status: int, kind: str) -> None:
-    assert isinstance(failing(httpx.Response(status, json=failure(kind, "no"))), BackendRefused)
-
-
 def test_a_model_that_there_is_not_is_named_with_those_there_are() -> None:
     error = failing(httpx.Response(404, json=failure("not_found_error", "model: claude")))
     assert isinstance(error, UnknownModel)
     assert error.known == ("claude", "other")
-
-
-def test_an_overflow_has_both_numbers() -> None:
-    message = "prompt is too long: 210000 tokens > 200000 maximum"
-    error = failing(httpx.Response(400, json=failure("invalid_request_error", message)))
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (210_000, 200_000)
-
-
-def test_an_overload_tells_when_to_come_back() -> None:
-    answer = httpx.Response(529, json=failure("overloaded_error"), headers={"retry-after": "7"})
-    error = failing(answer)
-    assert isinstance(error, BackendUnavailable)
-    assert error.retry_after == 7
-
-
-def test_an_error_in_the_middle_is_what_it_would_be_before() -> None:
-    error = failing(httpx.Response(200, content=STARTED + stream(failure("rate_limit_error"))))
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.kind) == (429, "rate_limit_error")
-    overload = failing(httpx.Response(200, content=STARTED + stream(failure("overloaded_error"))))
-    assert isinstance(overload, BackendUnavailable)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +214,7 @@ def test_an_error_in_the_middle_is_what_it_would_be_before() -> None:
         (STARTED + b"data: []\n\n", BackendSpokeNonsense),
     ],
 )
-def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Exception]) -> None:
+def test_an_invalid_reply_is_an_error_of_the_backend(content: bytes, kind: type[Exception]) -> None:
     assert isinstance(failing(httpx.Response(200, content=content)), kind)
 
 
@@ -287,13 +225,13 @@ def test_prompts_are_counted_and_texts_are_not() -> None:
     assert "max_tokens" not in f"{server.count.calls.last.request.content!r}"
 
 
-def test_what_cannot_be_asked_cannot_be_counted_and_raises_nothing() -> None:
+def test_an_unsupported_request_has_no_count() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(seed=1), {})) is None
     assert server.count.call_count == 0
 
 
-def test_a_list_of_models_is_what_it_says() -> None:
+def test_models_are_listed() -> None:
     server = Server()
     assert asyncio.run(server.backend.models()) == (
         BackendModel("claude", CLAUDE),
@@ -319,25 +257,60 @@ def test_a_model_is_described_by_its_entry() -> None:
     )
 
 
-def test_of_an_api_that_lists_nothing_the_description_is_provisional() -> None:
-    server = Server()
-    server.listed.mock(side_effect=httpx.ConnectError("no"))
-    assert asyncio.run(server.backend.describe("claude")) == Description(
-        ("claude",), is_provisional=True, takes_tools=True
-    )
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"), [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5)]
+)
+@pytest.mark.parametrize("kind", ["overloaded_error", ""])
+def test_an_overload_reports_when_to_retry(kind: str, retry_after: str, seconds: int) -> None:
+    headers = {"retry-after": retry_after}
+    error = failing(httpx.Response(529, json=failure(kind), headers=headers))
+    assert isinstance(error, BackendUnavailable)
+    assert (error.retry_after, error.is_managed) == (seconds, False)
 
 
-def test_its_health_is_that_of_its_list() -> None:
+TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "fields"),
+    [
+        (
+            httpx.Response(400, json=failure("invalid_request_error", TOO_LONG)),
+            ContextOverflow,
+            {"prompt_tokens": 210_000, "window": 200_000},
+        ),
+        (
+            httpx.Response(429, json=failure("rate_limit_error"), headers={"retry-after": "9"}),
+            BackendRefused,
+            {"status": 429, "kind": "rate_limit_error", "retry_after": "9"},
+        ),
+        (httpx.Response(404, json=failure("other")), BackendRefused, {"status": 404}),
+        (httpx.Response(400, json=failure("not_found_error")), BackendRefused, {"status": 400}),
+        (
+            httpx.Response(200, content=STARTED + stream(failure("rate_limit_error"))),
+            BackendRefused,
+            {"status": 429, "kind": "rate_limit_error"},
+        ),
+        (
+            httpx.Response(200, content=STARTED + stream(failure("overloaded_error"))),
+            BackendUnavailable,
+            {"retry_after": 5},
+        ),
+    ],
+)
+def test_an_error_has_the_same_meaning_before_and_within_a_reply(
+    answer: httpx.Response, error: type[Exception], fields: dict[str, object]
+) -> None:
+    raised = failing(answer)
+    assert type(raised) is error
+    assert {name: getattr(raised, name) for name in fields} == fields
+
+
+def test_without_its_list_of_models_the_api_is_unreachable() -> None:
     server = Server()
     assert asyncio.run(server.backend.health()) is Health.READY
     server.listed.mock(side_effect=httpx.ConnectError("no"))
     assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
-    asyncio.run(server.backend.close())
-
-
-def test_what_is_passed_on_is_refused_by_the_api_itself() -> None:
-    server = Server()
-    server.routes.post("http://host/v1/embeddings").respond(404, json=failure("not_found_error"))
-    with pytest.raises(BackendRefused) as raised:
-        asyncio.run(relayed_by(server.backend))
-    assert raised.value.status == 404
+    assert asyncio.run(server.backend.describe("claude")) == Description(
+        ("claude",), is_provisional=True, takes_tools=True
+    )

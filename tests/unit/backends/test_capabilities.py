@@ -64,7 +64,7 @@ def test_where_tools_are_described_in_the_prompt_a_schema_has_to_do() -> None:
 
 
 @pytest.mark.parametrize("tool_choice", [ToolUse.AUTO, ToolUse.NONE])
-def test_a_model_that_calls_singly_is_asked_to_unless_the_client_decided(
+def test_single_calls_are_requested_unless_the_client_decided(
     tool_choice: ToolUse,
 ) -> None:
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
@@ -122,7 +122,7 @@ def missing_capability(
         return encode_question(put, directives_without(put, lacks))
 
     news = (one for one, _ in suspects(refused, asked) if one not in known)
-    return next((one for one in news if sent({**known, one: ""}) != sent(known)), None)
+    return next((item for item in news if sent({**known, item: ""}) != sent(known)), None)
 
 
 def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
@@ -152,7 +152,7 @@ def refusal(message: str, status: int = 400, param: str = "") -> BackendRefused:
         ("max_tokens is too large", limited("max_tokens"), None),
     ],
 )
-def test_a_refusal_tells_what_is_missing_if_the_question_used_it(
+def test_a_refusal_names_a_missing_feature_that_the_request_used(
     message: str, asked: UpstreamRequest, missing: Capability | None
 ) -> None:
     assert missing_capability(refusal(message), asked, ()) is missing
@@ -164,7 +164,7 @@ def test_the_field_that_is_blamed_counts_like_its_mention() -> None:
     assert missing_capability(blaming, upstream_request(), ()) is Capability.STREAM_USAGE
 
 
-def test_what_was_left_out_already_is_not_the_reason() -> None:
+def test_a_dropped_feature_is_not_blamed_again() -> None:
     both = {Capability.NAMED_CHOICE, Capability.REQUIRED_CHOICE}
     found = missing_capability(refusal(NO_OBJECT), NAMED, {Capability.NAMED_CHOICE})
     assert found is Capability.REQUIRED_CHOICE
@@ -195,7 +195,7 @@ def test_what_was_left_out_already_is_not_the_reason() -> None:
         (thinking(effort="max"), {Capability.EFFORT}, {}),
     ],
 )
-def test_a_question_is_put_without_what_is_missing(
+def test_a_request_is_sent_without_missing_features(
     asked: UpstreamRequest, lacks: set[Capability], fields: dict[str, JsonValue]
 ) -> None:
     assert directives_without(asked, lacking(*lacks)) == fields
@@ -251,8 +251,10 @@ def test_fields_that_are_refused_are_left_out() -> None:
     assert without(asked, {}) is asked
 
 
-def test_every_capability_says_what_happens_without_it() -> None:
-    assert all(json.dump_text(one.value) and len(one.value) > 20 for one in Capability)
+def test_every_capability_describes_its_substitute() -> None:
+    assert all(
+        json.dump_text(capability.value) and len(capability.value) > 20 for capability in Capability
+    )
 
 
 def saying(**fields: JsonValue) -> UpstreamRequest:
@@ -287,13 +289,13 @@ def test_an_effort_that_is_refused_is_sent_as_the_nearest_that_is_offered(
     assert "reasoning_effort" not in put.request.fields
 
 
-def test_efforts_that_nobody_ranks_are_left_alone() -> None:
+def test_unknown_efforts_are_sent_unchanged() -> None:
     asked = saying(reasoning_effort="enormous")
     assert without(asked, {Capability.EFFORT_WORDS: "low high"}) == asked
     assert not [*suspects(refusal("no reasoning effort, please", 500), asked)]
 
 
-def test_calls_and_results_are_told_in_words_and_in_turns() -> None:
+def test_calls_and_results_are_written_as_alternating_messages() -> None:
     asked = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}
@@ -306,17 +308,17 @@ def test_calls_and_results_are_told_in_words_and_in_turns() -> None:
     )
     lacks = lacking(Capability.TOOLS, Capability.SYSTEM_ROLE, Capability.REPEATED_ROLES)
     put = without(replace(asked, messages=history), lacks)
-    assert [one.role for one in put.messages] == ["user", "assistant", "user"]
+    assert [message.role for message in put.messages] == ["user", "assistant", "user"]
     assert put.tools == ()
     assert {"tools", "tool_choice"} <= put.omits
     later = without(replace(asked, messages=history, tools=()), lacks)
     assert "get_weather" in later.messages[1].text
 
 
-def test_a_user_goes_on_where_nobody_has_spoken() -> None:
+def test_a_user_message_is_added_to_a_history_without_one() -> None:
     asked = replace(upstream_request(), messages=(plain_message("system", "Begin."),))
     put = without(asked, lacking(Capability.USERLESS))
-    assert [one.text for one in put.messages] == ["Begin.", "Continue."]
+    assert [message.text for message in put.messages] == ["Begin.", "Continue."]
     assert (
         without(upstream_request(), lacking(Capability.USERLESS)).messages
         == upstream_request().messages

@@ -13,7 +13,6 @@ from proxy.backends.connection_pool import (
     Connection,
     ConnectionPool,
     Endpoint,
-    addresses_of,
     first_connected,
 )
 from tests.fakes.connections import (
@@ -23,7 +22,6 @@ from tests.fakes.connections import (
     SkippingLoop,
     exchange,
     later,
-    opened,
     play,
     read,
     send,
@@ -59,7 +57,7 @@ def test_an_answer_is_read_however_it_is_cut(cut: int) -> None:
     assert backend.requests == [HEAD + b"{}"]
 
 
-def test_what_a_head_says_can_be_read() -> None:
+def test_status_and_headers_are_returned() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert line.status == 429
@@ -90,7 +88,7 @@ def test_a_body_without_a_length_ends_with_its_connection() -> None:
 @pytest.mark.parametrize(
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
-def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece: bytes) -> None:
+def test_received_data_is_returned_before_the_error(piece: bytes) -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line = await send(one)
         assert await line.receive(later()) == b"ok"
@@ -110,7 +108,7 @@ def test_all_that_came_is_given_before_it_is_told_that_the_rest_is_missing(piece
         b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc",
     ],
 )
-def test_what_is_no_http_is_told_apart(nonsense: bytes) -> None:
+def test_a_response_that_is_not_http_is_an_error(nonsense: bytes) -> None:
     async def hears_the_end(caller: Caller) -> None:
         await caller.request()
         await caller.send(nonsense)
@@ -196,7 +194,7 @@ def test_a_line_is_closed_at_once_when_its_answer_is_not_wanted() -> None:
     play(scene, script)
 
 
-def test_who_is_cancelled_while_waiting_closes_the_line() -> None:
+def test_canceling_a_wait_closes_the_connection() -> None:
     asked, closed = asyncio.Event(), asyncio.Event()
 
     async def script(caller: Caller) -> None:
@@ -283,49 +281,6 @@ def test_a_slow_reader_stops_the_server() -> None:
                 await asyncio.sleep(0)
         assert sent < pieces
         assert len(await read(line)) == len(piece) * pieces
-
-    play(scene, script)
-
-
-async def test_a_server_that_is_not_there_is_not_reached() -> None:
-    async with raw_backend() as backend:
-        pass
-    async with opened(backend) as one:
-        with pytest.raises(pool.NotReached):
-            await send(one)
-
-
-@pytest.mark.parametrize("host", ["x" * 64 + ".invalid", "no-such-host.invalid"])
-async def test_a_name_that_means_nothing_is_not_reached(host: str) -> None:
-    with pytest.raises(pool.NotReached):
-        await send(ConnectionPool(Endpoint(host, 1), SOON))
-
-
-async def test_a_connection_that_takes_too_long_is_not_reached() -> None:
-    with pytest.raises(pool.NotReached, match="in time"):
-        await send(ConnectionPool(Endpoint("127.0.0.1", 1), -1))
-
-
-async def test_a_deadline_that_passes_before_there_is_a_connection_is_one() -> None:
-    with pytest.raises(TimeoutError):
-        await ConnectionPool(Endpoint("127.0.0.1", 1), SOON).send(b"", b"", 0.0)
-
-
-def test_a_line_that_comes_back_after_the_end_is_closed() -> None:
-    async def scene(one: ConnectionPool, backend: RawBackend) -> None:
-        line = await send(one)
-        await read(line)
-        one.close()
-        one.release(line)
-        await closed.wait()
-
-    closed = asyncio.Event()
-
-    async def script(caller: Caller) -> None:
-        await caller.request()
-        await caller.send(OK)
-        await caller.hang_up_seen()
-        closed.set()
 
     play(scene, script)
 
@@ -425,7 +380,7 @@ async def test_a_quiet_host_whose_kernel_answers_no_probe_is_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="macOS has other names for it")
 @pytest.mark.parametrize("seconds", [0.5, 2, 15, 60])
-def test_a_quiet_peer_is_probed_within_what_is_allowed(seconds: float) -> None:
+def test_keep_alive_probes_end_within_the_limit(seconds: float) -> None:
     with socket.socket() as one:
         pool.probe_quiet_peer(one, seconds)
         names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
@@ -467,7 +422,7 @@ def test_a_name_whose_first_address_swallows_packets_is_reached_at_the_second() 
         runner.run(scene())
 
 
-def test_what_is_waited_for_goes_to_the_sink_as_long_as_that_takes_it() -> None:
+def test_chunks_go_to_the_sink_until_it_declines_one() -> None:
     async def scene(one: ConnectionPool, backend: RawBackend) -> None:
         line, offered = await send(one), list[bytes]()
 
@@ -586,30 +541,7 @@ async def stubborn() -> str:
     return "never"
 
 
-def test_the_first_address_is_enough_if_it_is_good() -> None:
-    addresses = Addresses(a=good, b=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.tried == ["a"]
-
-
-def test_a_refusal_is_followed_by_the_next_address_at_once() -> None:
-    addresses = Addresses(a=refusing, b=unreachable, c=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.tried == ["a", "b", "c"]
-
-
-def test_where_all_refuse_the_first_refusal_is_told() -> None:
-    with pytest.raises(ConnectionRefusedError):
-        asyncio.run(Addresses(a=refusing, b=unreachable).first())
-
-
-def test_an_address_that_swallows_everything_has_a_head_start_and_no_more() -> None:
-    addresses = Addresses(a=swallowing, b=good)
-    assert asyncio.run(addresses.first()) == "good"
-    assert addresses.given_up == ["a"]
-
-
-async def test_what_is_connected_too_many_is_dropped() -> None:
+async def test_surplus_connections_are_dropped() -> None:
     both = asyncio.Event()
 
     async def together() -> str:
@@ -627,7 +559,7 @@ async def test_what_is_connected_too_many_is_dropped() -> None:
     assert late.dropped == ["late"]
 
 
-async def test_who_stops_waiting_stops_every_attempt() -> None:
+async def test_canceling_stops_every_attempt() -> None:
     addresses = Addresses(a=swallowing, b=refusing)
     waiting = asyncio.create_task(addresses.first())
     for _ in range(3):
@@ -638,12 +570,41 @@ async def test_who_stops_waiting_stops_every_attempt() -> None:
     assert addresses.given_up == ["a"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_an_address_is_its_own(address: str) -> None:
-    assert asyncio.run(addresses_of(address, 1)) == [address]
+@pytest.mark.parametrize(
+    ("attempts", "tried", "given_up"),
+    [
+        ({"a": good, "b": good}, ["a"], []),
+        ({"a": refusing, "b": unreachable, "c": good}, ["a", "b", "c"], []),
+        ({"a": swallowing, "b": good}, ["a", "b"], ["a"]),
+    ],
+)
+def test_the_first_good_address_wins(
+    attempts: dict[str, Attempt], tried: list[str], given_up: list[str]
+) -> None:
+    addresses = Addresses(**attempts)
+    assert asyncio.run(addresses.first()) == "good"
+    assert (addresses.tried, addresses.given_up) == (tried, given_up)
 
 
-def test_a_name_has_every_address_once() -> None:
-    assert "127.0.0.1" in asyncio.run(addresses_of("localhost", 1))
-    found = asyncio.run(addresses_of("localhost", 1))
-    assert len(found) == len(set(found))
+def test_the_first_refusal_is_raised_if_all_refuse() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(Addresses(a=refusing, b=unreachable).first())
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "seconds", "deadline", "error"),
+    [
+        (Endpoint("x" * 64 + ".invalid", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("no-such-host.invalid", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), -1, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), SOON, SOON, pool.NotReached),
+        (Endpoint("127.0.0.1", 1), SOON, None, TimeoutError),
+    ],
+    ids=["a label that is too long", "no such name", "no time", "refused", "past the deadline"],
+)
+async def test_a_connection_that_cannot_be_opened_is_not_reached(
+    endpoint: Endpoint, seconds: float, deadline: float | None, error: type[Exception]
+) -> None:
+    until = later(deadline) if deadline is not None else 0.0
+    with pytest.raises(error):
+        await ConnectionPool(endpoint, seconds).send(b"", b"", until)

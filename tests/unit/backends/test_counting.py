@@ -84,7 +84,7 @@ def test_a_prompt_is_counted_from_the_body_that_would_be_sent() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-def test_a_build_that_cannot_count_renders_and_tokenizes_and_is_not_asked_again(
+def test_a_build_without_counts_renders_and_tokenizes(
     status: int,
 ) -> None:
     routes = respx.MockRouter()
@@ -104,7 +104,7 @@ def test_a_build_that_cannot_count_renders_and_tokenizes_and_is_not_asked_again(
     }
 
 
-def test_a_build_without_any_of_the_endpoints_is_asked_once() -> None:
+def test_missing_endpoints_are_tried_once() -> None:
     routes = respx.MockRouter(assert_all_called=False)
     missing = [routes.post(HOST + path).respond(404) for path in (COUNT, TEMPLATE, TOKENIZE)]
     counting = counter(routes)

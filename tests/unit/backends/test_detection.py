@@ -72,7 +72,7 @@ def connect(routes: respx.MockRouter, url: str = "http://host0") -> BackendClien
         ({"/api/version": {"version": 5}}, None),
     ],
 )
-def test_a_server_is_recognised_by_what_only_its_kind_says(
+def test_a_server_is_recognized_by_a_unique_response(
     documents: dict[str, JsonValue | httpx.Response], kind: EngineKind | None
 ) -> None:
     assert asyncio.run(detect_kind(connect(routes_of(documents)))) == kind
@@ -182,9 +182,7 @@ class Place:
 @pytest.mark.parametrize(
     ("served", "kind"), [(LLAMA_of_detected, "llama-server"), (VLLM, "openai"), ({}, "openai")]
 )
-async def test_the_first_question_finds_out_whom_it_is_put_to(
-    served: JsonObject, kind: EngineKind
-) -> None:
+async def test_the_first_request_detects_the_engine(served: JsonObject, kind: EngineKind) -> None:
     place = Place(served)
     await place.ask()
     await place.ask()
@@ -195,18 +193,18 @@ async def test_the_first_question_finds_out_whom_it_is_put_to(
 
 
 @pytest.mark.parametrize(("served", "warnings"), [(LLAMA_of_detected, 0), (VLLM, 0), ({}, 1)])
-async def test_who_does_not_answer_like_a_server_for_models_is_warned_of_once(
+async def test_an_unknown_engine_is_logged_once(
     served: JsonObject, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = Place(served)
     await place.ask()
     await place.backend.describe("m")
-    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == warnings
-    assert all("http://host: unknown engine" in one for one in said)
+    assert all("http://host: unknown engine" in item for item in said)
 
 
-async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -> None:
+async def test_an_unreachable_server_has_a_provisional_description() -> None:
     place = Place(httpx.ConnectError)
     assert await place.backend.describe("m") == Description(("m",), is_provisional=True)
     assert await place.backend.health() is Health.UNREACHABLE
@@ -223,7 +221,7 @@ async def test_whoever_is_not_there_yet_is_unavailable_and_described_for_now() -
     assert [model.id for model in await place.backend.models()] == ["one"]
 
 
-async def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> None:
+async def test_a_busy_server_receives_requests_before_detection() -> None:
     place = Place(httpx.ReadTimeout)
     await place.ask()
     place.served = LLAMA_of_detected
@@ -232,7 +230,7 @@ async def test_whoever_is_too_busy_to_say_what_it_is_is_asked_all_the_same() -> 
     assert found.made == ["openai", "llama-server"]
 
 
-async def test_what_is_put_in_its_place_is_recognised() -> None:
+async def test_another_engine_at_the_address_is_detected() -> None:
     place = Place(LLAMA_of_detected)
     await place.backend.describe("m")
     place.served = VLLM
@@ -245,7 +243,7 @@ async def test_what_is_put_in_its_place_is_recognised() -> None:
     assert len(place.adapters["openai"].upstream_requests) == 1
 
 
-async def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
+async def test_a_short_outage_does_not_change_the_engine() -> None:
     place = Place(LLAMA_of_detected)
     await place.backend.describe("m")
     place.served = httpx.ConnectError
@@ -255,9 +253,9 @@ async def test_whoever_is_gone_for_a_moment_stays_what_it_was() -> None:
     assert found.made == ["llama-server"]
 
 
-async def test_what_is_passed_on_goes_to_whom_it_was_recognised_as() -> None:
+async def test_forwarded_requests_go_to_the_detected_engine() -> None:
     place = Place(LLAMA_of_detected)
     place.adapters["llama-server"].pieces = [b"[", b"]"]
     assert await relayed_by(place.backend) == b"[]"
-    found = [one.body() for one in place.adapters["llama-server"].passages]
+    found = [passage.body() for passage in place.adapters["llama-server"].passages]
     assert found == [PASSAGE.body()]

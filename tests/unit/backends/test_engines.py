@@ -84,5 +84,5 @@ def test_the_guide_tells_of_every_engine_what_is_known_and_how() -> None:
     guide = Path("docs/guides/engines.md").read_text()
     assert "\n".join(rows) in guide
     assert {one["mark"] for one in facts} == {"seen", "read", "assumed"}
-    assert all(one["source"] for one in facts if one["mark"] != "assumed")
+    assert all(fact["source"] for fact in facts if fact["mark"] != "assumed")
     assert {engine.name for engine in ENGINES} <= {one["engine"] for one in facts}

@@ -124,7 +124,7 @@ def test_a_document_of_more_than_the_bound_is_refused_with_it(size: int, problem
         asyncio.run(fetch())
 
 
-def test_what_comes_together_stays_together_and_the_end_is_by_itself() -> None:
+def test_events_of_a_chunk_stay_in_one_batch_without_the_end() -> None:
     assert replied(b"ab", b"c", b"d.", b"e") == (
         [[TextDelta("a"), TextDelta("b")], [TextDelta("c")], [TextDelta("d")], [END]],
         None,
@@ -135,7 +135,7 @@ def test_a_reply_may_be_nothing_but_its_end() -> None:
     assert replied(b".") == ([[END]], None)
 
 
-def test_an_error_in_the_middle_comes_behind_what_was_said_and_without_secrets() -> None:
+def test_an_error_within_a_reply_follows_its_text_without_secrets() -> None:
     batches, error = replied(b"ab!c")
     assert batches == [[TextDelta("a"), TextDelta("b")]]
     assert isinstance(error, BackendRefused)
@@ -151,7 +151,7 @@ def test_an_error_in_the_middle_comes_behind_what_was_said_and_without_secrets()
         ([b"a", b"b1"], BackendSpokeNonsense),
     ],
 )
-def test_a_reply_that_breaks_off_is_told_from_nonsense(
+def test_an_interrupted_reply_is_distinguished_from_an_invalid_one(
     chunks: list[bytes], kind: type[TemperError]
 ) -> None:
     assert isinstance(replied(*chunks)[1], kind)
@@ -235,12 +235,12 @@ def test_a_streamed_error_is_passed_on_without_our_key_however_it_is_cut(member:
         assert said == b"data: {}\n\n" + event.replace(KEY.encode(), b"[redacted]")
 
 
-def test_what_a_model_wrote_is_passed_on_as_it_came() -> None:
+def test_text_of_the_model_is_never_redacted() -> None:
     event = f'data: {{"choices": [{{"text": "\\"error\\": {KEY}"}}]}}\n\n'.encode()
     assert streamed(event) == [event]
 
 
-def test_what_is_long_or_much_is_cut_so_that_others_are_served_in_between() -> None:
+def test_long_events_are_split_so_that_other_tasks_run() -> None:
     assert replied(b"_", b"abL.") == (
         [
             [TextDelta("a")],

@@ -7,12 +7,11 @@ import pytest
 import respx
 from msgspec.structs import replace
 
-from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy.backends.client import BackendModel, Description, Health
 from proxy.backends.llama_server import LlamaServer
 from proxy.backends.transport import BackendClient
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import (
     ReplyEvent,
     ReplyFinished,
@@ -26,9 +25,7 @@ from proxy.errors import BackendRefused, BackendTimedOut, BackendUnavailable, In
 from tests.fakes.backend import every
 from tests.fakes.mocked_pool import MockedPool
 from tests.fakes.passages import relayed_by
-from tests.fakes.raw_backend import raw_backend
 from tests.fakes.upstream_requests import HELLO, chunk, stream, upstream_request
-from tests.patience import PATIENCE_SECONDS
 
 STARTED = ReplyStarted("chatcmpl-1", 1700000000, "m")
 SCHEMA: JsonObject = {"type": "object", "required": ["name"]}
@@ -63,54 +60,7 @@ def sent(asked: UpstreamRequest) -> JsonObject:
     return body
 
 
-@pytest.mark.parametrize(
-    ("tool_choice", "said"),
-    [
-        (ToolUse.AUTO, "auto"),
-        (ToolUse.NONE, "none"),
-        (ToolUse.REQUIRED, "auto"),
-        (NamedTool("get_weather"), "auto"),
-    ],
-)
-def test_the_server_never_hears_of_a_tool_choice_that_it_cannot_keep(
-    tool_choice: ToolUse | NamedTool, said: str
-) -> None:
-    body = sent(upstream_request(tool_choice=tool_choice))
-
-    assert body["tool_choice"] == said
-    assert body["return_progress"] is True
-    assert body["stream"] is True
-
-
-def test_a_raw_attempt_keeps_the_tools_in_the_prompt_and_the_parser_out() -> None:
-    body = sent(upstream_request(parsing=Parsing.OURS))
-
-    assert body["tool_choice"] == "none"
-    assert body["tools"] == sent(upstream_request())["tools"]
-    assert "response_format" not in body
-
-
-def test_a_constrained_attempt_allows_nothing_but_the_schema() -> None:
-    body = sent(upstream_request(parsing=Parsing.OURS, schema=SCHEMA))
-
-    assert body["tool_choice"] == "none"
-    assert body["tools"] == sent(upstream_request())["tools"]
-    assert body["response_format"] == {
-        "type": "json_schema",
-        "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
-    }
-
-
-def test_a_state_that_cannot_be_rolled_back_is_not_built_on() -> None:
-    assert sent(replace(upstream_request(), resets_cache=True))["cache_prompt"] is False
-    assert "cache_prompt" not in sent(upstream_request())
-
-
-def test_without_tools_there_is_no_tool_choice() -> None:
-    assert "tool_choice" not in sent(upstream_request(has_tools=False))
-
-
-def test_a_question_is_counted_as_it_would_be_asked() -> None:
+def test_a_request_is_counted_as_it_would_be_sent() -> None:
     odd: JsonObject = {
         "type": "function",
         "function": {"name": "look", "parameters": {"type": "any", "properties": {"x": True}}},
@@ -130,41 +80,8 @@ def test_a_question_is_counted_as_it_would_be_asked() -> None:
     assert count.calls.last.request.content == ask.calls.last.request.content
 
 
-def test_single_texts_are_counted_too() -> None:
-    routes = respx.MockRouter()
-    routes.post("http://host/tokenize").respond(json={"tokens": [5, 6, -1, 7, -1]})
-
-    assert asyncio.run(server(routes).count_texts(["Hi", "x"], {})) == (2, 1)
-
-
 def error_body(message: str, code: int = 500) -> JsonObject:
     return {"error": {"code": code, "message": message, "type": "server_error"}}
-
-
-@pytest.mark.parametrize("message", [MISMATCH, OLDER])
-def test_a_reply_that_the_servers_parser_cannot_read_is_unreadable(message: str) -> None:
-    backend, _ = answering(httpx.Response(500, json=error_body(message)))
-
-    assert events(backend) == [ReplyUnreadable(message)]
-
-
-@pytest.mark.parametrize("message", [MISMATCH, OLDER])
-def test_a_reply_that_becomes_unreadable_ends_there(message: str) -> None:
-    body = stream(chunk({"content": "Let"}), error_body(message), done=False)
-    backend, _ = answering(httpx.Response(200, content=body))
-
-    assert events(backend) == [STARTED, TextDelta("Let"), ReplyUnreadable(message)]
-
-
-@pytest.mark.parametrize(
-    ("status", "message"), [(500, "Context size has been exceeded."), (400, MISMATCH), (503, OLDER)]
-)
-def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
-    backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
-
-    with pytest.raises(BackendRefused) as caught:
-        events(backend)
-    assert caught.value.status == status
 
 
 @pytest.mark.parametrize(
@@ -184,15 +101,6 @@ def test_a_500_that_blames_the_request_is_the_clients_to_mend(message: str, para
     assert message in str(raised.value)
 
 
-def test_a_server_that_is_loading_its_model_says_so() -> None:
-    error: JsonObject = {"message": "Loading model", "type": "unavailable_error", "code": 503}
-    backend, _ = answering(httpx.Response(503, json={"error": error}))
-
-    with pytest.raises(BackendUnavailable) as caught:
-        events(backend)
-    assert caught.value.loading
-
-
 def loading_server(
     answers: list[httpx.Response | Exception], health: list[int], path: str = "/v1/chat/completions"
 ) -> LlamaServer:
@@ -207,7 +115,7 @@ def loading_server(
     )
 
 
-def test_questions_wait_for_a_model_that_is_being_loaded() -> None:
+def test_requests_wait_for_a_loading_model() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     hello = httpx.Response(200, content=HELLO)
     backend = loading_server([loading, loading, hello], [503, 503, 200])
@@ -220,42 +128,6 @@ def test_a_server_that_goes_away_while_it_loads_is_unavailable() -> None:
     with pytest.raises(BackendUnavailable) as caught:
         events(backend)
     assert not caught.value.loading
-
-
-@pytest.mark.parametrize(
-    ("status", "health"),
-    [
-        (200, Health.READY),
-        (503, Health.LOADING),
-        (401, Health.UNREACHABLE),
-        (500, Health.UNREACHABLE),
-    ],
-)
-def test_health_is_what_the_server_says_it_is(status: int, health: Health) -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/health").respond(status)
-
-    assert asyncio.run(server(routes).health()) is health
-
-
-def test_a_server_that_is_not_there_is_unreachable_and_no_error() -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/health").mock(side_effect=httpx.ConnectError)
-
-    assert asyncio.run(server(routes).health()) is Health.UNREACHABLE
-
-
-def test_models_and_properties_are_read_with_the_key() -> None:
-    routes = respx.MockRouter()
-    keyed = {"authorization": "Bearer k"}
-    routes.get("http://host/v1/models", headers=keyed).respond(json={"data": [{"id": "m.gguf"}]})
-    settings = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 2}
-    routes.get("http://host/props", headers=keyed).respond(json=settings)
-    backend = server(routes, "k")
-
-    assert asyncio.run(backend.models()) == (BackendModel("m.gguf", {"id": "m.gguf"}),)
-    described = asyncio.run(backend.describe("m"))
-    assert (described.window, described.slots) == (4096, 2)
 
 
 PROPS = "http://host/props"
@@ -334,52 +206,7 @@ def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
     assert asyncio.run(server(routes).describe("asked")) == description
 
 
-def test_a_server_that_is_not_there_describes_nothing() -> None:
-    routes = respx.MockRouter()
-    routes.get(PROPS).mock(side_effect=httpx.ConnectError("refused"))
-    known = asyncio.run(server(routes).describe("asked"))
-    assert known == Description(("asked",), is_provisional=True)
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        {},
-        {"default_generation_settings": 5, "total_slots": 1},
-        {"default_generation_settings": {"n_ctx": "x"}, "total_slots": 1},
-        {"default_generation_settings": {"n_ctx": 1}},
-        {"default_generation_settings": {"n_ctx": 0}, "total_slots": 1},
-    ],
-)
-def test_properties_of_something_else_tell_nothing(found: JsonValue) -> None:
-    routes = respx.MockRouter()
-    routes.get("http://host/props").respond(json=found)
-
-    described = asyncio.run(server(routes).describe("m"))
-    assert None in (described.window, described.slots)
-
-
-async def test_closing_the_iterator_closes_the_connection_at_once() -> None:
-    abandoned = asyncio.Event()
-
-    async def begin(caller: Caller) -> None:
-        await caller.request()
-        await caller.send(STREAM_HEAD)
-        await caller.send_chunk(stream(chunk({"content": "Hel"}), done=False))
-        await caller.hang_up_seen()
-        abandoned.set()
-
-    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
-        adapter = LlamaServer(BackendClient(backend.url))
-        reply = adapter.stream(upstream_request(), {})
-        assert await anext(reply) == [STARTED, TextDelta("Hel")]
-        await reply.aclose()
-        await abandoned.wait()
-        assert adapter.name == backend.url
-        await adapter.close()
-
-
-def test_what_is_passed_on_waits_for_a_model_that_is_being_loaded_too() -> None:
+def test_forwarded_requests_wait_for_a_loading_model() -> None:
     loading = httpx.Response(503, json={"error": {"type": "unavailable_error", "code": 503}})
     done = httpx.Response(200, content=b"{}")
     backend = loading_server([loading, done], [503, 200], "/v1/embeddings")
@@ -401,3 +228,76 @@ def test_a_text_that_is_too_long_to_embed_is_the_clients_to_mend() -> None:
     assert raised.value.param == "input"
     with pytest.raises(BackendRefused, match="oops"):
         asyncio.run(relayed_by(backend))
+
+
+FORM: JsonObject = {
+    "type": "json_schema",
+    "json_schema": {"name": "tool_call", "schema": SCHEMA, "strict": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        (upstream_request(), {"tool_choice": "auto"}),
+        (upstream_request(tool_choice=ToolUse.NONE), {"tool_choice": "none"}),
+        (upstream_request(tool_choice=ToolUse.REQUIRED), {"tool_choice": "auto"}),
+        (upstream_request(tool_choice=NamedTool("get_weather")), {"tool_choice": "auto"}),
+        (upstream_request(parsing=Parsing.OURS), {"tool_choice": "none"}),
+        (
+            upstream_request(parsing=Parsing.OURS, schema=SCHEMA),
+            {"tool_choice": "none", "response_format": FORM},
+        ),
+        (upstream_request(has_tools=False), {}),
+        (
+            replace(upstream_request(), resets_cache=True),
+            {"tool_choice": "auto", "cache_prompt": False},
+        ),
+    ],
+)
+def test_a_request_has_only_fields_that_the_server_honors(
+    asked: UpstreamRequest, fields: JsonObject
+) -> None:
+    body = sent(asked)
+    assert body["return_progress"] is body["stream"] is True
+    names = ("tool_choice", "response_format", "cache_prompt")
+    assert {name: body[name] for name in names if name in body} == fields
+    tools = sent(upstream_request())["tools"] if asked.tools else None
+    assert body.get("tools") == tools  # the prompt stays the same
+
+
+@pytest.mark.parametrize("message", [MISMATCH, OLDER])
+def test_a_reply_that_the_server_cannot_parse_is_unreadable(message: str) -> None:
+    backend, _ = answering(httpx.Response(500, json=error_body(message)))
+    assert events(backend) == [ReplyUnreadable(message)]
+    body = stream(chunk({"content": "Let"}), error_body(message), done=False)
+    backend, _ = answering(httpx.Response(200, content=body))
+    assert events(backend) == [STARTED, TextDelta("Let"), ReplyUnreadable(message)]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(500, "Context size has been exceeded."), (400, MISMATCH), (503, OLDER)]
+)
+def test_any_other_failure_is_a_refusal(status: int, message: str) -> None:
+    backend, _ = answering(httpx.Response(status, json=error_body(message, status)))
+    with pytest.raises(BackendRefused) as caught:
+        events(backend)
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("answer", "health"),
+    [
+        (httpx.Response(200), Health.READY),
+        (httpx.Response(503), Health.LOADING),
+        (httpx.Response(401), Health.UNREACHABLE),
+        (httpx.Response(500), Health.UNREACHABLE),
+        (httpx.ConnectError("refused"), Health.UNREACHABLE),
+    ],
+)
+def test_health_is_that_of_its_health_endpoint(
+    answer: httpx.Response | httpx.TransportError, health: Health
+) -> None:
+    routes = respx.MockRouter()
+    routes.get("http://host/health").mock(side_effect=[answer])
+    assert asyncio.run(server(routes).health()) is health

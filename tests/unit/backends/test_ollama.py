@@ -52,7 +52,7 @@ def lacks_tools(refused: BackendRefused) -> bool:
     return any(one is Capability.TOOLS for one, _ in suspects(refused, upstream_request()))
 
 
-def test_a_model_without_tools_is_told_from_other_refusals() -> None:
+def test_a_model_without_tools_is_recognized() -> None:
     assert lacks_tools(refusal(400, "registry.ollama.ai/library/gemma:2b does not support tools"))
     assert not lacks_tools(refusal(400, '"gemma:2b" does not support chat'))
     assert not lacks_tools(refusal(429, "does not support tools"))
@@ -158,12 +158,6 @@ def failing(answer: httpx.Response, asked: UpstreamRequest | None = None) -> Exc
     return raised.value
 
 
-def test_a_question_is_put_and_its_reply_streamed() -> None:
-    body = sent(upstream_request())
-    assert (body["model"], body["stream"]) == ("m", True)
-    assert "tools" in body
-
-
 @pytest.mark.parametrize(
     ("shown", "think"),
     [
@@ -173,16 +167,14 @@ def test_a_question_is_put_and_its_reply_streamed() -> None:
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_a_model_is_asked_to_think_as_far_as_ollama_lets_it(
-    shown: JsonObject, think: JsonValue
-) -> None:
+def test_think_is_sent_as_far_as_ollama_accepts_it(shown: JsonObject, think: JsonValue) -> None:
     asked = upstream_request()
     wanted = ThinkingOptions(is_on=True, effort="low")
     asked = replace(asked, request=replace(asked.request, thinking=wanted))
     assert sent(asked, shown=shown).get("think") == think
 
 
-def test_the_operators_model_answers_whatever_name_is_asked_for() -> None:
+def test_the_operators_model_answers_for_every_name() -> None:
     server = Server(overrides=OllamaOverrides("qwen3:8b", 8192, "10m"))
     assert server.events() == HELLO
     (body,) = server.bodies
@@ -197,34 +189,6 @@ def test_a_model_has_to_be_named() -> None:
     assert raised.value.param == "model"
 
 
-def test_raw_text_is_had_by_describing_the_tools_in_the_prompt() -> None:
-    body = sent(upstream_request(parsing=Parsing.OURS))
-    assert "tools" not in body
-    assert "<tools>" in str(body["messages"])
-
-
-def test_a_form_keeps_the_tools_where_they_are() -> None:
-    assert "tools" in sent(upstream_request(parsing=Parsing.OURS, schema=SCHEMA))
-    request = upstream_request().request
-    fields = {**request.fields, "response_format": b'{"type": "json_object"}'}
-    formed = replace(
-        upstream_request(parsing=Parsing.OURS), request=replace(request, fields=fields)
-    )
-    assert "tools" in sent(formed)
-    assert "tools" not in sent(replace(formed, omits=frozenset({"response_format"})))
-
-
-def test_a_model_without_tools_has_them_in_its_prompt() -> None:
-    body = sent(upstream_request(), shown={"capabilities": ["completion"]})
-    assert "tools" not in body
-    assert "get_weather" in str(body["messages"])
-
-
-def test_tools_that_must_not_be_called_are_described_nowhere() -> None:
-    body = sent(upstream_request(tool_choice=ToolUse.NONE), shown={"capabilities": ["completion"]})
-    assert "get_weather" not in str(body)
-
-
 def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
     said = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, said, said)
@@ -234,11 +198,7 @@ def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
     assert ["tools" in body for body in server.bodies] == [True, False, False]
 
 
-def test_a_refusal_of_tools_that_were_not_offered_is_a_refusal() -> None:
-    assert isinstance(failing(NO_TOOLS, upstream_request(has_tools=False)), BackendRefused)
-
-
-def test_pictures_are_refused_by_name_where_nobody_can_see_them() -> None:
+def test_images_are_refused_for_models_without_vision() -> None:
     part: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     server = Server()
     with pytest.raises(InvalidRequest, match="takes no pictures") as raised:
@@ -274,54 +234,6 @@ def test_without_a_list_the_refusal_is_passed_on() -> None:
         server.events()
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"), [({"reasoning_effort": "high"}, "reasoning_effort"), ({}, None)]
-)
-@pytest.mark.parametrize(
-    "said", ['"m" does not support thinking', 'think value "high" is not supported for this model']
-)
-def test_a_model_that_does_not_think_is_the_clients_choice(
-    fields: JsonObject, param: str | None, said: str
-) -> None:
-    answer = httpx.Response(400, json={"error": said})
-    error = failing(answer, asked_with(**fields))
-    assert isinstance(error, InvalidRequest)
-    assert error.param == param
-
-
-def test_a_server_that_fails_says_nothing_of_thinking() -> None:
-    error = failing(httpx.Response(500, json={"error": "does not support thinking"}))
-    assert isinstance(error, BackendRefused)
-
-
-def test_an_overflow_has_the_numbers_that_the_runner_told() -> None:
-    inner: JsonObject = {
-        "code": 400,
-        "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
-        "type": "exceed_context_size_error",
-        "n_prompt_tokens": 9000,
-        "n_ctx": 4096,
-    }
-    answer = httpx.Response(400, json={"error": json.dump_text({"error": inner})})
-    error = failing(answer)
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (9000, 4096)
-
-
-def test_an_overflow_may_have_no_numbers() -> None:
-    message = "the prompt is longer than the context length currently available to the model; ..."
-    error = failing(httpx.Response(400, json={"error": message}))
-    assert isinstance(error, ContextOverflow)
-    assert (error.prompt_tokens, error.window) == (None, None)
-
-
-def test_a_full_queue_is_ollamas_own_refusal() -> None:
-    answer = httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"})
-    error = failing(answer)
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.retry_after) == (503, "7")
-
-
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) -> None:
     error: JsonObject = {"error": "error parsing tool call: raw='{'"}
@@ -334,25 +246,6 @@ def test_a_reply_that_no_parser_could_read_is_not_the_end(*, has_begun: bool) ->
         *expected,
         ReplyUnreadable("error parsing tool call: raw='{'"),
     ]
-
-
-def test_an_error_in_the_middle_is_an_error() -> None:
-    error = failing(httpx.Response(200, content=lines(line("Hello"), {"error": "runner died"})))
-    assert isinstance(error, BackendRefused)
-    assert (error.status, error.message) == (500, "runner died")
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (lines(line("Hello")), BackendUnavailable),
-        (b"", BackendSpokeNonsense),
-        (b"<html>\n", BackendSpokeNonsense),
-        (lines(line("Hello")) + b"[]\n", BackendSpokeNonsense),
-    ],
-)
-def test_what_is_no_reply_is_the_backends_fault(content: bytes, kind: type[Exception]) -> None:
-    assert isinstance(failing(httpx.Response(200, content=content)), kind)
 
 
 def test_a_reply_whose_last_line_has_no_end_is_whole() -> None:
@@ -388,7 +281,7 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_nobody_can_count() -> None:
+def test_tokens_are_not_counted() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
@@ -430,7 +323,7 @@ def test_a_model_is_described_by_what_ollama_shows(caplog: pytest.LogCaptureFixt
     assert "ollama.context_tokens" in record.getMessage()
 
 
-def test_a_window_that_is_not_known_yet_is_asked_for_again() -> None:
+def test_an_unknown_window_is_provisional() -> None:
     server = Server()
     known = Description(("m",), is_provisional=True, takes_tools=True, identity="m:latest")
     assert described(server) == dataclasses.replace(known, engine="Ollama", build="0.33.0")
@@ -446,17 +339,7 @@ def test_of_a_model_that_is_not_there_little_is_known() -> None:
     assert found.identity == "qwen3:8b"
 
 
-def test_its_health_is_that_of_its_version() -> None:
-    server = Server()
-    assert asyncio.run(server.backend.health()) is Health.READY
-    server.version.mock(return_value=httpx.Response(500))
-    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
-    server.version.mock(side_effect=httpx.ConnectError("no"))
-    assert asyncio.run(server.backend.health()) is Health.UNREACHABLE
-    assert server.backend.name == "http://host"
-
-
-async def test_what_was_loaded_for_us_is_unloaded_at_the_end() -> None:
+async def test_models_loaded_for_temper_are_unloaded_at_the_end() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:
@@ -474,3 +357,124 @@ def test_embeddings_and_completions_go_to_its_own_openai_endpoint_under_its_own_
     assert route.calls.last.request.content == b'{"input":"a","model":"m"}'
     with pytest.raises(InvalidRequest, match="Name a model"):
         asyncio.run(relayed_by(Server().backend, replace(PASSAGE, model="")))
+
+
+INNER: JsonObject = {
+    "code": 400,
+    "message": "request (9000 tokens) exceeds the available context size (4096 tokens)",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9000,
+    "n_ctx": 4096,
+}
+LONGER = "the prompt is longer than the context length currently available to the model; ..."
+NO_THINKING = '"m" does not support thinking'
+NO_EFFORT = 'think value "high" is not supported for this model'
+
+
+def refusing(status: int, error: str, **headers: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": error}, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "error", "fields"),
+    [
+        (NO_TOOLS, upstream_request(has_tools=False), BackendRefused, {"status": 400}),
+        *(
+            (
+                refusing(400, message),
+                asked_with(**sent_fields),
+                InvalidRequest,
+                {"param": next(iter(sent_fields), None)},
+            )
+            for message in (NO_THINKING, NO_EFFORT)
+            for sent_fields in (dict[str, JsonValue](reasoning_effort="high"), {})
+        ),
+        (refusing(500, NO_THINKING), None, BackendRefused, {"status": 500}),
+        (
+            refusing(400, json.dump_text({"error": INNER})),
+            None,
+            ContextOverflow,
+            {"prompt_tokens": 9000, "window": 4096},
+        ),
+        (refusing(400, LONGER), None, ContextOverflow, {"prompt_tokens": None, "window": None}),
+        (
+            httpx.Response(503, json={"error": "server busy"}, headers={"retry-after": "7"}),
+            None,
+            BackendRefused,
+            {"status": 503, "retry_after": "7"},
+        ),
+        (
+            httpx.Response(200, content=lines(line("Hello"), {"error": "runner died"})),
+            None,
+            BackendRefused,
+            {"status": 500, "message": "runner died"},
+        ),
+        (httpx.Response(200, content=lines(line("Hello"))), None, BackendUnavailable, {}),
+        (httpx.Response(200, content=b""), None, BackendSpokeNonsense, {}),
+        (httpx.Response(200, content=b"<html>\n"), None, BackendSpokeNonsense, {}),
+        (
+            httpx.Response(200, content=lines(line("Hello")) + b"[]\n"),
+            None,
+            BackendSpokeNonsense,
+            {},
+        ),
+    ],
+)
+def test_a_failure_becomes_the_error_that_it_means(
+    answer: httpx.Response,
+    asked: UpstreamRequest | None,
+    error: type[Exception],
+    fields: dict[str, object],
+) -> None:
+    raised = failing(answer, asked)
+    assert type(raised) is error
+    assert {name: getattr(raised, name) for name in fields} == fields
+
+
+RAW = upstream_request(parsing=Parsing.OURS)
+FORMED = replace(
+    RAW,
+    request=replace(
+        RAW.request,
+        fields={**RAW.request.fields, "response_format": b'{"type": "json_object"}'},
+    ),
+)
+PLAIN: JsonObject = {"capabilities": ["completion"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "place"),
+    [
+        (upstream_request(), None, "tools"),
+        (RAW, None, "messages"),
+        (upstream_request(parsing=Parsing.OURS, schema=SCHEMA), None, "tools"),
+        (FORMED, None, "tools"),
+        (replace(FORMED, omits=frozenset({"response_format"})), None, "messages"),
+        (upstream_request(), PLAIN, "messages"),
+        (upstream_request(tool_choice=ToolUse.NONE), PLAIN, "nowhere"),
+    ],
+    ids=["native", "raw", "schema", "form", "no form", "a model without tools", "no choice"],
+)
+def test_tools_are_sent_natively_or_described_in_the_prompt(
+    asked: UpstreamRequest, shown: JsonObject | None, place: str
+) -> None:
+    body = sent(asked, shown=shown)
+    assert (body["model"], body["stream"]) == ("m", True)
+    assert ("tools" in body) is (place == "tools")
+    assert ("get_weather" in str(body["messages"])) is (place == "messages")
+
+
+@pytest.mark.parametrize(
+    ("answer", "health"),
+    [
+        (httpx.Response(200, json={"version": "0.33.0"}), Health.READY),
+        (httpx.Response(500), Health.UNREACHABLE),
+        (httpx.ConnectError("no"), Health.UNREACHABLE),
+    ],
+)
+def test_health_is_that_of_the_version(
+    answer: httpx.Response | httpx.TransportError, health: Health
+) -> None:
+    server = Server()
+    server.version.mock(side_effect=[answer])
+    assert asyncio.run(server.backend.health()) is health

@@ -6,7 +6,6 @@ import httpx
 import pytest
 import respx
 
-from proxy.backends.client import BackendModel
 from proxy.backends.ollama import Ollama
 from proxy.backends.ollama_models import Fitting, ModelDetails, OllamaModels, complete_name
 from proxy.backends.transport import BackendClient
@@ -84,29 +83,16 @@ class Server:
         return asyncio.run(do())
 
 
-def test_models_are_listed_by_their_names() -> None:
-    entry: JsonObject = {"name": "a:latest", "size": 1}
-    server = Server(tags={"models": [entry, {"size": 2}, 3]})
-    assert server.use(lambda models: models.list_models()) == (BackendModel("a:latest", entry),)
-
-
 @pytest.mark.parametrize(
     ("told", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],
 )
-def test_a_list_that_is_none_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
+def test_an_invalid_list_is_an_error(told: JsonValue, error: type[BackendFailed]) -> None:
     with pytest.raises(error):
         Server(tags=told).use(lambda models: models.list_models())
 
 
-def test_no_json_is_nonsense() -> None:
-    server = Server()
-    server.routes["tags"].mock(side_effect=lambda _: httpx.Response(200, content=b"<html>"))
-    with pytest.raises(BackendSpokeNonsense):
-        server.use(lambda models: models.list_models())
-
-
-def test_what_is_shown_of_a_model_is_kept_until_somebody_looks_afresh() -> None:
+def test_descriptions_are_cached_until_refreshed() -> None:
     server = Server(show=SHOWN)
 
     async def look(models: OllamaModels) -> list[ModelDetails | None]:
@@ -135,13 +121,8 @@ def test_an_old_ollama_tells_little() -> None:
     assert Server(show={}).use(lambda models: models.show("m")) == ModelDetails(("m",))
 
 
-def test_a_model_that_is_not_there_is_shown_to_nobody() -> None:
+def test_a_missing_model_has_no_description() -> None:
     assert Server().use(lambda models: models.show("m")) is None
-
-
-def test_capabilities_are_known_where_they_are_listed() -> None:
-    shown = ModelDetails(("m",), capabilities=frozenset({"tools"}))
-    assert (shown.can("tools"), shown.can("vision")) == (True, False)
 
 
 async def window_of(models: OllamaModels) -> int | None:
@@ -162,7 +143,7 @@ async def window_of(models: OllamaModels) -> int | None:
         (None, {}, None),
     ],
 )
-def test_the_window_is_what_the_next_question_has(
+def test_the_window_is_that_of_the_next_request(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     assert Server(num_ctx, **answers).use(window_of) == window
@@ -200,7 +181,7 @@ def test_names_that_ollama_does_not_know_are_not_remembered() -> None:
 @pytest.mark.parametrize(
     ("num_ctx", "loaded", "window"), [(None, {}, 4096), (8192, {}, 8192), (None, {"m": 2048}, 2048)]
 )
-def test_a_clients_wish_counts_where_nobody_has_decided(
+def test_a_clients_wish_counts_if_the_operator_has_not_decided(
     num_ctx: int | None, loaded: JsonObject, window: int
 ) -> None:
     async def decide(models: OllamaModels) -> tuple[int | None, int | None]:
@@ -225,7 +206,7 @@ def test_a_window_that_was_decided_is_the_one_there_is() -> None:
 
 
 @pytest.mark.parametrize(("loaded", "unloads"), [({}, 1), ({"m": 4096}, 0)])
-def test_only_what_was_loaded_for_us_is_unloaded(loaded: JsonObject, unloads: int) -> None:
+def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads: int) -> None:
     server = Server(show=SHOWN, ps=running(**loaded))
 
     async def use_and_leave(models: OllamaModels) -> None:
@@ -266,7 +247,7 @@ def test_a_window_that_fits_comes_before_that_of_the_modelfile() -> None:
     assert fitting_server().use(window_and_decision) == (30_000, 30_000)
 
 
-def test_what_the_operator_wants_or_somebody_else_has_loaded_comes_first() -> None:
+def test_the_operators_or_the_loaded_window_comes_first() -> None:
     assert fitting_server(5000).use(window_and_decision) == (5000, 5000)
     assert fitting_server(**{"mine:latest": 7000}).use(window_and_decision) == (7000, 7000)
 

@@ -40,49 +40,6 @@ def members(count: int = 3) -> list[Member]:
     return order_members(made, KEY, 0)
 
 
-def numbers(found: list[Member], all_members: list[Member]) -> list[int]:
-    return [all_members.index(member) for member in found]
-
-
-def test_the_hash_decides_where_all_is_well() -> None:
-    those = members()
-    assert numbers(order_members(those[::-1], KEY, 0), those) == [0, 1, 2]
-
-
-def test_a_member_that_is_full_hands_over_to_the_next() -> None:
-    those = members()
-    those[0].slots = those[1].slots = 2
-    those[0].running = 2
-    those[1].running = 1
-    assert numbers(order_members(those, KEY, 0), those) == [1, 2, 0]
-
-
-def test_where_all_are_full_the_hash_decides_again() -> None:
-    those = members()
-    for member in those:
-        member.slots = member.running = 1
-    assert numbers(order_members(those, KEY, 0), those) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("now", "order"), [(1.0, [1, 2, 0]), (2.0, [0, 1, 2])])
-def test_a_member_that_is_spared_comes_last_until_it_may_be_tried(
-    now: float, order: list[int]
-) -> None:
-    those = members()
-    for _ in range(2):
-        those[0].breaker.record_failure(0)
-    assert numbers(order_members(those, KEY, now), those) == order
-
-
-def test_a_turn_keeps_its_member_even_if_that_is_full() -> None:
-    those = members()
-    those[2].slots = those[2].running = 1
-    assert numbers(order_members(those, KEY, 0, those[2]), those) == [2, 0, 1]
-    for _ in range(2):
-        those[2].breaker.record_failure(0)
-    assert numbers(order_members(those, KEY, 1, those[2]), those) == [0, 1, 2]
-
-
 HI: list[ReplyEvent | TemperError] = [ReplyStarted("1"), TextDelta("Hi."), ReplyFinished("stop")]
 HEADERS = {PREFIX_HEADER: "00000000000000aa"}
 DOWN = BackendUnavailable("b", "cannot be reached")
@@ -115,14 +72,7 @@ async def replied(backend: ChatBackend, asked: UpstreamRequest | None = None) ->
         return [event async for batch in reply for event in batch]
 
 
-def test_a_conversation_stays_with_one_member() -> None:
-    servers = FakeServers([HI] * 5, [], [])
-    for _ in range(5):
-        assert asyncio.run(replied(servers.pool)) == HI
-    assert servers.asked == [5, 0, 0]
-
-
-async def test_without_the_header_the_question_tells_the_conversation() -> None:
+async def test_without_the_header_the_request_identifies_the_conversation() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
@@ -130,49 +80,8 @@ async def test_without_the_header_the_question_tells_the_conversation() -> None:
     assert sorted(servers.asked) == [0, 4]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        DOWN,
-        LOADING,
-        BackendSpokeNonsense("b", "sent no valid reply"),
-        BackendRefused("b", 429, "full"),
-        BackendRefused("b", 502, "bad gateway"),
-        BackendRefused("b", 503, "busy"),
-    ],
-)
-@pytest.mark.parametrize("begun", [[], [PromptProgress(1, 2, 0)]])
-def test_a_member_that_fails_before_it_says_anything_is_replaced(
-    error: TemperError, begun: list[ReplyEvent]
-) -> None:
-    servers = FakeServers([[*begun, error]], [HI], [])
-    pin = servers.pool.pin()
-
-    assert asyncio.run(replied(pin)) == [*begun, *HI]
-    assert servers.asked == [1, 1, 0]
-    assert pin.name == servers.members[1].name
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        BackendRefused("b", 400, "no"),
-        BackendRefused("b", 500, "no"),
-        BackendTimedOut("b", "was silent"),
-        ContextOverflow("too long", 5, 4),
-        InvalidRequest("no"),
-    ],
-)
-def test_what_another_member_could_do_no_better_is_not_asked_again(error: TemperError) -> None:
-    servers = FakeServers([[error]], [HI])
-
-    with pytest.raises(type(error)):
-        asyncio.run(replied(servers.pool))
-    assert servers.asked == [1, 0]
-
-
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failure(
+async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
@@ -184,48 +93,6 @@ async def test_a_question_that_may_fail_goes_to_one_member_and_is_nobodys_failur
     assert servers.asked == [3, 0]
     assert all(member.breaker.state(0) == "closed" for member in servers.order())
     assert all(member.running == 0 for member in servers.order())
-
-
-def test_what_has_begun_is_not_begun_again() -> None:
-    servers = FakeServers([[ReplyStarted("1"), DOWN]], [HI])
-
-    with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(servers.pool))
-    assert servers.asked == [1, 0]
-
-
-def test_a_question_costs_two_members_at_most() -> None:
-    servers = FakeServers([[DOWN]], [[DOWN]], [HI])
-
-    with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(servers.pool))
-    assert servers.asked == [1, 1, 0]
-
-
-async def test_a_turn_stays_where_it_was_answered() -> None:
-    servers = FakeServers([[DOWN], HI], [HI, HI])
-    pin = servers.pool.pin()
-    await replied(pin)
-    await replied(pin)
-    assert servers.asked == [1, 2]
-
-
-async def test_a_member_that_failed_twice_is_spared() -> None:
-    servers = FakeServers([[DOWN], [DOWN], HI], [HI] * 3)
-    for _ in range(3):
-        await replied(servers.pool)
-    assert servers.asked == [2, 3]
-
-
-@pytest.mark.parametrize("error", [BackendRefused("b", 500, "no"), ContextOverflow("long", 5, 4)])
-def test_a_clients_fault_is_not_held_against_a_member(error: TemperError) -> None:
-    servers = FakeServers([[error]] * 3, [HI])
-
-    for _ in range(3):
-        with pytest.raises(type(error)):
-            asyncio.run(replied(servers.pool))
-    assert all(member.breaker.state(0) == "closed" for member in servers.order())
-    assert servers.asked == [3, 0]
 
 
 class Endless(ScriptedBackend):
@@ -245,7 +112,7 @@ class Endless(ScriptedBackend):
             self.closed += 1
 
 
-async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_has_room() -> None:
+async def test_a_full_member_is_skipped_until_it_has_a_free_slot() -> None:
     members = [
         Endless(name=f"http://{n}", description=Description(("m",), slots=1)) for n in (1, 2)
     ]
@@ -262,20 +129,6 @@ async def test_a_member_at_its_capacity_hands_over_and_is_asked_again_when_it_ha
     assert [member.running for member in pool.order("")] == [0, 0]
     assert pool.order(HEADERS[PREFIX_HEADER])[0] is first
     assert sum(member.closed for member in members) == 2
-
-
-def test_while_all_load_a_question_waits() -> None:
-    servers = FakeServers([[LOADING], HI], [[LOADING]], load_wait=5.0, poll=0.001)
-
-    assert asyncio.run(replied(servers.pool)) == HI
-    assert servers.asked == [2, 1]
-
-
-def test_who_loads_for_too_long_is_no_longer_waited_for() -> None:
-    servers = FakeServers([[LOADING]], [[LOADING]])
-
-    with pytest.raises(BackendUnavailable):
-        asyncio.run(replied(servers.pool))
 
 
 def described(*told: Description, process_count: int = 1) -> Description:
@@ -295,7 +148,7 @@ def test_the_slots_add_up_and_the_smallest_window_counts() -> None:
     )
 
 
-def test_what_one_member_lacks_the_pool_lacks() -> None:
+def test_the_pool_lacks_the_missing_features_of_every_member() -> None:
     one, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(one, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
@@ -316,7 +169,7 @@ async def test_members_are_counted_listed_and_felt_together() -> None:
     assert pool.pin().name == pool.name
 
 
-async def test_the_list_of_models_comes_from_whoever_answers() -> None:
+async def test_the_list_of_models_comes_from_the_first_member_that_answers() -> None:
     class Gone(ScriptedBackend):
         async def models(self) -> tuple[BackendModel, ...]:
             raise DOWN
@@ -364,7 +217,7 @@ def test_only_a_pool_has_seats() -> None:
     assert pin(Pool([alone])) is not alone
 
 
-def test_what_is_passed_on_goes_to_the_next_member_where_one_fails() -> None:
+def test_a_forwarded_request_fails_over() -> None:
     pool = Pool([ScriptedBackend(name=f"http://{number}") for number in range(2)])
     first, second = (member.backend for member in pool.order(""))
     assert isinstance(first, ScriptedBackend)
@@ -395,3 +248,104 @@ async def test_prompts_that_begin_alike_stay_with_one_member_and_others_are_spre
     (together, spread) = together, [len(member.passages) for member in members]
     assert sorted(together) == [0, 0, 0, 30]
     assert all(after > before for before, after in zip(together, spread, strict=True))
+
+
+# the members' free and busy slots, their breakers' failures, the pinned member, and the time
+@pytest.mark.parametrize(
+    ("running", "failures", "pinned", "now", "order"),
+    [
+        ("---", {}, None, 0, [0, 1, 2]),
+        ("21-", {}, None, 0, [1, 2, 0]),
+        ("222", {}, None, 0, [0, 1, 2]),
+        ("---", {0: 2}, None, 1.0, [1, 2, 0]),
+        ("---", {0: 2}, None, 2.0, [0, 1, 2]),
+        ("--2", {}, 2, 0, [2, 0, 1]),
+        ("--2", {2: 2}, 2, 1, [0, 1, 2]),
+    ],
+    ids=["hash", "full", "all full", "open breaker", "half-open", "pinned", "pinned and open"],
+)
+def test_members_are_ordered_by_breaker_pin_slots_and_hash(
+    running: str, failures: dict[int, int], pinned: int | None, now: float, order: list[int]
+) -> None:
+    those = members()
+    for member, count in zip(those, running, strict=True):
+        if count != "-":
+            member.slots, member.running = 2, int(count)
+    for number, times in failures.items():
+        for _ in range(times):
+            those[number].breaker.record_failure(0)
+    pin = None if pinned is None else those[pinned]
+    assert [those.index(item) for item in order_members(those[::-1], KEY, now, pin)] == order
+
+
+NO = BackendRefused("b", 500, "no")
+Scripts = list[list[list[ReplyEvent | TemperError]]]
+
+
+@pytest.mark.parametrize(
+    ("scripts", "times", "requests", "is_pinned"),
+    [
+        ([[HI] * 5, [], []], 5, [5, 0, 0], False),
+        ([[[DOWN]], [HI], []], 1, [1, 1, 0], False),
+        ([[[DOWN], HI], [HI, HI]], 2, [1, 2], True),
+        ([[[DOWN], [DOWN], HI], [HI] * 3], 3, [2, 3], False),
+        ([[[LOADING], HI], [[LOADING]]], 1, [2, 1], False),
+    ],
+    ids=["stays", "fails over", "a turn stays", "the breaker opens", "waits while all load"],
+)
+def test_a_request_is_sent_to_the_best_member_that_answers(
+    scripts: Scripts, times: int, requests: list[int], *, is_pinned: bool
+) -> None:
+    servers = FakeServers(*scripts, load_wait=5.0, poll=0.001)
+    turn = servers.pool.pin()
+    for _ in range(times):
+        assert asyncio.run(replied(turn if is_pinned else servers.pool)) == HI
+    assert servers.asked == requests
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DOWN,
+        LOADING,
+        BackendSpokeNonsense("b", "sent no valid reply"),
+        *(BackendRefused("b", status, "busy") for status in (429, 502, 503)),
+    ],
+)
+@pytest.mark.parametrize("progress", [[], [PromptProgress(1, 2, 0)]])
+def test_a_member_that_fails_before_its_first_content_is_replaced(
+    error: TemperError, progress: list[ReplyEvent]
+) -> None:
+    servers = FakeServers([[*progress, error]], [HI], [])
+    turn = servers.pool.pin()
+    assert asyncio.run(replied(turn)) == [*progress, *HI]
+    assert (servers.asked, turn.name) == ([1, 1, 0], servers.members[1].name)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "times", "requests", "is_healthy"),
+    [
+        ([[[BackendRefused("b", 400, "no")]], [HI]], 1, [1, 0], True),
+        ([[[NO]] * 3, [HI]], 3, [3, 0], True),
+        ([[[ContextOverflow("long", 5, 4)]] * 3, [HI]], 3, [3, 0], True),
+        ([[[InvalidRequest("no")]], [HI]], 1, [1, 0], True),
+        ([[[BackendTimedOut("b", "was silent")]], [HI]], 1, [1, 0], True),
+        ([[[ReplyStarted("1"), DOWN]], [HI]], 1, [1, 0], True),
+        ([[[DOWN]], [[DOWN]], [HI]], 1, [1, 1, 0], True),
+        ([[[LOADING]], [[LOADING]]], 1, [1, 1], True),
+    ],
+    ids=[
+        *("refused", "failed", "too long", "invalid", "timed out", "after the first content"),
+        *("two members at most", "loads for too long"),
+    ],
+)
+def test_an_error_that_no_other_member_can_avoid_is_passed_on(
+    scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
+) -> None:
+    servers = FakeServers(*scripts)
+    for _ in range(times):
+        with pytest.raises(TemperError):
+            asyncio.run(replied(servers.pool))
+    assert servers.asked == requests
+    states = [member.breaker.state(0) for member in servers.order()]
+    assert (states == ["closed"] * len(states)) is is_healthy

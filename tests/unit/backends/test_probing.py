@@ -13,7 +13,7 @@ HONOURED = {
 
 
 @pytest.mark.parametrize("engine", HONOURED)
-def test_what_a_real_engine_honours_is_seen_in_its_answers(engine: str) -> None:
+def test_probes_judge_recorded_answers_of_real_engines(engine: str) -> None:
     answers = recorded(engine)
     assert answers.keys() == PROBES.keys()
     shown = {

@@ -2,7 +2,7 @@ import asyncio
 import gzip
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
@@ -10,7 +10,6 @@ import respx
 
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from proxy import bounds
-from proxy.backends import connection_pool
 from proxy.backends.connection_pool import (
     BrokenOff,
     Connection,
@@ -36,28 +35,6 @@ from tests.patience import PATIENCE_SECONDS
 
 IMPATIENT = Timeouts(first_byte=0.02)
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
-
-
-def every_error(base: type[Exception]) -> Iterator[type[Exception]]:
-    yield base
-    for kind in base.__subclasses__():
-        yield from every_error(kind)
-
-
-ALL_ERRORS = [
-    kind
-    for base in (ConnectionPoolError, OSError)
-    for kind in every_error(base)
-    if kind.__module__ in ("builtins", connection_pool.__name__)
-]
-
-
-def test_the_walk_over_the_errors_is_complete() -> None:
-    public = [getattr(connection_pool, name) for name in dir(connection_pool)]
-    known = [kind for kind in public if isinstance(kind, type) and issubclass(kind, Exception)]
-    errors = {kind for kind in known if not kind.__module__.startswith("httptools")}
-
-    assert errors <= {*ALL_ERRORS}
 
 
 class FailingPool(ConnectionPool):
@@ -91,41 +68,11 @@ def instance(kind: type[Exception]) -> Exception:
     return BrokenOff() if kind is BrokenOff else kind("told")
 
 
-@pytest.mark.parametrize("mid_reply", [False, True])
-@pytest.mark.parametrize("kind", ALL_ERRORS)
-def test_no_error_of_what_is_below_gets_out(kind: type[Exception], *, mid_reply: bool) -> None:
-    failed = failure(instance(kind), mid_reply=mid_reply)
-
-    assert isinstance(failed, BackendFailed)
-    assert failed.backend == "http://host"
-
-
-@pytest.mark.parametrize(
-    ("kind", "meaning"),
-    [
-        (TimeoutError, BackendTimedOut),
-        (NotReached, BackendUnavailable),
-        (NotHttp, BackendSpokeNonsense),
-        (BrokenOff, BackendUnavailable),
-        (PeerLost, BackendUnavailable),
-        (ConnectionResetError, BackendUnavailable),
-    ],
-)
-def test_an_error_becomes_what_it_means(
-    kind: type[Exception], meaning: type[BackendFailed]
-) -> None:
-    assert type(failure(instance(kind))) is meaning
-
-
 @pytest.mark.parametrize("error", [NotReached("told"), BrokenOff(is_unread=True), PeerLost()])
 def test_a_backend_that_has_not_read_the_request_was_not_reached(error: Exception) -> None:
     failed = failure(error)
     assert isinstance(failed, BackendUnavailable)
     assert failed.is_unreached is not isinstance(error, PeerLost)
-
-
-def test_behind_the_head_a_violation_means_that_the_rest_is_missing() -> None:
-    assert isinstance(failure(NotHttp("no chunk"), mid_reply=True), BackendUnavailable)
 
 
 def test_an_error_of_our_own_passes_through() -> None:
@@ -159,27 +106,6 @@ CLIENT_HEADERS = {
 }
 
 
-def test_only_headers_from_the_list_go_upstream() -> None:
-    routes = router()
-    route = routes.post("http://host/v1/x").respond(200, text="ok")
-
-    assert asyncio.run(fetch(mocked(routes), CLIENT_HEADERS)) == b"ok"
-
-    sent = route.calls.last.request.headers
-    assert sorted((name.lower(), value) for name, value in sent.raw) == [
-        (b"accept", b"*/*"),
-        (b"accept-encoding", b"identity"),
-        (b"authorization", b"Bearer client"),
-        (b"connection", b"keep-alive"),
-        (b"content-length", b"2"),
-        (b"content-type", b"application/json"),
-        (b"host", b"host"),
-        (b"traceparent", b"00-1-2-03"),
-        (b"user-agent", b"temper"),
-        (b"x-request-id", b"r\xe9"),
-    ]
-
-
 def test_the_operator_s_key_replaces_the_client_s() -> None:
     routes = router()
     route = routes.post("http://host/v1/x").respond(200)
@@ -189,20 +115,6 @@ def test_the_operator_s_key_replaces_the_client_s() -> None:
 
     assert route.calls.last.request.headers["authorization"] == "Bearer ours"
     assert connection.name == "http://host"
-
-
-def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
-    routes = router()
-    routes.get("http://host/x").respond(302, headers={"location": "http://host/y"})
-
-    assert asyncio.run(mocked(routes).fetch("/x")).status == 302
-
-
-def test_a_small_document_comes_whole_with_its_status() -> None:
-    routes = router()
-    routes.get("http://host/x").respond(429, text="later", headers={"retry-after": "7"})
-
-    assert asyncio.run(mocked(routes).fetch("/x")) == WholeResponse(429, b"later", "7")
 
 
 class Sent(httpx.AsyncByteStream):
@@ -230,7 +142,7 @@ def test_a_reply_without_an_end_is_cut_off() -> None:
     assert raised.value.is_endless
 
 
-def test_no_more_is_read_of_a_body_than_was_asked_for() -> None:
+def test_a_body_is_read_up_to_the_limit() -> None:
     routes = router()
     routes.get("http://host/x").respond(500, stream=Endless())
 
@@ -321,7 +233,7 @@ async def ok(caller: Caller) -> None:
         (garbage, Timeouts(), BackendSpokeNonsense),
     ],
 )
-async def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
+async def test_faults_on_the_wire_have_different_meanings(
     script: Script, timeouts: Timeouts, meaning: type[BackendFailed]
 ) -> None:
     async with raw_backend(script) as backend:
@@ -333,13 +245,13 @@ async def test_a_backend_that_misbehaves_on_the_wire_is_told_apart(
     assert found == 1
 
 
-async def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> None:
+async def test_only_allowed_headers_are_sent() -> None:
     async with raw_backend(ok) as backend:
         connection = BackendClient(f"{backend.url}/prefix/v1")
         assert await fetch(connection, CLIENT_HEADERS) == b"ok"
         await connection.close()
         place = backend.url.removeprefix("http://").encode()
-        (sent,) = [one.replace(place, b"PLACE") for one in backend.requests]
+        (sent,) = [request.replace(place, b"PLACE") for request in backend.requests]
     first, *lines = sent.lower().removesuffix(b"\r\n\r\n{}").split(b"\r\n")
     assert first == b"post /prefix/v1/x http/1.1"
     assert sorted(lines) == [
@@ -356,7 +268,7 @@ async def test_a_question_goes_out_with_the_same_headers_on_its_own_wire() -> No
     ]
 
 
-def test_a_compressed_answer_that_nobody_asked_for_is_nonsense() -> None:
+def test_an_unrequested_compressed_body_is_an_error() -> None:
     async def compressed(caller: Caller) -> None:
         await caller.request()
         await caller.send(PLAIN_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: br\r\n\r\nok"))
@@ -382,16 +294,6 @@ def test_an_https_address_is_spoken_to_in_tls() -> None:
     with pytest.raises(BackendUnavailable, match="cannot be reached"):
         asyncio.run(scene())
     assert heard == b"\x16\x03"  # the beginning of a handshake
-
-
-def test_a_backend_that_is_not_there_is_unavailable() -> None:
-    async def scene() -> None:
-        async with raw_backend() as backend:
-            pass
-        await talk(backend.url, Timeouts(), read_all)
-
-    with pytest.raises(BackendUnavailable, match="cannot be reached"):
-        asyncio.run(scene())
 
 
 def test_every_byte_renews_the_patience() -> None:
@@ -453,23 +355,6 @@ async def linger(connection: BackendClient) -> bytes:
         return chunk
 
 
-async def test_leaving_in_the_middle_of_an_answer_closes_the_connection() -> None:
-    seen = asyncio.Event()
-
-    async def wait_for_the_end(caller: Caller) -> None:
-        await one_chunk(caller)
-        seen.set()
-
-    async with raw_backend(wait_for_the_end) as backend, asyncio.timeout(PATIENCE_SECONDS):
-        connection = BackendClient(backend.url)
-        async with connection.post("/v1/x", b"{}", {}) as answer:
-            chunk = await answer.next_chunk()
-        await seen.wait()
-        # It was the end of the context, not of the object, that closed the connection.
-        assert (chunk, answer.status) == (b": hello\n\n", 200)
-        await connection.close()
-
-
 async def test_an_answer_read_to_its_end_leaves_the_connection_open() -> None:
     async def ends_its_bodies(caller: Caller) -> None:
         while await caller.request():
@@ -520,7 +405,7 @@ def test_credentials_are_refused_without_being_repeated() -> None:
     "written",
     ["", "http://", "ftp://host", "http://host:port", "http://host?key=1", "http://host#part"],
 )
-def test_an_address_that_cannot_be_asked_is_the_operators_mistake(written: str) -> None:
+def test_an_invalid_address_is_a_configuration_error(written: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"backend\.url"):
         root_of(written)
 
@@ -572,3 +457,38 @@ async def test_a_compressed_error_keeps_its_status(
 
     async with raw_backend(refusing) as backend:
         assert await talk(backend.url, Timeouts(), ask) == body
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "within"),
+    [
+        (TimeoutError("late"), BackendTimedOut, BackendTimedOut),
+        (NotReached("refused"), BackendUnavailable, BackendUnavailable),
+        (NotHttp("no HTTP"), BackendSpokeNonsense, BackendUnavailable),
+        (BrokenOff(), BackendUnavailable, BackendUnavailable),
+        (PeerLost(), BackendUnavailable, BackendUnavailable),
+        (ConnectionPoolError("other"), BackendUnavailable, BackendUnavailable),
+        (ConnectionResetError("reset"), BackendUnavailable, BackendUnavailable),
+        (OSError("other"), BackendUnavailable, BackendUnavailable),
+    ],
+)
+def test_a_connection_failure_has_a_meaning_before_and_within_the_body(
+    error: Exception, before: type[BackendFailed], within: type[BackendFailed]
+) -> None:
+    for mid_reply, meaning in ((False, before), (True, within)):
+        failed = failure(error, mid_reply=mid_reply)
+        assert isinstance(failed, BackendFailed)
+        assert (type(failed), failed.backend) == (meaning, "http://host")
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "text"), [(429, {"retry-after": "7"}, "later"), (302, {}, "moved")]
+)
+def test_a_document_is_returned_with_its_status_and_redirects_are_not_followed(
+    status: int, headers: dict[str, str], text: str
+) -> None:
+    routes = router()
+    location = {"location": "http://host/y"}
+    routes.get("http://host/x").respond(status, text=text, headers={**headers, **location})
+    document = WholeResponse(status, text.encode(), headers.get("retry-after", ""))
+    assert asyncio.run(mocked(routes).fetch("/x")) == document

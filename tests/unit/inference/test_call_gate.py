@@ -68,9 +68,7 @@ def shown(text: str, size: int = 1, schema: JsonSchema = SCHEMA) -> str:
         ("{}", "{"),
     ],
 )
-def test_what_is_right_is_shown_up_to_what_only_the_end_decides(
-    written: str, expected: str, size: int
-) -> None:
+def test_valid_arguments_are_shown_except_their_end(written: str, expected: str, size: int) -> None:
     assert shown(written, size) == expected
 
 
@@ -139,7 +137,7 @@ def test_a_string_of_escapes_flows_whole_escape_by_whole_escape(size: int) -> No
         ("a\\n\\n<b>c</b>\\n</p> 1 < 2 <", "a\\n\\n<b>c</b>\\n</p> 1 < 2 <"),
     ],
 )
-def test_what_may_be_the_mark_of_a_call_waits_for_the_verdict(
+def test_a_possible_mark_of_a_call_waits_for_the_verdict(
     written: str, certain: str, size: int
 ) -> None:
     assert shown(f'{{"text":"{written}","line":3}}', size).startswith(f'{{"text":"{certain}')
@@ -166,7 +164,7 @@ def test_without_declared_members_only_the_brace_is_shown() -> None:
     assert shown('{"path": "a"}', schema=True) == "{"
 
 
-def test_a_long_beginning_is_not_said_again() -> None:
+def test_a_long_beginning_is_not_repeated_in_the_nudge() -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed('{"path": "a')
     (short,) = keep_calls((), "save", release.shown.text)
@@ -194,7 +192,7 @@ def test_a_long_beginning_is_not_said_again() -> None:
         ('{"line": 1, ', '{"path":"a"}', None),
     ],
 )
-def test_what_was_shown_is_continued_to_arguments_that_begin_with_it(
+def test_shown_arguments_are_continued_by_matching_ones(
     written: str, arguments: str, rest: str | None
 ) -> None:
     release = ArgumentsGate(Members(SCHEMA))
@@ -218,7 +216,7 @@ def test_what_was_shown_is_continued_to_arguments_that_begin_with_it(
         ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
     ],
 )
-def test_what_was_shown_binds_what_may_follow(written: str, bound: JsonObject) -> None:
+def test_shown_arguments_bind_later_ones(written: str, bound: JsonObject) -> None:
     release = ArgumentsGate(Members(SCHEMA))
     release.feed(written)
     assert release.shown.bind() == bound
@@ -375,7 +373,7 @@ def test_the_call_before_is_settled_before_the_next_is_shown() -> None:
     shown = taken(release, 0, "get_weather", PARIS)
     shown += taken(release, 1, "get_time", "{ }")
     assert text_of(shown, 0) == PARIS
-    assert len([one for one in shown if isinstance(one, ToolCallStarted)]) == 1
+    assert len([event for event in shown if isinstance(event, ToolCallStarted)]) == 1
     shown += taken(release, 2, "get_weather", PARIS)
     assert ToolCallStarted(1, "id_1", "get_time") in shown
     assert text_of(shown, 1) == "{ }"

@@ -31,7 +31,7 @@ def collect(turn: Turn, backend: ScriptedBackend) -> list[ReplyEvent]:
     return asyncio.run(run())
 
 
-def test_questions_are_put_until_the_turn_is_done() -> None:
+def test_attempts_are_sent_until_the_turn_is_done() -> None:
     backend = ScriptedBackend(
         [
             [TextDelta("Prose."), ReplyFinished("stop")],
@@ -71,7 +71,7 @@ def test_a_reply_that_repeats_its_calls_is_stopped() -> None:
     backend = ScriptedBackend([[*[call] * 30, BackendUnavailable("scripted", "was not stopped")]])
     turn = make_turn()
     events = collect(turn, backend)
-    assert [one.call.name for one in events if isinstance(one, ToolCalled)] == ["get_time"]
+    assert [event.call.name for event in events if isinstance(event, ToolCalled)] == ["get_time"]
     assert events[-1] == ReplyFinished("tool_calls")
     assert Dropped("repeated_call") in turn.facts
     assert backend.closed == len(backend.upstream_requests) == 1
@@ -83,7 +83,7 @@ def test_a_reply_without_an_end_or_a_beginning_is_a_failure() -> None:
         collect(make_turn(), ScriptedBackend([[endless]]))
 
 
-async def test_closing_the_conversation_closes_the_question_upstream() -> None:
+async def test_closing_the_iterator_closes_the_upstream_request() -> None:
     backend = ScriptedBackend([[TextDelta("b"), TextDelta("c"), ReplyFinished("stop")]])
     turn = prepare(make_request(tools=()), Policy(), CountedIds())
     async with aclosing(run_turn(turn, backend, {"x-request-id": "r"})) as batches:

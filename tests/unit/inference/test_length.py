@@ -35,14 +35,14 @@ def test_a_reply_is_too_long_with_the_first_token_beyond_its_limit(
     assert heard(ReplyLength(10), *[kind("a token, ")] * 50) == 10
 
 
-def test_arguments_of_calls_count_and_what_is_no_content_does_not() -> None:
+def test_arguments_count_and_progress_does_not() -> None:
     progress: list[ReplyEvent] = [PromptProgress(9, 0, 1)] * 50
     before = [ReplyStarted(), *progress, ToolCallStarted(0, "a", "f")]
     arguments = [ToolCallArgumentsDelta(0, '"a piece, ')] * 50
     assert heard(ReplyLength(10), *before, *arguments) == len(before) + 10
 
 
-def test_what_comes_together_is_counted_together() -> None:
+def test_events_of_a_batch_are_counted_together() -> None:
     length = ReplyLength(10)
     assert not length.exceeds([TextDelta("a token, ")] * 10)
     assert length.exceeds([TextDelta("a token, ")] * 2)
@@ -116,7 +116,7 @@ def test_a_constrained_reply_that_drifts_off_into_white_space_is_too_long() -> N
     assert not length.exceeds([*blanks, ReplyFinished("stop")])
 
 
-def test_a_constrained_reply_goes_past_nobody() -> None:
+def test_a_constrained_reply_has_no_sink() -> None:
     assert ReplyLength(9, is_constrained=True).bound(lambda _: True) is None
 
 

@@ -52,7 +52,7 @@ def test_a_template_that_demands_turns_gets_neighbours_in_one_message() -> None:
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
 def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None:
-    (told,) = [one for one in CONVENTIONS if one is convention]
+    (told,) = [item for item in CONVENTIONS if item is convention]
     worded = PromptFormat((WEATHER, CLOCK), RESPOND, told).upstream_request(REQUEST, HISTORY)
     assert worded.tools == ()
     assert worded.omits == {"tools", "tool_choice", "parallel_tool_calls"}
@@ -63,8 +63,8 @@ def test_a_convention_leaves_nothing_to_the_template(convention: object) -> None
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda one: one.name)
-def test_what_was_said_before_stays_the_beginning(convention: object) -> None:
-    (told,) = [one for one in CONVENTIONS if one is convention]
+def test_earlier_messages_stay_the_prefix(convention: object) -> None:
+    (told,) = [item for item in CONVENTIONS if item is convention]
     prompt_format = PromptFormat((WEATHER, CLOCK), RESPOND, told)
     before, after = (
         prompt_format.upstream_request(REQUEST, HISTORY).messages,
@@ -117,5 +117,5 @@ def test_a_later_attempt_may_be_read_by_us_constrained_and_bounded() -> None:
     assert upstream_request.request.fields["max_tokens"] == json.dump(512)
 
 
-def test_an_answer_is_asked_for_in_the_clients_own_form() -> None:
+def test_an_answer_has_the_clients_form() -> None:
     assert ANSWER_FORM not in PLAN.request_for(Attempt("answer"), (), None).omits

@@ -40,7 +40,7 @@ def test_untouched_messages_and_tools_are_the_clients_own() -> None:
     assert upstream_request.tools[:2] == request.tools
 
 
-def test_a_draft_is_worded_as_the_first_question_will_be() -> None:
+def test_a_draft_equals_the_first_upstream_request() -> None:
     request = make_request()
     asked = question_of(request)
     worded = plan_request(request, Policy()).upstream_request()
@@ -58,7 +58,7 @@ def test_a_turn_knows_whether_its_conversation_was_shortened(sent: int, is_short
 
 @pytest.mark.fault("F106")
 @pytest.mark.parametrize("role", ["tool", "function"])
-def test_what_tools_returned_is_data_in_every_role(role: str) -> None:
+def test_tool_results_are_data_in_every_role(role: str) -> None:
     source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
     message = Message(role, "12:00", json.dump(source))
     offer = plan_request(make_request(user_message("Hi"), message), Policy()).offer
@@ -116,7 +116,7 @@ def test_with_guardrails_off_nothing_is_healed(mode: Mode) -> None:
     assert upstream_request.messages[1] is BROKEN
 
 
-def test_observing_reports_what_would_have_been_healed() -> None:
+def test_observing_reports_repairs_of_the_history() -> None:
     turn = prepare(make_request(BROKEN), Policy(mode=Mode.OBSERVE), CountedIds())
     assert Healed("arguments") in turn.facts
 
@@ -191,7 +191,7 @@ def test_the_context_is_fitted_with_the_tools_that_are_really_sent() -> None:
     assert Unchecked("x", "y") in turn.facts
 
 
-def test_the_context_is_fitted_for_what_is_kept_free_for_the_answer() -> None:
+def test_the_context_is_fitted_with_the_answers_reserve() -> None:
     told: list[int | None] = []
 
     class Listening:
@@ -214,7 +214,7 @@ def test_all_messages_are_sent_but_for_those_that_were_cut(is_cut: bool) -> None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
     upstream_request = turn.next_request()
     assert upstream_request is not None
-    assert [one.text for one in upstream_request.messages] == (
+    assert [message.text for message in upstream_request.messages] == (
         ["two"] if is_cut else ["one", "two"]
     )
 
@@ -238,7 +238,7 @@ def test_guards_read_the_history_from_before_the_cut() -> None:
     assert RoundsExceeded in facts_of(Policy(most_rounds=4))
 
 
-def test_what_is_to_be_measured_can_be_left_out() -> None:
+def test_single_guardrails_can_be_switched_off() -> None:
     def offer_without(*parts: Part) -> OfferedTools:
         policy = Policy(text_policy=TextPolicy.RESPOND, without=frozenset(parts))
         offer = plan_request(make_request(), policy).offer

@@ -51,7 +51,7 @@ def test_deltas_that_are_alike_are_one_and_everything_else_stays_as_it_is() -> N
         (progress, ()),
         (progress, ()),
         (TextDelta("It "), ()),
-        *((one, ()) for one in TOLD),
+        *((delta, ()) for delta in TOLD),
     ]
 
 
@@ -90,14 +90,14 @@ def test_arguments_of_two_calls_are_not_joined() -> None:
         (200 * "It was noon.", [200 * "It was noon."]),
     ],
 )
-def test_what_is_shown_is_cut_where_the_backend_cut_it(shown: str, pieces: list[str]) -> None:
+def test_shown_text_keeps_the_backends_chunks(shown: str, pieces: list[str]) -> None:
     assert split_like([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
     thought: list[ReplyEvent] = [ReasoningDelta(shown), TextDelta("!")]
     assert split_like(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
 
 
 @pytest.mark.parametrize("shown", [[], [PromptProgress(3, 1, 2)]])
-def test_what_is_no_text_is_not_cut(shown: list[ReplyEvent]) -> None:
+def test_only_text_is_cut(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
@@ -112,7 +112,7 @@ def test_cutting_changes_no_character() -> None:
         heard = "".join(delta.text for delta in deltas)
         whole = "".join(chance.choices(" ab", k=2)) + heard[: chance.randint(0, len(heard))]
         cut = split_like([TextDelta(whole)], deltas)
-        assert "".join(one.text for one in cut if isinstance(one, TextDelta)) == whole
+        assert "".join(item.text for item in cut if isinstance(item, TextDelta)) == whole
 
 
 REPLIES: tuple[tuple[ReplyEvent, ...], ...] = (
@@ -143,7 +143,7 @@ POLICIES = (
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", [2, 3, 9])
-def test_what_arrives_together_comes_to_the_same(
+def test_batches_have_the_same_result_as_single_events(
     reply: tuple[ReplyEvent, ...], policy: Policy, size: int
 ) -> None:
     events = [ReplyStarted("c"), *reply, UsageReported({}), ReplyFinished("stop")]
@@ -158,7 +158,7 @@ def test_what_arrives_together_comes_to_the_same(
     assert together.turn.state is alone.turn.state
 
 
-def test_what_was_shown_before_a_strict_end_is_not_lost() -> None:
+def test_events_before_a_strict_end_are_returned() -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True, attempts=1)
     book, shown = Playbook.of(make_request(), policy).ask(), list[ReplyEvent]()
     with pytest.raises(GuardrailsExhausted):
@@ -193,13 +193,13 @@ def guarded(*, streams_calls: bool = False) -> GuardedReader:
 
 
 def test_guarded_content_is_read_before_it_is_shown() -> None:
-    listening = guarded()
-    assert listening.hear(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
-    assert listening.hear(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
-    assert listening.hear(TextDelta("box>")) == [TextDelta("\n<toolbox>")]
-    assert listening.hear(ToolCallStarted(0, "a", "get_time")) == []
-    assert listening.hear(ToolCallArgumentsDelta(0, "{}")) == []
-    shown, verdict = listening.finish("tool_calls")
+    reader = guarded()
+    assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
+    assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
+    assert reader.read(TextDelta("box>")) == [TextDelta("\n<toolbox>")]
+    assert reader.read(ToolCallStarted(0, "a", "get_time")) == []
+    assert reader.read(ToolCallArgumentsDelta(0, "{}")) == []
+    shown, verdict = reader.finish("tool_calls")
     assert shown == []
     assert verdict == Accepted("Noon.\n<toolbox>", (ToolCall("a", "get_time", "{}"),), "tool_calls")
 
@@ -208,103 +208,103 @@ NOW = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>\n'
 
 
 def test_a_reply_that_repeats_its_calls_is_heard_up_to_there() -> None:
-    listening = guarded()
+    reader = guarded()
     again = [TextDelta(NOW) for _ in range(6)]
-    assert listening.hear_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
+    assert reader.read_all([TextDelta("Wait.\n"), *again]) == [TextDelta("Wait.")]
     with pytest.raises(EnoughHeardError):
-        listening.hear_all(again)
-    verdict = listening.finish("stop")[1]
+        reader.read_all(again)
+    verdict = reader.finish("stop")[1]
     assert isinstance(verdict, Accepted)
     assert [call.name for call in verdict.calls] == ["get_time"]
     thinking = guarded()
     thought = ReasoningDelta("hm")
-    assert thinking.hear_all([thought, *again, thought, *again])[:1] == [thought]
+    assert thinking.read_all([thought, *again, thought, *again])[:1] == [thought]
     observing = ObservingReader(OFFER, CountedIds())
-    assert observing.hear_all(again) + observing.hear_all(again) == again * 2
+    assert observing.read_all(again) + observing.read_all(again) == again * 2
     assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
 
 
-def test_what_was_held_is_shown_in_the_end() -> None:
-    listening = guarded()
-    assert listening.hear(TextDelta("Noon. <tool")) == [TextDelta("Noon.")]
-    shown, verdict = listening.finish("stop")
+def test_held_text_is_shown_at_the_end() -> None:
+    reader = guarded()
+    assert reader.read(TextDelta("Noon. <tool")) == [TextDelta("Noon.")]
+    shown, verdict = reader.finish("stop")
     assert shown == [TextDelta(" <tool")]
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_own=True) == []
 
 
 def test_a_call_is_shown_while_it_is_written() -> None:
-    listening = guarded(streams_calls=True)
+    reader = guarded(streams_calls=True)
     written = '{"city": "Paris"}'
-    assert listening.hear(ToolCallStarted(4, None, "get_weather")) == []
-    assert listening.hear(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
+    assert reader.read(ToolCallStarted(4, None, "get_weather")) == []
+    assert reader.read(ToolCallArgumentsDelta(4, '{"city": "Par')) == [
         ToolCallStarted(0, "made_1", "get_weather"),
         ToolCallArgumentsDelta(0, '{"city": "Par'),
     ]
-    assert listening.hear(ToolCallArgumentsDelta(4, 'is"}')) == [ToolCallArgumentsDelta(0, "is")]
-    _, verdict = listening.finish("tool_calls")
+    assert reader.read(ToolCallArgumentsDelta(4, 'is"}')) == [ToolCallArgumentsDelta(0, "is")]
+    _, verdict = reader.finish("tool_calls")
     assert verdict == Accepted("", (ToolCall("made_1", "get_weather", written),), "tool_calls")
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
+    assert reader.complete(verdict, is_own=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
 def test_a_call_behind_one_that_is_text_waits_for_the_verdict() -> None:
-    listening = guarded(streams_calls=True)
-    listening.hear(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
-    listening.hear(TextDelta("\n\n"))
-    assert listening.hear(ToolCallStarted(0, "a", "get_time")) == []
-    assert listening.hear(ToolCallArgumentsDelta(0, "{}")) == []
+    reader = guarded(streams_calls=True)
+    reader.read(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
+    reader.read(TextDelta("\n\n"))
+    assert reader.read(ToolCallStarted(0, "a", "get_time")) == []
+    assert reader.read(ToolCallArgumentsDelta(0, "{}")) == []
 
 
-def test_calls_that_share_an_id_are_told_apart() -> None:
-    listening = guarded()
+def test_calls_with_the_same_id_get_different_ones() -> None:
+    reader = guarded()
     for index in (0, 1):
-        listening.hear(ToolCallStarted(index, "same", "get_time"))
-    _, verdict = listening.finish("tool_calls")
+        reader.read(ToolCallStarted(index, "same", "get_time"))
+    _, verdict = reader.finish("tool_calls")
     assert isinstance(verdict, Accepted)
     assert [call.id for call in verdict.calls] == ["same", "made_1"]
 
 
 def test_progress_is_passed_on() -> None:
     progress = PromptProgress(3, 1, 2)
-    assert guarded().hear(progress) == [progress]
-    assert PassthroughReader(CountedIds()).hear(progress) == [progress]
+    assert guarded().read(progress) == [progress]
+    assert PassthroughReader(CountedIds()).read(progress) == [progress]
 
 
 def test_passing_on_shows_everything_as_it_comes() -> None:
-    listening = PassthroughReader(CountedIds())
+    reader = PassthroughReader(CountedIds())
     started = ToolCallStarted(0, "made_1", "anything")
-    assert listening.hear(ToolCallStarted(0, None, "anything")) == [started]
+    assert reader.read(ToolCallStarted(0, None, "anything")) == [started]
     broken = ToolCallArgumentsDelta(0, "{broken")
-    assert listening.hear(broken) == [broken]
-    _, verdict = listening.finish("stop")
+    assert reader.read(broken) == [broken]
+    _, verdict = reader.finish("stop")
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_own=True) == []
 
 
-def test_passing_on_shows_calls_whole_to_those_who_want_that() -> None:
-    listening = PassthroughReader(CountedIds(), streams_calls=False)
-    assert listening.hear(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
-    assert listening.hear(ToolCallStarted(0, None, "anything")) == []
-    assert listening.hear(ToolCallArgumentsDelta(0, "{broken")) == []
-    shown, verdict = listening.finish("stop")
+def test_passthrough_can_show_whole_calls() -> None:
+    reader = PassthroughReader(CountedIds(), streams_calls=False)
+    assert reader.read(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
+    assert reader.read(ToolCallStarted(0, None, "anything")) == []
+    assert reader.read(ToolCallArgumentsDelta(0, "{broken")) == []
+    shown, verdict = reader.finish("stop")
     assert shown == []
     assert verdict == Accepted("<tool_call>", (ToolCall("made_1", "anything", "{broken"),), "stop")
     assert isinstance(verdict, Accepted)
-    assert listening.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
+    assert reader.complete(verdict, is_own=True) == [ToolCalled(0, verdict.calls[0])]
 
 
 def test_observing_shows_what_comes_and_keeps_the_verdicts_facts() -> None:
-    listening = ObservingReader(OFFER, CountedIds())
-    assert listening.hear(TextDelta("Noon.")) == [TextDelta("Noon.")]
+    reader = ObservingReader(OFFER, CountedIds())
+    assert reader.read(TextDelta("Noon.")) == [TextDelta("Noon.")]
     started = ToolCallStarted(0, "a", "launch")
-    assert listening.hear(started) == [started]
-    shown, verdict = listening.finish("tool_calls")
+    assert reader.read(started) == [started]
+    shown, verdict = reader.finish("tool_calls")
     assert shown == []
     assert isinstance(verdict, Accepted)
     assert verdict.calls == (ToolCall("a", "launch", ""),)
     assert verdict.facts == (RejectedReply("unknown_tool"),)
-    assert listening.complete(verdict, is_own=True) == []
+    assert reader.complete(verdict, is_own=True) == []
 
 
 def read_with_a_bug(cursor: Cursor, opening: str) -> Reading:
@@ -321,10 +321,10 @@ BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
 )
 def test_a_bug_of_the_guardrails_costs_an_observed_client_nothing(pieces: list[str]) -> None:
     offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (BUGGY,))
-    listening = ObservingReader(offer, CountedIds())
+    reader = ObservingReader(offer, CountedIds())
     for piece in pieces:
-        assert listening.hear(TextDelta(piece)) == [TextDelta(piece)]
-    _, verdict = listening.finish("stop")
+        assert reader.read(TextDelta(piece)) == [TextDelta(piece)]
+    _, verdict = reader.finish("stop")
     told = Unchecked("the reply", "KeyError: 'oh'")
     assert verdict == Accepted("".join(pieces), (), "stop", (told,))
 
@@ -357,18 +357,18 @@ def test_thoughts_are_split_off_where_there_is_nothing_to_guard(
     for size in (1, len(came)):
         reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter())
         batches = [came[at : at + size] for at in range(0, len(came), size)]
-        assert [one for batch in batches for one in reader.hear_all(batch)] == shown
+        assert [element for batch in batches for element in reader.read_all(batch)] == shown
         last, verdict = reader.finish("stop")
         assert last == rest
         assert isinstance(verdict, Accepted)
-        texts = [one.text for one in (*shown, *rest) if isinstance(one, TextDelta)]
+        texts = [item.text for item in (*shown, *rest) if isinstance(item, TextDelta)]
         assert (verdict.text, verdict.facts) == ("".join(texts), ())
 
 
 @pytest.mark.parametrize("is_opened", [True, False])
 def test_an_end_of_thoughts_without_a_beginning_is_noted(*, is_opened: bool) -> None:
     reader = PassthroughReader(CountedIds(), splitter=ReasoningSplitter(is_opened))
-    shown = reader.hear(TextDelta("Hm.\n</think>\nHello."))
+    shown = reader.read(TextDelta("Hm.\n</think>\nHello."))
     _, verdict = reader.finish("stop")
     assert verdict.facts == (EndedThoughts(),)
     assert (ReasoningDelta("Hm.") in shown) is is_opened

@@ -32,7 +32,7 @@ def test_under_load_there_are_a_fifth_more_attempts_than_requests_and_no_more() 
     assert further == (50 + 1000) / 5
 
 
-def test_nobody_saves_for_ever() -> None:
+def test_saved_retries_are_bounded() -> None:
     budget = RetryBudget()
     with ExitStack() as stack:
         tickets(stack, budget, 1000)
@@ -47,7 +47,7 @@ def test_a_request_that_may_retry_may_do_so_again() -> None:
         assert [first.may_retry(), first.may_retry(), second.may_retry()] == [True, True, False]
 
 
-def test_what_a_request_took_comes_back_when_it_ends_however_it_ends() -> None:
+def test_a_request_returns_its_share_however_it_ends() -> None:
     budget = RetryBudget(floor=1)
     with suppress(RuntimeError), budget.request() as ticket:
         assert ticket.may_retry()

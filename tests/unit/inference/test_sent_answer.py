@@ -30,7 +30,7 @@ def test_an_answer_begins_with_text_or_with_a_call() -> None:
     assert opened("").is_begun
 
 
-def test_an_open_call_is_closed_by_arguments_that_begin_with_what_was_shown() -> None:
+def test_an_open_call_is_completed_by_matching_arguments() -> None:
     shown = opened()
     assert shown.close_call(ROME.arguments) is None
     assert shown.close_call(PARIS.arguments) == [ToolCallArgumentsDelta(0, 'ris"}')]

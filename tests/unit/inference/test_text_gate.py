@@ -110,7 +110,7 @@ def test_where_no_answer_is_due_a_message_is_held_too() -> None:
     assert release.show(RespondText("Done.")) == []
 
 
-def test_the_text_of_another_reply_is_not_added_to_what_was_shown() -> None:
+def test_text_of_another_reply_is_not_added() -> None:
     assert make().complete(Accepted("Good day", (PARIS,)), is_own=False) == [ToolCalled(0, PARIS)]
 
 
@@ -125,7 +125,7 @@ def test_from_a_botched_call_on_everything_is_held() -> None:
     assert release.complete(whole, is_own=True) == [TextDelta("<tool_call>{Two.Three.")]
 
 
-def test_a_call_that_is_shown_takes_held_prose_along_and_holds_what_follows() -> None:
+def test_a_shown_call_releases_held_prose_and_holds_later_text() -> None:
     release = streaming(SentAnswer(), shows_prose=False)
     release.show(Prose("Looking."))
     assert release.show_call(ToolCallStarted(0, "a", "get_weather")) == []
@@ -206,10 +206,10 @@ def make_watched(*, shows_prose: bool = True) -> LookaheadGate:
 def test_only_prose_that_would_be_an_answer_is_watched() -> None:
     release = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
-    assert isinstance(hold_possible_calls(release, OFFER, is_asked_again=False), LookaheadGate)
-    assert hold_possible_calls(release, accepting, is_asked_again=False) is release
+    assert isinstance(hold_possible_calls(release, OFFER, is_retry=False), LookaheadGate)
+    assert hold_possible_calls(release, accepting, is_retry=False) is release
     with_schema = replace(OFFER, answer_schema={})
-    assert hold_possible_calls(release, with_schema, is_asked_again=False) is release
+    assert hold_possible_calls(release, with_schema, is_retry=False) is release
 
 
 @pytest.mark.parametrize("text", HELD)
@@ -226,7 +226,7 @@ def test_prose_is_shown_with_its_first_piece() -> None:
     assert release.complete(Accepted(f"It is{BEGINNING}."), is_own=True) == [TextDelta(".")]
 
 
-def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
+def test_held_prose_is_shown_whole() -> None:
     release = make_watched()
     assert release.show(Prose(BEGINNING)) == []
     assert release.show(Prose("none of")) == [TextDelta(BEGINNING), TextDelta("none of")]
@@ -235,14 +235,12 @@ def test_what_turns_out_to_be_prose_is_shown_whole() -> None:
 
 def test_the_word_that_confirms_an_answer_waits_only_where_it_was_asked_for() -> None:
     assert make_watched().show(Prose("Done")) == [TextDelta("Done")]
-    release = LookaheadGate(
-        FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_asked_again=True
-    )
+    release = LookaheadGate(FirstReplyGate(SentAnswer(), shows_prose=True), OFFERED, is_retry=True)
     assert release.show(Prose("Done")) == []
     assert release.show(Prose(" it")) == [TextDelta("Done"), TextDelta(" it")]
 
 
-def test_white_space_waits_for_what_follows() -> None:
+def test_white_space_waits_for_the_next_text() -> None:
     release = make_watched()
     assert release.show(Prose("\n")) == []
     assert release.show(Prose("It")) == [TextDelta("\nIt")]
@@ -255,7 +253,7 @@ def test_thoughts_wait_for_nothing() -> None:
     assert release.show(Prose("get_weather{")) == []
 
 
-def test_a_message_a_call_and_the_end_show_what_was_held() -> None:
+def test_a_message_a_call_and_the_end_release_held_text() -> None:
     held = TextDelta(BEGINNING)
     release = make_watched()
     release.show(Prose(BEGINNING))

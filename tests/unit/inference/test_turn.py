@@ -75,7 +75,7 @@ def test_calls_are_better_than_text_and_later_than_earlier(
     assert best_of(*answers) is best
 
 
-def test_what_the_client_has_seen_is_not_replaced_by_text() -> None:
+def test_shown_text_is_not_replaced_by_later_text() -> None:
     assert best_of(ONE, TWO, is_resumed=True) is ONE
     assert best_of(ONE, CALL, is_resumed=True) is CALL
 
@@ -84,7 +84,7 @@ FIRST = UsageReported({"prompt_tokens": 10, "completion_tokens": 5, "total_token
 SECOND = UsageReported({"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27}, {"x": 1})
 
 
-def test_one_attempt_is_told_as_it_came() -> None:
+def test_the_usage_of_one_attempt_is_unchanged() -> None:
     assert annotate(FIRST, [FIRST]) is FIRST
 
 
@@ -95,7 +95,7 @@ def test_several_attempts_are_added_up_beside_the_usage_of_the_one_that_counts()
     assert told.usage == {**SECOND.usage, "temper": {"attempts": 2, **sums}}
 
 
-def test_what_a_backend_does_not_count_counts_nothing() -> None:
+def test_missing_counts_are_zero() -> None:
     usages: list[JsonObject] = [{}, {"completion_tokens": None}, {"completion_tokens": "7"}]
     sums = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
     told = annotate(FIRST, [UsageReported(usage) for usage in usages])
@@ -206,7 +206,7 @@ def test_an_answer_in_the_wrong_place_is_found(
 
 
 @pytest.mark.parametrize("bad", ["Mars has two.", '{"name": "Mars"}', ""])
-def test_an_answer_in_the_wrong_form_is_asked_for_again_without_tools_too(bad: str) -> None:
+def test_an_answer_in_the_wrong_form_is_retried_without_tools_too(bad: str) -> None:
     book = Playbook.of(make_request(tools=(), answer_schema=PLANET)).ask()
     write(book, bad)
     assert shown_text(book) == ""
@@ -215,7 +215,7 @@ def test_an_answer_in_the_wrong_form_is_asked_for_again_without_tools_too(bad: s
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_an_answer_without_tools_streams_and_what_was_shown_stays() -> None:
+def test_an_answer_without_tools_streams() -> None:
     book = Playbook.of(make_request(tools=(), answer_schema=PLANET, stream=True)).ask()
     book.receive(TextDelta(" ")).expect()
     book.receive(TextDelta('{"name":')).expect(TextDelta(' {"name":'))
@@ -266,7 +266,7 @@ def test_the_rest_of_a_call_next_to_it_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_value_with_the_mark_of_its_call_is_asked_for_again_once(stream: bool) -> None:
+def test_a_value_with_the_mark_of_its_call_is_retried_once(stream: bool) -> None:
     book = Playbook.of(make_request(stream=stream)).ask()
     call(book, "get_weather", '{"city": "Paris</parameter>"}')
     book.shown.clear()
@@ -369,7 +369,7 @@ def test_prose_that_the_model_insists_on_is_the_answer_and_streams() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_an_empty_reply_is_asked_about_once() -> None:
+def test_an_empty_reply_is_retried_once() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyFinished("stop"))
     book.ask()
@@ -494,7 +494,7 @@ def test_no_markup_is_ever_the_answer(replies: list[str], told: str, explains: b
         shown += book.shown
         book.shown.clear()
     book.end()
-    said = "".join(one.text for one in shown if isinstance(one, TextDelta))
+    said = "".join(event.text for event in shown if isinstance(event, TextDelta))
     assert shown[-1] == ReplyFinished("stop")
     before = "One moment." if "One" in replies[0] else ""
     expected = f"The model gave no usable reply in {len(replies)} attempts: {told}."
@@ -520,7 +520,7 @@ def test_the_rest_of_a_call_is_no_answer_either(rest: str) -> None:
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
 
 
-def test_without_rescue_no_text_becomes_a_call_but_where_it_was_asked_for() -> None:
+def test_without_rescue_only_a_constrained_attempt_reads_calls_in_text() -> None:
     policy = Policy(without=frozenset({"rescue"}), text_policy=TextPolicy.REQUIRE)
     book = Playbook.of(make_request(), policy).ask()
     for reply in (FENCED, f"<tool_call>{FENCED[8:-4]}</tool_call>"):
@@ -565,7 +565,7 @@ def test_a_strict_turn_still_takes_the_prose_that_a_model_insists_on() -> None:
     book.end()
 
 
-def test_a_reply_that_the_backend_cannot_read_is_asked_for_raw() -> None:
+def test_an_unreadable_reply_is_retried_raw() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReplyStarted("one")).expect(ReplyStarted("one"))
     book.receive(ReplyUnreadable("peg-native"))
@@ -617,14 +617,14 @@ def test_a_call_cut_off_by_a_stop_string_is_never_completed() -> None:
     book.end()
 
 
-def test_prose_cut_off_by_the_token_limit_is_not_asked_for_again() -> None:
+def test_prose_cut_off_by_the_token_limit_is_not_retried() -> None:
     book = Playbook.of(make_request()).ask()
     write(book, "It is", "length")
     book.expect(TextDelta("It is"), ReplyFinished("length"))
     book.end()
 
 
-def test_usage_is_that_of_the_reply_the_client_got_with_what_all_attempts_cost() -> None:
+def test_usage_is_that_of_the_answer_with_the_sum_of_all_attempts() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(UsageReported({"total_tokens": 1}))
     write(book, "Prose.")
@@ -642,7 +642,7 @@ def test_usage_is_that_of_the_reply_the_client_got_with_what_all_attempts_cost()
 
 
 @pytest.mark.parametrize(("spent", "bound"), [(100, 512), (400, 800), (None, None)])
-def test_the_constrained_attempt_is_bounded_by_what_the_first_took(
+def test_the_constrained_attempt_is_bounded_by_the_first_ones_tokens(
     spent: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
@@ -703,7 +703,7 @@ def test_a_reply_without_an_end_is_cut_off_where_it_is() -> None:
     book.end()
 
 
-def test_what_was_held_back_of_a_reply_without_an_end_is_shown_but_no_half_call() -> None:
+def test_held_text_of_an_endless_reply_is_shown_without_half_calls() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
@@ -711,7 +711,7 @@ def test_what_was_held_back_of_a_reply_without_an_end_is_shown_but_no_half_call(
     assert all(isinstance(event, TextDelta) for event in book.shown)
 
 
-def test_prose_where_a_call_is_required_is_cut_off_without_another_question() -> None:
+def test_endless_prose_is_cut_off_without_another_attempt() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     book.receive(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -726,7 +726,7 @@ def test_nothing_is_cut_off_of_a_reply_that_has_not_begun() -> None:
     assert book.turn.cut_off() == ()
 
 
-def test_text_of_an_earlier_attempt_is_not_added_to_what_was_shown() -> None:
+def test_text_of_an_earlier_attempt_is_not_added() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     book.receive(ToolCallStarted(0, "a", "get_time"), ToolCallArgumentsDelta(0, "{}"))
     book.receive(ToolCallStarted(1, "b", "launch_rocket"), ToolCallArgumentsDelta(1, "{}"))
@@ -745,7 +745,7 @@ def test_an_event_after_the_end_is_a_bug() -> None:
         book.turn.receive(ReplyFinished("stop"))
 
 
-def test_a_botched_call_is_asked_for_again_and_never_shown() -> None:
+def test_a_broken_call_is_retried_and_never_shown() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Looking.\n")).expect(TextDelta("Looking."))
     write(book, '<tool_call>{"name": "get_weather", "arguments": {"city": }}</tool_call>')
@@ -770,14 +770,14 @@ def test_a_reply_that_began_within_its_thoughts_is_an_answer_without_them() -> N
     assert book.shown[0] == TextDelta("Sunny.")
 
 
-def test_what_was_shown_already_stays_where_it_is() -> None:
+def test_shown_text_stays() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(TextDelta("Hm.\n</think>\nIt is sunny."), ReplyFinished("stop"))
     shown = "".join(event.text for event in book.shown if isinstance(event, TextDelta))
     assert shown == "Hm.\n</think>\nIt is sunny."
 
 
-def test_observing_changes_nothing_and_reports_what_would_have_been_done() -> None:
+def test_observing_changes_nothing_and_reports_the_verdict() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     assert book.upstream_request is not None
     assert [tool.name for tool in book.upstream_request.tools] == ["get_weather", "get_time"]

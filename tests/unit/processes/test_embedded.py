@@ -23,13 +23,13 @@ def test_it_understands_every_flag_of_a_launch_plan() -> None:
     assert not options.ui
 
 
-def test_what_flags_set_is_called_as_xllamacpp_calls_it() -> None:
+def test_flags_set_members_of_xllamacpp() -> None:
     parameters = xllamacpp.CommonParams()
     names = vars(arguments(["-m", "m.gguf"])).keys() - {"path", "threads"}
     assert [
-        one
-        for one in sorted(names)
-        if not hasattr(parameters, one) and not hasattr(parameters.sampling, one)
+        item
+        for item in sorted(names)
+        if not hasattr(parameters, item) and not hasattr(parameters.sampling, item)
     ] == []
 
 

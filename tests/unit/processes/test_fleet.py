@@ -55,7 +55,7 @@ async def test_the_first_request_starts_a_model_and_waits_for_it() -> None:
         assert world.servers["a"].starts == 1
 
 
-async def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
+async def test_an_idle_model_is_swapped_for_another() -> None:
     async with running() as world:
         world.servers["a"].finish()
         world.servers["b"].finish()
@@ -69,7 +69,7 @@ async def test_a_model_is_swapped_for_another_one_when_nobody_uses_it() -> None:
         assert world.fleet.condition("a") == "unloaded"
 
 
-async def test_whoever_waits_for_a_model_that_cannot_be_loaded_learns_why() -> None:
+async def test_waiting_requests_fail_with_the_reason_of_a_failed_load() -> None:
     async with running() as world:
         hold = world.lease("a", "1")
         world.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))

@@ -74,7 +74,7 @@ def test_a_download_tells_how_far_it_is_and_where_the_model_lies(tmp_path: Path)
     program = downloading_server(tmp_path, source)
     path = asyncio.run(downloaded(program, "owner/name", told))
     assert path == tmp_path / "m.gguf"
-    shares = [one.share for one in told if one.stage == "downloading"]
+    shares = [item.share for item in told if item.stage == "downloading"]
     assert shares == [0.0, 0.37, 1.0]
 
 

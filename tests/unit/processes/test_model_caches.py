@@ -114,7 +114,7 @@ def test_the_parts_of_a_model_are_one_and_a_missing_one_is_told(tmp_path: Path) 
 )
 def test_a_quantisation_is_read_from_the_name(tmp_path: Path, name: str, quantisation: str) -> None:
     model_at(tmp_path / ".cache" / "llama.cpp" / f"{name}.gguf")
-    assert [one.quantisation for one in found(tmp_path)] == [quantisation]
+    assert [item.quantisation for item in found(tmp_path)] == [quantisation]
 
 
 def test_what_is_no_model_is_told_and_what_is_nothing_is_passed_over(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_folders_that_lead_in_circles_or_too_deep_have_an_end(tmp_path: Path) ->
     (folder / "one" / "circle").symlink_to(folder)
     (folder / "again").symlink_to(folder / "one")
     model_at(folder / Path(*"123456789") / "deep.gguf")
-    assert [one.name for one in found(tmp_path)] == ["a"]
+    assert [item.name for item in found(tmp_path)] == ["a"]
 
 
 def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_server_that_loads_its_model_says_so(line: str) -> None:
 
 
 def test_a_row_of_dots_grows_to_a_hundred() -> None:
-    shares = [one.share for one in told("main: loading model", "." * 50, "." * 100, "." * 300)]
+    shares = [item.share for item in told("main: loading model", "." * 50, "." * 100, "." * 300)]
     assert shares == [None, 0.5, 1.0]
 
 

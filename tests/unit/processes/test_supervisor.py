@@ -259,7 +259,7 @@ async def test_whoever_wants_the_server_waits_for_good_news() -> None:
     await asyncio.sleep(0)
     remote.note(ServerStatus(RestartState.STARTING))
     await asyncio.sleep(0)
-    assert not any(one.done() for one in waiting)
+    assert not any(task.done() for task in waiting)
     remote.note(ServerStatus(RestartState.READY, address=HERE))
     assert await asyncio.gather(*waiting) == [HERE] * 3
     assert await remote.ready() == HERE

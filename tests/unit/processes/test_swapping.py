@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -14,92 +14,107 @@ def book_of(models: str, budget: Budget = ONE_AT_A_TIME, ttl: float | None = Non
     return SwapBook.of(dict.fromkeys(models, 1), budget, ttl=ttl)
 
 
-def test_a_model_is_started_by_the_first_request_and_serves_all_that_wait_for_it() -> None:
-    book = book_of("a")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a2 asks")
-    book.receive("a loaded").expect("serve a1", "serve a2")
-    book.receive("a3 asks").expect("serve a3")
-    book.end()
+STORIES: dict[str, tuple[Callable[[], SwapBook], str]] = {
+    "a model is started by the first request and serves all that wait for it": (
+        lambda: book_of("a"),
+        "a1 asks: start a; a2 asks; a loaded: serve a1, serve a2; a3 asks: serve a3",
+    ),
+    "models that fit together stay together": (
+        lambda: SwapBook.of({"a": 4, "b": 4}, Budget(memory=8)),
+        "load a; b1 asks: start b; a1 asks: serve a1",
+    ),
+    "without a budget everything fits": (
+        lambda: SwapBook.of({"a": 10**12, "b": 10**12}, Budget()),
+        "load a; load b",
+    ),
+    "an idle model makes room and the newcomer waits until it has gone": (
+        lambda: book_of("ab"),
+        "load a; b1 asks: stop a; a stopped: start b; b loaded: serve b1",
+    ),
+    "the model that was not used for longest goes first": (
+        lambda: book_of("abc", Budget(models=2)),
+        "load a; load b; a1 asks: serve a1; a1 leaves; c1 asks: stop b",
+    ),
+    "no more goes than has to": (
+        lambda: SwapBook.of({"small": 1, "large": 6, "new": 6}, Budget(memory=8)),
+        "load small; load large; new1 asks: stop large; large stopped: start new",
+    ),
+    "several go where one is not enough": (
+        lambda: SwapBook.of({"a": 3, "b": 3, "c": 2, "new": 6}, Budget(memory=8)),
+        "load a; load b; load c; new1 asks: stop a, stop b; b stopped; a stopped: start new",
+    ),
+    "a model larger than the budget runs alone": (
+        lambda: SwapBook.of({"a": 3, "huge": 99}, Budget(memory=8)),
+        "load a; huge1 asks: stop a; a stopped: start huge",
+    ),
+    "what a request uses is never taken away": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; a loaded: serve a1; b1 asks; a1 leaves: stop a",
+    ),
+    "nothing is stopped until all that has to go is idle": (
+        lambda: SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8)),
+        "load a; b1 asks: start b; b loaded: serve b1; new1 asks; b1 leaves: stop a, stop b",
+    ),
+    "an idle model goes before a busy one that was used earlier": (
+        lambda: book_of("abc", Budget(models=2)),
+        "a1 asks: start a; a loaded: serve a1; load b; c1 asks: stop b",
+    ),
+    "a swap is paid once for all who wait for it": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; b1 asks; a2 asks; a loaded: serve a1, serve a2; a3 asks; a1 "
+        "leaves; a2 leaves: stop a",
+    ),
+    "a model that is not in the way serves on": (
+        lambda: SwapBook.of({"a": 2, "b": 6, "c": 6}, Budget(memory=8)),
+        "load a; b1 asks: start b; b loaded: serve b1; c1 asks; a1 asks: serve a1; b2 asks",
+    ),
+    "only the oldest may make room": (
+        lambda: book_of("abc"),
+        "a1 asks: start a; a loaded: serve a1; b1 asks; c1 asks; a1 leaves: stop a; a "
+        "stopped: start b; b loaded: serve b1; b1 leaves: stop b; b stopped: start c",
+    ),
+    "a model that is asked for while it stops comes back in its turn": (
+        lambda: book_of("abc"),
+        "load a; b1 asks: stop a; a1 asks; b1 leaves; c1 asks; a stopped: start a",
+    ),
+    "whoever leaves the line makes room for others": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; a loaded: serve a1; b1 asks; a2 asks; b1 leaves: serve a2",
+    ),
+    "a load that nobody waits for any more gives way": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; a1 leaves; b1 asks: stop a; a stopped: start b",
+    ),
+    "a load that others wait for does not": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; b1 asks",
+    ),
+    "who waits for a model that cannot be loaded is refused": (
+        lambda: book_of("ab"),
+        "a1 asks: start a; b1 asks; a failed: refuse a1, stop a; a1 leaves; a stopped: start b",
+    ),
+    "a model that is gone for good is stopped and its users leave as they come": (
+        lambda: book_of("a"),
+        "a1 asks: start a; a loaded: serve a1; a failed: stop a; a stopped; a1 leaves",
+    ),
+    "a model that others wait for does not stop for its age": (
+        lambda: SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8), ttl=60),
+        "load a; b1 asks: start b; b loaded: serve b1; new1 asks; a1 asks; 600 seconds later",
+    ),
+}
 
 
-def test_models_that_fit_together_stay_together() -> None:
-    book = SwapBook.of({"a": 4, "b": 4}, Budget(memory=8))
-    book.load("a")
-    book.receive("b1 asks").expect("start b")
-    book.receive("a1 asks").expect("serve a1")
-    book.end()
-
-
-def test_without_a_budget_everything_fits() -> None:
-    book = SwapBook.of({"a": 10**12, "b": 10**12}, Budget())
-    book.load("a").load("b").end()
-
-
-def test_an_idle_model_makes_room_and_the_newcomer_waits_until_it_has_gone() -> None:
-    book = book_of("ab").load("a")
-    book.receive("b1 asks").expect("stop a")
-    book.receive("a stopped").expect("start b")
-    book.receive("b loaded").expect("serve b1")
-    book.end()
-
-
-def test_the_model_that_was_not_used_for_longest_goes_first() -> None:
-    book = book_of("abc", Budget(models=2)).load("a").load("b")
-    book.receive("a1 asks").expect("serve a1")
-    book.receive("a1 leaves")
-    book.receive("c1 asks").expect("stop b")
-    book.end()
-
-
-def test_no_more_goes_than_has_to() -> None:
-    book = SwapBook.of({"small": 1, "large": 6, "new": 6}, Budget(memory=8))
-    book.load("small").load("large")
-    book.receive("new1 asks").expect("stop large")
-    book.receive("large stopped").expect("start new")
-    book.end()
-
-
-def test_several_go_where_one_is_not_enough() -> None:
-    book = SwapBook.of({"a": 3, "b": 3, "c": 2, "new": 6}, Budget(memory=8))
-    book.load("a").load("b").load("c")
-    book.receive("new1 asks").expect("stop a", "stop b")
-    book.receive("b stopped")
-    book.receive("a stopped").expect("start new")
-    book.end()
-
-
-def test_a_model_larger_than_the_budget_runs_alone() -> None:
-    book = SwapBook.of({"a": 3, "huge": 99}, Budget(memory=8)).load("a")
-    book.receive("huge1 asks").expect("stop a")
-    book.receive("a stopped").expect("start huge")
-    book.end()
-
-
-def test_what_a_request_uses_is_never_taken_away() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a loaded").expect("serve a1")
-    book.receive("b1 asks")
-    book.receive("a1 leaves").expect("stop a")
-    book.end()
-
-
-def test_nothing_is_stopped_until_all_that_has_to_go_is_idle() -> None:
-    book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8)).load("a")
-    book.receive("b1 asks").expect("start b")
-    book.receive("b loaded").expect("serve b1")
-    book.receive("new1 asks")
-    book.receive("b1 leaves").expect("stop a", "stop b")
-    book.end()
-
-
-def test_an_idle_model_goes_before_a_busy_one_that_was_used_earlier() -> None:
-    book = book_of("abc", Budget(models=2))
-    book.receive("a1 asks").expect("start a")
-    book.receive("a loaded").expect("serve a1")
-    book.load("b")
-    book.receive("c1 asks").expect("stop b")
+@pytest.mark.parametrize("name", STORIES)
+def test_models_are_swapped_as_the_story_tells(name: str) -> None:
+    """Each event is followed by the orders that it leads to."""
+    start, story = STORIES[name]
+    book = start()
+    for step in story.split("; "):
+        event, _, orders = step.partition(": ")
+        if event.startswith("load "):
+            book.load(event.removeprefix("load "))
+        else:
+            book.receive(event).expect(*filter(None, orders.split(", ")))
     book.end()
 
 
@@ -119,88 +134,6 @@ def test_a_model_in_steady_use_cannot_keep_another_one_out() -> None:
     book.end()
 
 
-def test_a_swap_is_paid_once_for_all_who_wait_for_it() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("b1 asks")
-    book.receive("a2 asks")
-    book.receive("a loaded").expect("serve a1", "serve a2")
-    book.receive("a3 asks")
-    book.receive("a1 leaves")
-    book.receive("a2 leaves").expect("stop a")
-    book.end()
-
-
-def test_a_model_that_is_not_in_the_way_serves_on() -> None:
-    book = SwapBook.of({"a": 2, "b": 6, "c": 6}, Budget(memory=8)).load("a")
-    book.receive("b1 asks").expect("start b")
-    book.receive("b loaded").expect("serve b1")
-    book.receive("c1 asks")
-    book.receive("a1 asks").expect("serve a1")
-    book.receive("b2 asks")
-    book.end()
-
-
-def test_only_the_oldest_may_make_room() -> None:
-    book = book_of("abc")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a loaded").expect("serve a1")
-    book.receive("b1 asks")
-    book.receive("c1 asks")
-    book.receive("a1 leaves").expect("stop a")
-    book.receive("a stopped").expect("start b")
-    book.receive("b loaded").expect("serve b1")
-    book.receive("b1 leaves").expect("stop b")
-    book.receive("b stopped").expect("start c")
-    book.end()
-
-
-def test_a_model_that_is_asked_for_while_it_stops_comes_back_in_its_turn() -> None:
-    book = book_of("abc").load("a")
-    book.receive("b1 asks").expect("stop a")
-    book.receive("a1 asks")
-    book.receive("b1 leaves")
-    book.receive("c1 asks")
-    book.receive("a stopped").expect("start a")
-    book.end()
-
-
-def test_whoever_leaves_the_line_makes_room_for_others() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a loaded").expect("serve a1")
-    book.receive("b1 asks")
-    book.receive("a2 asks")
-    book.receive("b1 leaves").expect("serve a2")
-    book.end()
-
-
-def test_a_load_that_nobody_waits_for_any_more_gives_way() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a1 leaves")
-    book.receive("b1 asks").expect("stop a")
-    book.receive("a stopped").expect("start b")
-    book.end()
-
-
-def test_a_load_that_others_wait_for_does_not() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("b1 asks")
-    book.end()
-
-
-def test_who_waits_for_a_model_that_cannot_be_loaded_is_refused() -> None:
-    book = book_of("ab")
-    book.receive("a1 asks").expect("start a")
-    book.receive("b1 asks")
-    book.receive("a failed").expect("refuse a1", "stop a")
-    book.receive("a1 leaves")
-    book.receive("a stopped").expect("start b")
-    book.end()
-
-
 def test_a_failure_is_not_repeated_at_once_and_evicts_nobody() -> None:
     book = book_of("ab")
     book.receive("a1 asks").expect("start a")
@@ -214,16 +147,6 @@ def test_a_failure_is_not_repeated_at_once_and_evicts_nobody() -> None:
     book.receive("a3 asks").expect("stop b")
     book.receive("b stopped").expect("start a")
     book.receive("a loaded").expect("serve a3")
-    book.end()
-
-
-def test_a_model_that_is_gone_for_good_is_stopped_and_its_users_leave_as_they_come() -> None:
-    book = book_of("a")
-    book.receive("a1 asks").expect("start a")
-    book.receive("a loaded").expect("serve a1")
-    book.receive("a failed").expect("stop a")
-    book.receive("a stopped")
-    book.receive("a1 leaves")
     book.end()
 
 
@@ -272,16 +195,6 @@ def test_a_model_without_a_ttl_stays() -> None:
     book.end()
 
 
-def test_a_model_that_others_wait_for_does_not_stop_for_its_age() -> None:
-    book = SwapBook.of({"a": 4, "b": 4, "new": 8}, Budget(memory=8), ttl=60).load("a")
-    book.receive("b1 asks").expect("start b")
-    book.receive("b loaded").expect("serve b1")
-    book.receive("new1 asks")
-    book.receive("a1 asks")
-    book.receive("600 seconds later")
-    book.end()
-
-
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
 def test_what_was_not_ordered_cannot_be_reported(event: str) -> None:
     with pytest.raises(AssertionError):
@@ -306,13 +219,15 @@ class World:
 
     def obey(self, orders: Orders) -> None:
         for name in orders.stop:
-            assert not [one for one in self.places if one.model == name and one.is_served]
+            assert not [
+                ticket for ticket in self.places if ticket.model == name and ticket.is_served
+            ]
             if name in self.starting:
                 self.starting.remove(name)
         self.stopping += orders.stop
         self.starting += orders.start
-        present = [one for one in MEMORY if self.swapping.presence(one) != "stopped"]
-        assert len(present) == 1 or sum(MEMORY[one] for one in present) <= 6
+        present = [item for item in MEMORY if self.swapping.presence(item) != "stopped"]
+        assert len(present) == 1 or sum(MEMORY[element] for element in present) <= 6
         assert len(present) <= 2
 
     def do(self, choice: int) -> None:
@@ -355,7 +270,7 @@ def test_whatever_happens_the_budget_is_kept_and_everybody_is_served(choices: li
         elif world.stopping:
             world.obey(world.swapping.note_stopped(world.stopping.pop(0), world.now))
         else:
-            served = next(one for one in world.places if one.is_served)
+            served = next(ticket for ticket in world.places if ticket.is_served)
             world.places.remove(served)
             world.obey(world.swapping.leave(served, world.now))
     assert world.places == []
