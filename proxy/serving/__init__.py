@@ -1,12 +1,12 @@
-"""What is served, without HTTP: the models, what is known of them, and what a request needs.
+"""Models and requests without HTTP: the steps resolve, plan, fit and admit.
 
-`request_preparation` leads from a request to the turn that answers it, or to the turns of a run.
-`services` are the models by name; for each of them `known_models` looks up what is known, with what
-was `tuned` for it, `admission` admits as many requests as there are slots, and `context_fitting`
-keeps conversations inside the window.
+`request_preparation` resolves, plans and fits a request; `run_turns` does so for each turn of a run
+with tools in between. `services` are the models by name; for each of them `known_models` looks up
+profile and abilities, with the `tuned` settings, `admission` limits concurrent requests to the
+slots, and `context_fitting` keeps conversations inside the window.
 
-`assembly` translates the settings for requests and services. `opening` opens what they name, or
-finds a running server; `managed_server` starts a llama-server and chooses its window. `inventory`
-lists the models for `temper models`. `tool_hosting` is what requests get of the operator's tools,
-`late_tools` keeps their servers running, `tool_inventory` lists them.
+`assembly` translates the settings for requests and services. `opening` opens the configured
+backends, or finds a running server; `managed_server` starts a llama-server and chooses its window.
+`inventory` lists the models for `temper models`. `tool_hosting` offers the operator's tools to
+requests, `late_tools` keeps their servers running, `tool_inventory` lists them.
 """
