@@ -49,20 +49,21 @@ from proxy.serving.services import ServiceOptions, Services
 if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
+_documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
 _VECTORS = ("/api/embed", "/api/embeddings")
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions(ServiceOptions):
-    """How clients are served, and with which models.
+    """Options of the HTTP server and of the models.
 
-    With `forwards_authorization` the client's key is sent to the backend, because the operator has
-    none. Web pages from `origins` may use the server from a browser. The `workers` of all
-    `replicas` share a backend's slots equally. With `has_open_metrics` metrics need no key.
-    `workflows` are rules of order by model name, `priorities` the highest ones by the owners of
-    keys. Clients of Ollama look at the `ollama_port`, 0 for none. The dashboard needs a key of one
-    of the `operators`, or no key if the server is open.
+    With `forwards_authorization` the client's key is sent to the backend, because the server has no
+    keys. Web pages from `origins` may use the server. The `workers` of all `replicas` share a
+    backend's slots equally. With `has_open_metrics` metrics need no key. `workflows` are rules of
+    order by model name, `priorities` the highest priorities by key owner. Clients of Ollama use the
+    `ollama_port`, 0 for none. The dashboard needs a key of one of the `operators`, or no key if the
+    server is open.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -82,7 +83,7 @@ class ServerOptions(ServiceOptions):
 
     @property
     def process_count(self) -> int:
-        """How many processes send requests to the same backends."""
+        """The number of processes that send requests to the same backends."""
         return self.workers * self.replicas
 
 
@@ -94,9 +95,9 @@ def create_app(
     *,
     tools: "ToolHosting | None" = None,
 ) -> Edge:
-    """Make the application; the caller closes the backends, observers and tools.
+    """Create the application; the caller closes the backends, observers and tools.
 
-    Clients speak the languages of `dialects`, by default all. `tools` are the operator's.
+    `dialects` are by default all of them. `tools` are the operator's.
     """
     dialects = dialects or all_dialects()
     app = FastAPI(
@@ -108,7 +109,7 @@ def create_app(
     )
     observers = observers or Observers()
     endpoints, repeatable = _endpoints(services, serving, observers, dialects, tools=tools)
-    # the edge answers these; the router needs them to refuse other methods with 405
+    # the edge serves these; the router needs them to refuse other methods with 405
     app.router.routes += [Route(path, _refuse_unrouted, methods=["POST"]) for path in endpoints]
     app.include_router(models_router(services, dialects))
     app.include_router(responses_router(dialects.store))
@@ -134,7 +135,7 @@ def create_app(
 def _late_ollama_router(
     services: Services, serving: ServerOptions, endpoints: Iterable[str]
 ) -> ASGIApp:
-    """Make the routes below `/api` on their first request: most clients are none of Ollama's."""
+    """Create the routes below `/api` on their first request, because few clients use them."""
 
     @cache
     def router() -> ASGIApp:
@@ -203,7 +204,7 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return the endpoints of POST requests by path, and those for requests with a repeat key."""
+    """Return the endpoints of POST requests by path; also those for an Idempotency-Key."""
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
     preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
@@ -218,21 +219,14 @@ def _endpoints(
         )
         return keep_answers(route, answers)
 
-    def repeat(route: DialectRoute, create: Callable[[], Endpoint]) -> Endpoint:
-        from proxy.api.idempotency import Idempotency  # most clients never send a key
-
-        dialect, share = route.dialect, dialects.share
-        sharing = share(dialect, timeouts.keep_alive) if share is not None else None
-        limits = _reader_for(route, reader).body
-        return Idempotency(create(), limits, dialect.is_complete, sharing=sharing)
-
     def count(route: DialectRoute) -> Endpoint:
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
         create = cache(partial(chat, route))
         endpoints |= dict.fromkeys(route.paths, create)
-        repeatable |= dict.fromkeys(route.paths, cache(partial(repeat, route, create)))
+        repeat = partial(_repeatable, route, create, serving, dialects)
+        repeatable |= dict.fromkeys(route.paths, cache(repeat))
         if route.count_path:
             endpoints[route.count_path] = cache(partial(count, route))
 
@@ -249,27 +243,42 @@ def _endpoints(
     return endpoints, repeatable
 
 
+def _repeatable(
+    route: DialectRoute,
+    create: Callable[[], Endpoint],
+    serving: ServerOptions,
+    dialects: Dialects,
+) -> Endpoint:
+    """Create the endpoint for requests with an Idempotency-Key; most clients never send one."""
+    from proxy.api.idempotency import Idempotency
+
+    dialect, share = route.dialect, dialects.share
+    limits = replace(serving.body, takes_any_type=route.takes_any_type)
+    sharing = share(dialect, serving.timeouts.keep_alive) if share is not None else None
+    return Idempotency(create(), limits, dialect.is_complete, sharing=sharing)
+
+
 def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
     return replace(
         reader,
         body=replace(reader.body, takes_any_type=route.takes_any_type),
-        documents=DocumentTexts() if route.has_documents else None,
+        documents=_documents if route.has_documents else None,
         slow_marks=() if route.written_store is None else REFERENCES,
     )
 
 
 def _late_vectors(relay: Relay) -> Endpoint:
-    """Make the endpoint of a path at which clients of Ollama ask for vectors."""
+    """Create the endpoint of a path at which clients of Ollama request embeddings."""
     from proxy.api.routes.ollama import Vectors
 
-    own = replace(relay.reader, body=replace(relay.reader.body, takes_any_type=True))
+    reader = replace(relay.reader, body=replace(relay.reader.body, takes_any_type=True))
     return Vectors(
-        relay.path, own, relay.preparation, relay.timeouts, relay.process_count, relay.observers
+        relay.path, reader, relay.preparation, relay.timeouts, relay.process_count, relay.observers
     )
 
 
 def _add_error_pages(app: FastAPI) -> None:
-    """Give every failure an error body in the client's format, also the framework's own."""
+    """Give every failure an error body in the client's dialect, including the framework's."""
 
     async def answer(request: Request, error: Exception) -> Response:
         match error:
@@ -277,7 +286,7 @@ def _add_error_pages(app: FastAPI) -> None:
                 problem = describe(error)
             case HTTPException():
                 problem = _framework_problem(request, error, tuple(sorted(app.openapi()["paths"])))
-            case _:  # a bug, which is raised again, for the server's log
+            case _:  # a bug, which is raised again for the server's log
                 problem = describe(TemperError())
         return error_response(problem, request.scope)
 
@@ -286,7 +295,7 @@ def _add_error_pages(app: FastAPI) -> None:
 
 
 def _framework_problem(request: Request, error: HTTPException, paths: tuple[str, ...]) -> Problem:
-    path = request.scope["path"]  # as it was routed; a URL would also hold what Host says
+    path = request.scope["path"]  # as it was routed; `request.url` contains the Host header
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return not_found(path, paths)

@@ -22,7 +22,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
     services, server = service_options_of(settings), settings.server
     keys = _keys(server)
     return ServerOptions(
-        **{one.name: getattr(services, one.name) for one in fields(services)},
+        **{item.name: getattr(services, item.name) for item in fields(services)},
         policy=policy_of(settings),
         workflows=settings.workflows,
         priorities={name: Priority(word) for name, word in server.priorities.items()},
@@ -48,14 +48,14 @@ def server_options_of(settings: Settings) -> ServerOptions:
 def _keys(settings: ServerSettings) -> dict[str, str]:
     """Collect every accepted API key by the name of its owner."""
     keys = read_keys(settings.api_keys_file) if settings.api_keys_file is not None else {}
-    own = settings.api_key
-    return keys if own is None else {OWN_KEY: own.get_secret_value(), **keys}
+    key = settings.api_key
+    return keys if key is None else {OWN_KEY: key.get_secret_value(), **keys}
 
 
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     """Collect who may open the dashboard; raises `InvalidConfiguration` for an unknown name."""
-    own = settings.server.api_key
-    is_own = own is not None and keys.get(OWN_KEY) == own.get_secret_value()
+    key = settings.server.api_key
+    is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     strangers = [name for name in settings.ui.owners if name not in keys]
     if strangers:
         problem = f"{strangers[0]!r} has no key in server.api_keys_file"

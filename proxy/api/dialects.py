@@ -1,4 +1,4 @@
-"""The languages that clients speak, and the one table of the paths at which each is spoken."""
+"""The API dialects, and the one table of their paths."""
 
 import secrets
 import time
@@ -21,32 +21,31 @@ _CATALOGUE = ChatCatalogue()
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-# answers a request, by the name of its key and its fingerprint, together with other replicas
+# wraps an endpoint so that replicas share the answer to one idempotency key and fingerprint
 Sharing: TypeAlias = Callable[[Endpoint, tuple[str, str], bytes], Endpoint]
 
 
 class WrittenStore(ResponseStore, Protocol):
-    """A store of responses that takes a while to keep one."""
+    """A store of responses that writes asynchronously."""
 
     async def flush(self) -> None:
-        """Wait until everything that was kept is there for others."""
+        """Wait until all stored responses are visible to others."""
 
 
 @dataclass(frozen=True)
 class DialectRoute:
-    """A language, the `paths` that answer in it, and the one that only counts tokens, if any.
+    """An API dialect with its `paths`, and its path that counts tokens, if any.
 
-    PDFs in its requests are replaced by their text if it `has_documents`; the bytes of a chat go
-    upstream unchanged.
+    Errors `below` a folder are written in the dialect as well. With `takes_any_type` the content
+    type of bodies is not checked, unless a browser sends them. PDFs in requests are replaced by
+    their text if it `has_documents`; the bytes of a chat go upstream unchanged. The dialect is
+    created for its first request, because most clients use one dialect and each costs start time
+    and memory.
 
-    What lies `below` a folder is answered in its words as well. With `takes_any_type` bodies need
-    not be declared as JSON, unless a browser sends them. It is made on its first request, because
-    most clients speak one language and each language costs start time and memory.
-
-    At paths that all languages share, such as the list of models, its clients are known by a
-    `header` that only they send; their `catalogue` lists models. Answers that are kept in a
-    `written_store`, a file or one that replicas share, end when they have been written there;
-    `is_shared` tells whether replicas share them now.
+    At paths that all dialects share, such as the list of models, its clients are identified by a
+    `header` that only they send; their `catalogue` lists models. Answers that are stored in a
+    `written_store`, a file or a store that replicas share, end when they have been written there;
+    `is_shared` returns whether replicas share them now.
     """
 
     make: Callable[[], Dialect]
@@ -66,10 +65,10 @@ class DialectRoute:
 
 
 class Dialects:
-    """All languages in use; the first one answers requests that show none by path or header.
+    """All dialects; the first one serves requests without a known path or header.
 
-    Responses are kept in the `store`, if there is one. `share` makes what shares the answers in a
-    language between replicas; clients that wait get a sign of life after so many seconds.
+    Responses are stored in the `store`, if there is one. `share` creates the sharing of answers
+    between replicas for a dialect; a waiting client is sent a keep-alive after so many seconds.
     """
 
     def __init__(
@@ -86,14 +85,14 @@ class Dialects:
         return iter(self._routes)
 
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
-        """Return the language of a path, or of what lies below one; else that of the client."""
+        """Return the dialect of a path or of its folder; otherwise the client's."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.dialect
         return self._route_of_client(headers).dialect
 
     def catalogue(self, headers: Mapping[str, str]) -> Catalogue:
-        """Return what lists models to whoever sends such headers."""
+        """Return the model-list format for the client identified by these headers."""
         return self._route_of_client(headers).catalogue or _CATALOGUE
 
     def _route_of_client(self, headers: Mapping[str, str]) -> DialectRoute:
@@ -106,7 +105,7 @@ def all_dialects(
     share: Callable[[Dialect, float], Sharing] | None = None,
     is_shared: Callable[[], bool] | None = None,
 ) -> Dialects:
-    """Return every language there is; without a `store` no response is kept."""
+    """Return every dialect; without a `store` no response is stored."""
 
     def messages() -> Dialect:
         from proxy.dialects.anthropic_messages.dialect import MessagesDialect

@@ -1,4 +1,4 @@
-"""PDFs in requests, in whose place their text goes on: no engine reads them."""
+"""Replaces PDFs in requests by their text, because no engine reads PDFs."""
 
 import hashlib
 from base64 import b64decode
@@ -12,27 +12,27 @@ from proxy.dialects.lenient_json import as_object, as_text
 from proxy.errors import InvalidRequest
 from proxy.processes.pdf_text import read_pdf
 
-PDF_MARK = b"JVBERi"  # "%PDF" in base 64
+PDF_MARK = b"JVBERi"  # "%PDF" in base64
 _DEEPEST = 12
-_MOST_BYTES = 2**15  # of digests, as they are counted there: about 32 documents
+_MOST_BYTES = 2**15  # counted by the digests: about 32 documents
 
 
 @dataclass(slots=True)
 class DocumentTexts:
-    """Puts text in the place of PDFs; those of the latest documents are kept.
+    """Replaces PDFs by text; caches the latest documents.
 
-    Clients send the whole conversation each time.
+    Clients send the whole conversation, with its documents, in every request.
     """
 
     _kept: KeptByDocument[str] = field(default_factory=lambda: KeptByDocument(most=_MOST_BYTES))
 
     def expand(self, body: bytes) -> bytes:
-        """Return a body without PDFs; raises `InvalidRequest` that names the one it cannot read."""
+        """Return a body without PDFs; raises `InvalidRequest` for a PDF that cannot be read."""
         if PDF_MARK not in body:
             return body
         try:
             document = json.parse(body)
-        except ValueError:  # which the decoder words better
+        except ValueError:  # the decoder raises the precise error
             return body
         return json.dump(self._walk(document, "", _DEEPEST))
 
@@ -42,19 +42,20 @@ class DocumentTexts:
         below = f"{path}." if path else ""
         match value:
             case dict():
-                return self._find(value, below) or {
-                    name: self._walk(one, f"{below}{name}", depth - 1)
-                    for name, one in value.items()
+                return self._replace(value, below) or {
+                    name: self._walk(member, f"{below}{name}", depth - 1)
+                    for name, member in value.items()
                 }
             case list():
                 return [
-                    self._walk(one, f"{below}{place}", depth - 1) for place, one in enumerate(value)
+                    self._walk(item, f"{below}{index}", depth - 1)
+                    for index, item in enumerate(value)
                 ]
             case _:
                 return value
 
-    def _find(self, value: JsonObject, below: str) -> JsonObject | None:
-        """Return what takes the place of a PDF; None for what is none."""
+    def _replace(self, value: JsonObject, below: str) -> JsonObject | None:
+        """Return the text part that replaces a PDF part; None for any other object."""
         source, data = as_object(value.get("source")), as_text(value.get("file_data"))
         if value.get("type") == "document" and source.get("media_type") == "application/pdf":
             text = self._read(as_text(source.get("data")), f"{below}source")
@@ -71,7 +72,7 @@ class DocumentTexts:
         try:
             text = read_pdf(b64decode(encoded)).marked
         except NotBase64:
-            raise InvalidRequest("Expected base 64.", path) from None
+            raise InvalidRequest("Expected base64.", path) from None
         except InvalidRequest as refusal:
             raise InvalidRequest(refusal.problem, path) from None
         self._kept.keep(key, text)

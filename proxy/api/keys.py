@@ -21,11 +21,11 @@ def read_keys(path: Path) -> dict[str, str]:
     for number, line in enumerate(map(str.strip, lines), start=1):
         if not line or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None or found["name"] in keys:
-            problem = "is not 'name key'" if found is None else "has a name that was there before"
+        match = _LINE.fullmatch(line)
+        if match is None or match["name"] in keys:
+            problem = "is not 'name key'" if match is None else "has a name that was there before"
             raise InvalidConfiguration(_SETTING, f"line {number} of {path} {problem}")
-        keys[found["name"]] = found["key"]
+        keys[match["name"]] = match["key"]
     if not keys:
         raise InvalidConfiguration(_SETTING, f"{path} holds no key: write 'name key' into a line")
     return keys

@@ -27,7 +27,7 @@ def open_observers(
 ) -> Generator[Observers, None, None]:
     """Open the configured observers; one of several workers has a `place`.
 
-    A `replica` has a name of its own in traces. Raises `InvalidConfiguration`.
+    A `replica` has a separate name in traces. Raises `InvalidConfiguration`.
     """
     sinks: list[Sink] = [RequestLog()]
     collector = settings.tracing.url
@@ -67,11 +67,11 @@ async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
 
 
 async def _publish(shared: SharedCounts, board: Board) -> None:
-    told = 0
+    published = 0
     while True:
         await asyncio.sleep(_PUBLISH_SECONDS)
-        if board.number != told:
-            told = board.number
+        if board.number != published:
+            published = board.number
             shared.publish(board.history.counts())
 
 

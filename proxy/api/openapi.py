@@ -1,6 +1,6 @@
-"""The OpenAPI document: the endpoints that FastAPI does not see, and what failures look like.
+"""The OpenAPI document: the endpoints that FastAPI does not see, and the error responses.
 
-Those that answer in a dialect's language and those that pass on are plain ASGI.
+The endpoints of the dialects and the passthrough endpoints are plain ASGI.
 """
 
 import re
@@ -25,14 +25,14 @@ _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
 _STREAM: JsonObject = {"text/event-stream": {"schema": _TEXT}}
 _ANSWERING = "Answer a conversation; streams server-sent events with `stream: true`."
 _COUNTING = "Count the tokens of a conversation as it would be sent to the model."
-_PASSING_ON = "Passed on to the backend of the model without guardrails."
+_PASSING_ON = "Passed through to the backend of the model without guardrails."
 _ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
 
 
 def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -> None:
-    """Add these endpoints, and the errors of all, to the application's OpenAPI document.
+    """Add the POST endpoints, and all errors, to the application's OpenAPI document.
 
-    What is sent and answered at the paths of a dialect is as the dialect describes it.
+    The dialects describe requests and responses at their paths.
     """
     generate = app.openapi
 
@@ -49,8 +49,8 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
                 known.add(route.dialect.name)
                 _member(components, "schemas").update(_definitions(schemas))
                 failure = _title(schemas.error)
-                told: JsonObject = {"description": _ERROR, "content": _json(failure)}
-                _member(components, "responses")[failure] = told
+                response: JsonObject = {"description": _ERROR, "content": _json(failure)}
+                _member(components, "responses")[failure] = response
             paths |= {path: _describe_passthrough(path) for path in passed_on}
             for path in paths:
                 error = dialects.of(path).schemas().error
@@ -61,21 +61,21 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
 
 
 def _member(document: JsonObject, name: str) -> JsonObject:
-    """Return a member that is an object, and is made if there is none."""
+    """Return a member that is an object; creates it if it is missing."""
     return as_object(document.setdefault(name, {}))
 
 
 def query_parameters(*names: str) -> dict[str, object]:
-    """Describe parameters that an endpoint reads of its query, for `openapi_extra`.
+    """Describe the query parameters of an endpoint, for `openapi_extra`.
 
-    FastAPI describes those in an endpoint's signature by itself, but each of them costs as much
-    time at the start as two endpoints, and the first one imports all of pydantic's first version.
+    FastAPI would describe parameters in a signature, but each costs as much start time as two
+    endpoints, and the first one imports all of pydantic v1.
     """
     return {"parameters": [{"name": name, "in": "query", "schema": _TEXT} for name in names]}
 
 
 def _complete(path: str, operations: JsonObject, error: str) -> None:
-    """Add the parameters in the path, and what failures look like."""
+    """Add the path parameters, and the error response."""
     parameters: list[JsonValue] = [
         {"name": name, "in": "path", "required": True, "schema": _TEXT}
         for name in _PARAMETER_OF_PATH.findall(path)
@@ -89,12 +89,14 @@ def _complete(path: str, operations: JsonObject, error: str) -> None:
 
 
 def _definitions(schemas: Schemas) -> JsonObject:
-    """Return a language's schemas by name, with those that they refer to."""
-    found: JsonObject = {}
+    """Return the schemas of a dialect by name, with their `$defs`."""
+    definitions: JsonObject = {}
     for schema in (schemas.request, schemas.answer, schemas.count, schemas.error):
-        found |= _member(dict(schema), "$defs")
-        found[_title(schema)] = {name: part for name, part in schema.items() if name != "$defs"}
-    return found
+        definitions |= _member(dict(schema), "$defs")
+        definitions[_title(schema)] = {
+            name: part for name, part in schema.items() if name != "$defs"
+        }
+    return definitions
 
 
 def _title(schema: JsonObject) -> str:
@@ -102,7 +104,7 @@ def _title(schema: JsonObject) -> str:
 
 
 def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> JsonObject:
-    name, asked = route.dialect.name, _json(_title(schemas.request))
+    name, request = route.dialect.name, _json(_title(schemas.request))
     stream: JsonObject = {route.dialect.stream_type.partition(";")[0]: {"schema": _TEXT}}
     answer: JsonObject = {**_json(_title(schemas.answer)), **stream}
     paths: JsonObject = {
@@ -110,7 +112,7 @@ def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> 
             f"{name}_{number or path.rpartition('/')[2]}" if number or not is_first else name,
             name,
             (name.capitalize(), _ANSWERING, "The answer, or a stream of its events"),
-            asked=asked,
+            request=request,
             answer=answer,
         )
         for number, path in enumerate(route.paths)
@@ -118,13 +120,15 @@ def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> 
     if route.count_path:
         texts = ("Count", _COUNTING, "The number of tokens")
         count = _json(_title(schemas.count))
-        paths[route.count_path] = _post(f"count_{name}", name, texts, asked=asked, answer=count)
+        paths[route.count_path] = _post(f"count_{name}", name, texts, request=request, answer=count)
     for path in paths:
         _member(_member(paths, path), "post")["parameters"] = [
-            _header("x-temper-text-policy", TextPolicy, "What prose is worth beside tools"),
-            _header("x-temper-guardrails", Mode, "How much the guardrails may do"),
-            _header("x-temper-compaction", FittingMode, "Whether a long conversation is cut"),
-            _header("x-temper-priority", Priority, "Whom the request waits behind"),
+            _header(
+                "x-temper-text-policy", TextPolicy, "How prose is treated where tools are offered"
+            ),
+            _header("x-temper-guardrails", Mode, "The mode of the guardrails"),
+            _header("x-temper-compaction", FittingMode, "The handling of long conversations"),
+            _header("x-temper-priority", Priority, "The priority in the queue"),
         ]
     return paths
 
@@ -133,15 +137,20 @@ def _describe_passthrough(path: str) -> JsonObject:
     name = path.rpartition("/")[2]
     anything: JsonObject = {"application/json": {"schema": {"type": "object"}}, **_STREAM}
     model: JsonObject = {"type": "object", "properties": {"model": _TEXT_OR_NULL}}
-    texts = (name.capitalize(), _PASSING_ON, "What the backend answers")
-    asked: JsonObject = {"application/json": {"schema": model}}
-    return _post(name, "passed on", texts, asked=asked, answer=anything)
+    texts = (name.capitalize(), _PASSING_ON, "The response of the backend")
+    request: JsonObject = {"application/json": {"schema": model}}
+    return _post(name, "passed on", texts, request=request, answer=anything)
 
 
 def _post(
-    operation: str, tag: str, texts: tuple[str, str, str], *, asked: JsonObject, answer: JsonObject
+    operation: str,
+    tag: str,
+    texts: tuple[str, str, str],
+    *,
+    request: JsonObject,
+    answer: JsonObject,
 ) -> JsonObject:
-    """Describe a path by `texts`: its title, what it does, and what it answers."""
+    """Describe a path by `texts`: title, description, and description of the response."""
     summary, description, result = texts
     return {
         "post": {
@@ -149,7 +158,7 @@ def _post(
             "description": description,
             "operationId": operation,
             "tags": [tag],
-            "requestBody": {"required": True, "content": asked},
+            "requestBody": {"required": True, "content": request},
             "responses": {"200": {"description": result, "content": answer}},
         }
     }
@@ -160,5 +169,5 @@ def _json(schema: str) -> JsonObject:
 
 
 def _header(name: str, choices: type[Enum], description: str) -> JsonValue:
-    schema: JsonObject = {"type": "string", "enum": [str(one.value) for one in choices]}
+    schema: JsonObject = {"type": "string", "enum": [str(choice.value) for choice in choices]}
     return {"name": name, "in": "header", "description": description, "schema": schema}

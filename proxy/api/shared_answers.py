@@ -26,8 +26,8 @@ from proxy.state.claims import Claims, KeptAnswer, OwnClaim
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 4 * 2**20  # of an answer that is left for others
-_LAST_SECONDS = 2.0  # of a replica that ends
+_MOST_BYTES = 4 * 2**20  # of an answer that is stored for other replicas
+_LAST_SECONDS = 2.0  # for background tasks when the replica stops
 _SIGN = b": another replica is answering this request\n\n"
 
 Result = TypeVar("Result")
@@ -35,10 +35,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """Shares the answers in one language; after `silence` seconds a stream gets a sign of life.
+    """Shares the answers in one dialect; after `silence` seconds a stream is sent a keep-alive.
 
-    There is none for a stream that has no comments: `silence` is None. `background` runs the work
-    that is left after an answer.
+    `silence` is None for streams without comments. `background` runs the work after an answer.
     """
 
     claims: Claims
@@ -48,31 +47,33 @@ class SharedAnswers:
     background: "BackgroundTasks"
 
     def __call__(self, endpoint: Endpoint, name: tuple[str, str], fingerprint: bytes) -> Endpoint:
-        """Return what answers this request: another replica's answer, or `endpoint`."""
+        """Return an endpoint that replays another replica's answer, or calls `endpoint`."""
 
         async def answer(connection: ClientConnection) -> None:
-            asked = await connection.receive()
+            request = await connection.receive()
 
             async def receive_again() -> Message:
                 return received.pop() if received else await connection.receive()
 
-            received = [asked]
-            client = WaitingClient(connection, self.silence, asked.get("body", b""))
-            behind = connection.behind(receive_again, client.send)
+            received = [request]
+            client = WaitingClient(connection, self.silence, request.get("body", b""))
+            inner = connection.behind(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
             match await self._settle(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
-                    await self._make(claim, endpoint, behind)
+                    await self._make(claim, endpoint, inner)
                 case KeptAnswer() as answer:
-                    logger.info("a key has the answer that %s has made", answer.replica)
+                    logger.info(
+                        "idempotency key: returning the answer stored by replica %s", answer.replica
+                    )
                     await client.replay(answer)
                 case KeyReused() as error:
-                    await refuse(behind, error)
+                    await refuse(inner, error)
                 case StateUnavailable():
-                    client.told.append(ALONE)
-                    await serve(endpoint, behind)
-                case None:  # no client waits any more
+                    client.headers.append(ALONE)
+                    await serve(endpoint, inner)
+                case None:  # the client has disconnected
                     pass
 
         return answer
@@ -82,7 +83,7 @@ class SharedAnswers:
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",
     ) -> OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None:
-        """Find out which replica answers, or why that is unknown, while a client waits."""
+        """Find out which replica answers, while a client waits; the error if that fails."""
         settled: OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None = None
 
         async def settle() -> None:
@@ -103,7 +104,7 @@ class SharedAnswers:
     async def _make(
         self, claim: OwnClaim, endpoint: Endpoint, connection: ClientConnection
     ) -> None:
-        """Answer, and store the answer for the others if it succeeded."""
+        """Answer, and store a successful answer for the other replicas."""
         messages: list[Message] = []
 
         async def note(message: Message) -> None:
@@ -123,24 +124,23 @@ class SharedAnswers:
 
 @dataclass(slots=True)
 class WaitingClient:
-    """Sends to a client that may have been waiting; `told` are headers besides those of an answer.
+    """Sends to a client that may have been waiting; `headers` are added to those of the answer.
 
-    One that waits for a stream has seen its beginning after a while. What then comes to an error
-    ends the stream.
+    A client that waits for a stream is sent the head after a while. A later error ends the stream.
     """
 
     connection: ClientConnection
     silence: float | None
     body: bytes
-    told: list[tuple[bytes, bytes]] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     is_disconnected: bool = False
     _has_begun: bool = False
     _has_failed: bool = False
 
     async def wait_for(self, work: "asyncio.Future[Result]") -> Result:
-        """Wait for shielded work; a stream gets signs of life meanwhile."""
+        """Wait for shielded work; a stream is sent keep-alives meanwhile."""
         while not (await asyncio.wait((work,), timeout=self.silence))[0]:
-            with suppress(msgspec.DecodeError):  # it will be refused
+            with suppress(msgspec.DecodeError):  # the endpoint refuses it
                 if json.split_object(self.body).get("stream") == b"true":
                     if not self._has_begun:
                         self._has_begun = True
@@ -149,7 +149,7 @@ class WaitingClient:
         return work.result()
 
     async def replay(self, answer: KeptAnswer) -> None:
-        self.told.append(REPLAYED)
+        self.headers.append(REPLAYED)
         await self.send({"type": "http.response.start", "status": 200, "headers": answer.headers})
         await self.send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
@@ -157,8 +157,8 @@ class WaitingClient:
         if message["type"] == "http.response.start":
             self._has_failed = message["status"] != 200
             if not self._has_begun:
-                told = message["headers"]
-                message["headers"] = [*told, *(one for one in self.told if one not in told)]
+                sent = message["headers"]
+                message["headers"] = [*sent, *(pair for pair in self.headers if pair not in sent)]
                 await self.connection.send(message)
         elif self._has_begun and self._has_failed:
             event = b"event: error\ndata: " + message.get("body", b"") + b"\n\n"
@@ -179,24 +179,24 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Wait a moment for all tasks, then cancel the rest."""
+        """Wait two seconds for all tasks, then cancel the rest."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
-            for task in late:
+            _, unfinished = await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 async def _quietly(work: Awaitable[object]) -> None:
     try:
         await work
     except StateUnavailable:
-        logger.debug("the store was not told that an answer is over: its claim runs out")
+        logger.debug("the claim of an answer could not be released; it expires")
 
 
 async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
-    """Release a key that no client waits for any more."""
+    """Release the key after its client has disconnected."""
     with suppress(KeyReused):
-        found = await settling
-        if isinstance(found, OwnClaim):
-            await found.release()
+        claim = await settling
+        if isinstance(claim, OwnClaim):
+            await claim.release()

@@ -225,7 +225,7 @@ class _Crew:
         """Wait for the end of a worker; after the signal only for a limited time."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(worker.sentinel, ended.set)
-        waits = [asyncio.create_task(one.wait()) for one in (ended, self._is_over)]
+        waits = [asyncio.create_task(event.wait()) for event in (ended, self._is_over)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not ended.is_set():

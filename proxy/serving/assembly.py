@@ -83,16 +83,21 @@ def policy_of(settings: Settings) -> Policy:
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
     """Return what tuned settings change of what the operator left open; raises ValueError."""
-    own, wanted = settings.guardrails.model_dump(exclude_unset=True), tuned.get("guardrails", {})
-    merged = Guardrails.model_validate({**wanted, **own})
+    explicit, wanted = (
+        settings.guardrails.model_dump(exclude_unset=True),
+        tuned.get("guardrails", {}),
+    )
+    merged = Guardrails.model_validate({**wanted, **explicit})
     policy = policy_of(settings.model_copy(update={"guardrails": merged}))
-    found = {"guardrails": {name: getattr(policy, name) for name in wanted if name not in own}}
+    changes = {
+        "guardrails": {name: getattr(policy, name) for name in wanted if name not in explicit}
+    }
     decided = settings.profile.model_fields_set
     profile = ProfileSettings.model_validate(tuned.get("profile", {})).model_dump(
         exclude_unset=True
     )
-    found["profile"] = {name: one for name, one in profile.items() if name not in decided}
-    return {section: values for section, values in found.items() if values}
+    changes["profile"] = {name: value for name, value in profile.items() if name not in decided}
+    return {section: values for section, values in changes.items() if values}
 
 
 def _context(everything: Settings) -> ContextPolicy:
@@ -112,6 +117,6 @@ def _context(everything: Settings) -> ContextPolicy:
         settings.strategy,
         settings.window_tokens or None,
         rules,
-        # only part of a running server's window may be used; one that we start has the right size
+        # only part of a running server's window may be used; a managed server has the right size
         "backend" if is_ours else settings.budget,
     )

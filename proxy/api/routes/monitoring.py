@@ -46,10 +46,10 @@ def health_router(services: Services) -> APIRouter:
         """Return whether a request would be answered now, and how each of several servers does."""
         healths = await services.healths()
         health = best_health(healths.values())
-        told: JsonObject = {"status": health.value, "backend": services.name}
+        state: JsonObject = {"status": health.value, "backend": services.name}
         if len(healths) > 1:
-            told["servers"] = {name: state.value for name, state in healths.items()}
-        return JSONResponse(told, 200 if health is Health.READY else 503)
+            state["servers"] = {name: server.value for name, server in healths.items()}
+        return JSONResponse(state, 200 if health is Health.READY else 503)
 
     @router.get("/health")
     async def health() -> JSONResponse:

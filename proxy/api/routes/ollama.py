@@ -1,6 +1,6 @@
-"""What clients of Ollama ask beside answers: models and their management, the version, vectors.
+"""Ollama's API besides answers: models and their management, the version, embeddings.
 
-Models are managed by an Ollama behind Temper, where there is one, and by operators only.
+Models are managed by an Ollama backend, if there is one, and only for operators.
 """
 
 import time
@@ -32,14 +32,14 @@ from proxy.errors import (
 from proxy.profiles.known_model import KnownModel
 from proxy.serving.services import OLLAMA, Service, Services
 
-_OLD = "/api/embeddings"  # for one text
-VERSION = "0.34.0"  # of Ollama's API, as it is spoken here; some clients want a recent one
+_OLD = "/api/embeddings"  # takes one text
+VERSION = "0.34.0"  # of Ollama's API; some clients require a recent version
 _LINES = "application/x-ndjson"
 _NO_OLLAMA = (
-    "There is no Ollama behind Temper whose models could be changed. Download a model with "
+    "There is no Ollama backend whose models could be changed. Download a model with "
     "`temper pull OWNER/NAME:Q4_K_M` and serve it with `temper serve --hf`."
 )
-_NO_BLOBS = "Temper takes no files. Send them to the Ollama itself, or use `temper pull`."
+_NO_BLOBS = "Temper does not accept files. Send them to Ollama itself, or use `temper pull`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class OllamaRoutes:
     operators: frozenset[str] | None = None
 
     async def tags(self, _: Request) -> Response:
-        """List the models that can be asked for."""
+        """List the available models."""
         return JSONResponse(resources.list_models(await self._list_served()))
 
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
-        alone = [*self.services]
-        if len(alone) == 1 and (found := await self._ollama()) is not None:
-            return await self._pass_on(request, found, b"{}")
+        services = [*self.services]
+        if len(services) == 1 and (ollama := await self._ollama()) is not None:
+            return await self._pass_on(request, ollama, b"{}")
         loaded: list[ListedModel] = []
         for service in self.services:
             if await service.condition() == "loaded":
@@ -68,18 +68,18 @@ class OllamaRoutes:
     async def show(self, request: Request) -> Response:
         """Describe one model."""
         body = await self._body(request)
-        asked = resources.read_name(body)
-        if not asked:
+        name = resources.read_name(body)
+        if not name:
             raise InvalidRequest("model is required")
-        service, known = await self._find(asked)
+        service, known = await self._find(name)
         if known.engine == OLLAMA:
-            named = json.join_object({**json.split_object(body), "model": json.dump(asked)})
-            return await self._pass_on(request, service, named, is_asked=True)
-        offered = [*map(to_listed_model, await service.offers())]
-        model = next((one for one in offered if one.id == known.model), None)
-        if model is None and len(offered) != 1:
-            raise UnknownModel(asked, tuple(one.id for one in offered))
-        model = model or offered[0]
+            named = json.join_object({**json.split_object(body), "model": json.dump(name)})
+            return await self._pass_on(request, service, named, has_model=True)
+        offers = [*map(to_listed_model, await service.offers())]
+        model = next((offer for offer in offers if offer.id == known.model), None)
+        if model is None and len(offers) != 1:
+            raise UnknownModel(name, tuple(offer.id for offer in offers))
+        model = model or offers[0]
         shown = resources.show_model(
             replace(model, window=known.window),
             known.evidence.architecture,
@@ -89,7 +89,7 @@ class OllamaRoutes:
         return JSONResponse(shown)
 
     async def version(self, _: Request) -> Response:
-        """Tell the version of Ollama's API that is spoken."""
+        """Return the version of Ollama's API."""
         return JSONResponse({"version": VERSION}, headers={"x-temper-version": version()})
 
     async def manage(self, request: Request) -> Response:
@@ -98,10 +98,10 @@ class OllamaRoutes:
         owner = request.scope["state"].get("owner", "")
         if self.operators is not None and owner not in self.operators:
             raise NotTheOperator(owner)
-        found = await self._ollama()
-        if found is None:
+        ollama = await self._ollama()
+        if ollama is None:
             raise InvalidRequest(_NO_OLLAMA)
-        return await self._pass_on(request, found, body)
+        return await self._pass_on(request, ollama, body)
 
     async def refuse_blobs(self, _: Request) -> Response:
         """Refuse files of models."""
@@ -110,13 +110,13 @@ class OllamaRoutes:
     async def _list_served(self) -> list[ListedModel]:
         return [*map(to_listed_model, await self.services.models())]
 
-    async def _find(self, asked: str) -> tuple[Service, KnownModel]:
-        name = asked.removesuffix(":latest")
+    async def _find(self, name: str) -> tuple[Service, KnownModel]:
+        name = name.removesuffix(":latest")
         service = self.services.find(name)
         return service, await service.look_up(self.services.resolve(name))
 
     async def _ollama(self) -> Service | None:
-        """Return the first service before an Ollama."""
+        """Return the first service whose backend is an Ollama."""
         for service in self.services:
             if (await service.look_up(service.name)).engine == OLLAMA:
                 return service
@@ -127,18 +127,18 @@ class OllamaRoutes:
         return await read_body(request.scope, request.receive, limits)
 
     async def _pass_on(
-        self, request: Request, service: Service, body: bytes, *, is_asked: bool = False
+        self, request: Request, service: Service, body: bytes, *, has_model: bool = False
     ) -> Response:
-        """Pass a request on, and its answer as it comes; with `is_asked` for a model."""
+        """Pass a request and its response through; it names a model if it `has_model`."""
         scope, name = request.scope, resources.read_name(body)
         passage = PassthroughRequest(
             scope["path"],
-            "model" if is_asked else "",
+            "model" if has_model else "",
             name,
             json.split_object(body),
             method=request.method,
         )
-        if is_asked:
+        if has_model:
             passage = service.address_to_backend(passage)
         pieces = service.backend.relay(passage, self.reader.upstream_headers(scope))
         first = await anext(pieces, b"")
@@ -157,7 +157,7 @@ class OllamaRoutes:
 
 
 def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
-    """Make the routes below `/api`; what is posted to `posts` is answered elsewhere."""
+    """Create the routes below `/api`; POST requests to `posts` are served elsewhere."""
     names = {
         "tags": (routes.tags, ["GET"]),  # and HEAD, which starlette adds
         "version": (routes.version, ["GET"]),
@@ -167,14 +167,16 @@ def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
         "delete": (routes.manage, ["DELETE"]),
         "blobs/{digest}": (routes.refuse_blobs, ["HEAD", "POST"]),
     }
-    own = [Route(f"/{name}", answer, methods=ways) for name, (answer, ways) in names.items()]
+    routes_here = [
+        Route(f"/{name}", answer, methods=methods) for name, (answer, methods) in names.items()
+    ]
     others = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
-    return Router([*own, *others], redirect_slashes=False)
+    return Router([*routes_here, *others], redirect_slashes=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors(Relay):
-    """Passes requests for vectors on: to an Ollama as they came, else to `/v1/embeddings`."""
+    """Passes requests for embeddings to Ollama unchanged, to other engines as `/v1/embeddings`."""
 
     dialect: ClassVar[str] = "ollama"
 
@@ -182,7 +184,7 @@ class Vectors(Relay):
         name = resources.read_name(body)
         if not name:
             raise InvalidRequest("model is required")
-        resources.ask_for_vectors(body)  # raises what is wrong with it
+        resources.ask_for_vectors(body)  # raises InvalidRequest
         text_field = "prompt" if self.path == _OLD else "input"
         return PassthroughRequest(self.path, text_field, name, json.split_object(body))
 
@@ -193,7 +195,7 @@ class Vectors(Relay):
         fields["model"] = json.dump(passage.model.removesuffix(":latest"))
         return structs.replace(passage, path="/v1/embeddings", fields=fields)
 
-    def write(self, asked: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
+    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
         if passage.path == self.path:
             return body
-        return resources.write_vectors(body, asked.model, is_old=self.path == _OLD)
+        return resources.write_vectors(body, request.model, is_old=self.path == _OLD)

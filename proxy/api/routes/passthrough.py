@@ -1,7 +1,7 @@
-"""Requests that are passed on without guardrails, such as `POST /v1/embeddings` and `/v1/rerank`.
+"""Passes requests through without guardrails, such as `POST /v1/embeddings` and `/v1/rerank`.
 
-They wait for a slot like chats and end when their client leaves. Requests and answers are not
-changed.
+They wait for a slot like chats and end when their client disconnects. Requests and responses are
+not changed.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from proxy.serving.services import Service, load_wait
 
 logger = logging.getLogger(__name__)
 
-# paths: the field that the model reads, and whether the answer can be a stream
+# by path: the field that the model reads, and whether the response can be a stream
 PASSED_ON = MappingProxyType(
     {
         "/v1/completions": ("prompt", True),
@@ -59,9 +59,9 @@ PASSED_ON = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes requests on to the same `path` of the backend that has their model.
+    """Passes requests through to the same `path` of the backend of their model.
 
-    A subclass may put them otherwise, and write the answers anew.
+    A subclass may translate requests and responses.
     """
 
     dialect: ClassVar[str] = CHAT_DIALECT
@@ -74,7 +74,7 @@ class Relay:
     observers: Observers = field(default_factory=Observers)
 
     def read(self, body: bytes) -> PassthroughRequest:
-        """Read only the model and the kind of answer; raises `InvalidRequest`."""
+        """Read only the model and `stream`; raises `InvalidRequest`."""
         nodes, (text_field, may_stream) = nodes_in(read_object(body), body), PASSED_ON[self.path]
         model, stream = nodes.word("model"), nodes.value("stream")
         fields = json.split_object(body)
@@ -83,13 +83,13 @@ class Relay:
         )
 
     async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
-        """Return what the backend of a service is asked."""
+        """Return the request for the backend of a service."""
         del service
         return passage
 
-    def write(self, asked: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
-        """Write the answer to what was `asked`; raises ValueError for what the backend said."""
-        del asked, passage
+    def write(self, request: PassthroughRequest, passage: PassthroughRequest, body: bytes) -> bytes:
+        """Translate the response to a client's `request`; raises ValueError for an invalid one."""
+        del request, passage
         return body
 
     async def __call__(self, connection: ClientConnection) -> None:
@@ -114,13 +114,14 @@ class Relay:
     ) -> None:
         passage, service = self.preparation.relay(read)
         passage = await self.put(await service.choose_model(passage), service)
-        backend, told = service.backend.name, {"x-temper-backend": service.backend.name}
+        backend = service.backend.name
+        headers = {"x-temper-backend": backend}
         live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(passage, service, connection, live)
 
         async def work() -> None:
             if passage.stream:
-                response = await self._stream(pieces, backend, told)
+                response = await self._stream(pieces, backend, headers)
             else:
                 async with Deadline(self.timeouts.deadline, backend):
                     body = b"".join([piece async for piece in pieces])
@@ -128,14 +129,14 @@ class Relay:
                     body = self.write(read, passage, body)
                 except ValueError as error:
                     raise BackendSpokeNonsense(backend, "sent no valid answer", body) from error
-                response = Response(body, 200, told, "application/json")
+                response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 
         async with aclosing(pieces):
             await connection.while_connected(work())
 
-    async def _stream(self, pieces: Pieces, backend: str, told: dict[str, str]) -> Response:
-        """Begin with the first piece, so that an early failure has its status, or after a while."""
+    async def _stream(self, pieces: Pieces, backend: str, headers: dict[str, str]) -> Response:
+        """Begin with the first piece, so that an early failure has its own status."""
         first = asyncio.ensure_future(anext(pieces, b""))
         try:
             await asyncio.wait((first,), timeout=self.timeouts.keep_alive)
@@ -147,7 +148,7 @@ class Relay:
             raise
         return EventSourceResponse(
             _until_it_breaks(first, pieces, Deadline(self.timeouts.deadline, backend)),
-            headers={"cache-control": "no-cache", **told},
+            headers={"cache-control": "no-cache", **headers},
             sep="\n",
             ping=self.timeouts.keep_alive,
             ping_message_factory=_Sign,
@@ -162,7 +163,7 @@ class Relay:
         connection: ClientConnection,
         live: LiveRequest,
     ) -> Pieces:
-        """Stream the answer as soon as the model is loaded and has a slot."""
+        """Stream the response once the model is loaded and has a slot."""
         load = self.observers.load(service.title)
         scope = connection.scope
         client = client_of(scope)
@@ -186,7 +187,7 @@ class Relay:
 
 
 async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: Deadline) -> Pieces:
-    """Pass on a stream, each piece of it whole lines; what breaks ends with an error event."""
+    """Pass a stream through, in pieces of whole lines; a broken stream ends with an error event."""
     try:
         async with deadline:
             piece = await first
@@ -196,12 +197,12 @@ async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: De
     except TemperError as error:
         yield _last_words(error)
     except Exception:
-        logger.exception("A bug of Temper's own has broken off an answer that was passed on")
+        logger.exception("internal error in a passthrough stream; it was ended with an error event")
         yield _last_words(TemperError())
 
 
 async def _never() -> Message:
-    """Wait for ever; the connection notices clients that leave."""
+    """Never receive anything; the connection notices disconnects."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -211,7 +212,7 @@ def _last_words(error: TemperError) -> bytes:
 
 
 class _Sign(ServerSentEvent):
-    """An SSE comment as a sign of life; without a blank line, which would end an event."""
+    """An SSE comment as a keep-alive, without a blank line, which would end an event."""
 
     def encode(self) -> bytes:
         return b": the backend works\n"

@@ -34,41 +34,41 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
     @router.get("/models", include_in_schema=False)
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
-        """List the models that can be asked for."""
-        asked = request.query_params
+        """List the available models."""
+        query = request.query_params
         listed = [*map(to_listed_model, await services.models())]
-        listing = dialects.catalogue(request.headers).models(listed, _page_in(asked))
-        if _CODEX in asked:
+        listing = dialects.catalogue(request.headers).models(listed, _page_in(query))
+        if _CODEX in query:
             listing["models"] = codex_models(listed)
         return JSONResponse(listing)
 
     @router.get("/v1/models/{model_id:path}")
     async def show_model(request: Request) -> JSONResponse:
-        """Show one model."""
+        """Describe a model."""
         catalogue = dialects.catalogue(request.headers)
         model = await services.show(request.path_params["model_id"])
         return JSONResponse(catalogue.model(to_listed_model(model)))
 
     @router.get("/props", openapi_extra=query_parameters("model"))
     async def show(request: Request) -> JSONResponse:
-        """Tell what is known of a model; where there is only one, it need not be named."""
+        """Return the properties of a model; a single model need not be named."""
         service, known = await services.identify(request.query_params.get("model", ""))
-        told: JsonObject = {
+        properties: JsonObject = {
             "model_alias": service.name or known.model,
             "default_generation_settings": {} if known.window is None else {"n_ctx": known.window},
             "chat_template": known.evidence.template,
             "modalities": {sense: sense in known.senses for sense in ("vision", "audio")},
         }
         slots = service.parallel or known.slots
-        return JSONResponse(told if slots is None else {**told, "total_slots": slots})
+        return JSONResponse(properties if slots is None else {**properties, "total_slots": slots})
 
     return router
 
 
-def _page_in(asked: QueryParams) -> Page:
-    limit = asked.get("limit", "")
+def _page_in(query: QueryParams) -> Page:
+    limit = query.get("limit", "")
     most = int(limit) if limit.isdecimal() else None
-    return Page(most, asked.get("after_id", ""), asked.get("before_id", ""))
+    return Page(most, query.get("after_id", ""), query.get("before_id", ""))
 
 
 def to_listed_model(model: BackendModel) -> ListedModel:
@@ -88,7 +88,7 @@ _UPGRADE = Problem(
 
 
 def responses_router(store: ResponseStore | None) -> APIRouter:
-    """Make the routes; without a store nothing is found. A response belongs to its owner's key."""
+    """Return the routes; without a store no response exists. A response belongs to a key owner."""
     router = APIRouter(tags=["responses"])
 
     @router.get("/v1/responses", include_in_schema=False)
@@ -131,7 +131,7 @@ async def _answer(
     request: Request, store: ResponseStore | None, answer: responses.LookUp
 ) -> Response:
     owner, name = client_of(request.scope).owner, request.path_params["response_id"]
-    found = await to_thread(answer, store, owner, name, request.query_params)
-    if isinstance(found, Problem):
-        return error_response(found, request.scope)
-    return Response(found, 200, media_type="application/json")
+    body = await to_thread(answer, store, owner, name, request.query_params)
+    if isinstance(body, Problem):
+        return error_response(body, request.scope)
+    return Response(body, 200, media_type="application/json")

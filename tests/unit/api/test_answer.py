@@ -111,6 +111,7 @@ async def answer(
     timeouts: StreamTimeouts | None = None,
     wire: HandMadeWire | None = None,
     tools: tuple[json.JsonValue, ...] = (),
+    forwards: bool = False,
 ) -> RequestRecord:
     """Have a chat answered; `wire` is the direct path to the client."""
     body: json.JsonObject = {
@@ -123,7 +124,7 @@ async def answer(
     records = Records()
     chat = Chat(
         CHAT,
-        RequestReader(BodyLimits()),
+        RequestReader(BodyLimits(), forwards),
         RequestPreparation(ServerOptions().alone(backend), Policy()),
         timeouts or StreamTimeouts(),
         observers=Observers((records,)),
@@ -244,3 +245,15 @@ async def test_fields_that_the_backend_left_out_are_filled_in() -> None:
     assert isinstance(document, dict)
     assert str(document["id"]).startswith("chatcmpl-")
     assert document["model"] == "test"
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_only_listed_headers_are_forwarded(*, forwards: bool) -> None:
+    sent = {"authorization": "Bearer k", "traceparent": "t", "x-conversation-id": "1"}
+    client, backend = HandMadeClient(headers=sent), ScriptedBackend([HELLO])
+    await answer(client, backend, is_stream=False, forwards=forwards)
+    key = {"authorization": "Bearer k"} if forwards else {}
+    prefix = client.answer_headers["x-temper-prefix"]
+    assert backend.headers == [
+        {**key, "traceparent": "t", "x-request-id": "req_test", "x-temper-prefix": prefix}
+    ]

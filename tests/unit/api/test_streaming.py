@@ -16,7 +16,7 @@ from proxy.conversation.replies import PromptProgress, ReplyEvent, ReplyFinished
 from proxy.conversation.requests import Request
 from proxy.dialects.dialect import Decoded, Problem, StreamEncoder
 from proxy.dialects.openai_chat.dialect import chat_answering
-from proxy.errors import BackendTimedOut, BackendUnavailable, LaunchFailed, TemperError
+from proxy.errors import BackendTimedOut, BackendUnavailable, TemperError
 from proxy.processes.fleet import Fleet
 from proxy.processes.swapping import Budget, LoadableModel, SwapPlanner
 from tests.fakes.asgi import HandMadeClient, HandMadeWire
@@ -110,12 +110,6 @@ def test_events_are_sent_as_they_come_and_then_the_end() -> None:
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     assert client.answer_headers["cache-control"] == "no-cache"
     assert client.answer_headers["x-own"] == "1"
-
-
-def test_a_failure_before_the_first_event_has_its_own_status() -> None:
-    client = HandMadeClient()
-    stream(batches(BackendUnavailable("b", "is down")), client)
-    assert client.status == 502
 
 
 def test_a_failure_later_is_an_event_and_no_end() -> None:
@@ -306,15 +300,6 @@ def test_leaving_closes_what_is_being_streamed() -> None:
     assert closed == [True]
 
 
-def test_a_bound_in_time_is_the_backends_failure() -> None:
-    async def run() -> None:
-        async with Deadline(0.01, "b"):
-            await asyncio.Event().wait()
-
-    with pytest.raises(BackendTimedOut):
-        asyncio.run(run())
-
-
 async def test_a_bound_in_time_begins_with_its_block() -> None:
     deadline = Deadline(0.02, "b")
     await asyncio.sleep(0.05)
@@ -474,35 +459,6 @@ async def test_a_client_that_does_not_stream_just_waits() -> None:
         world.server.finish()
         await waiting
         assert world.client.got == []
-
-
-@pytest.mark.parametrize("request_", [STREAMED, WHOLE])
-async def test_no_one_waits_for_longer_than_allowed(request_: Request) -> None:
-    async with waiting_for_a_model(StreamTimeouts(load_wait=0.001)) as world:
-        with pytest.raises(BackendUnavailable) as raised:
-            await world.wait(request_)
-        assert raised.value.loading
-        assert world.client.got == []
-
-
-async def test_a_model_that_cannot_be_loaded_ends_the_wait() -> None:
-    async with waiting_for_a_model() as world:
-        world.server.finish(LaunchFailed("llama-server", "is out of memory"))
-        with pytest.raises(LaunchFailed):
-            await world.wait(STREAMED)
-
-
-async def test_a_problem_behind_the_beginning_is_the_last_event() -> None:
-    async with waiting_for_a_model(StreamTimeouts(keep_alive=0.001)) as world:
-        waiting = asyncio.create_task(world.wait(STREAMED))
-        await world.sends(2)
-        world.server.finish()
-        await waiting
-        assert await world.stream.fail(BackendUnavailable("b", "has gone"))
-    client = world.client
-    assert client.status == 200
-    assert b'data: {"error":{"message":"The backend b has gone.' in client.answer
-    assert not client.got[-1].get("more_body", False)
 
 
 async def test_what_a_bug_broke_off_ends_with_one_error_event() -> None:

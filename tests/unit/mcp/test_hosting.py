@@ -3,14 +3,19 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from proxy.conversation.tools import RequestedTools
+from proxy.dialects.dialect import Client, Decoded
+from proxy.dialects.openai_chat.dialect import chat_answering
 from proxy.errors import InvalidConfiguration
 from proxy.mcp import hosting
 from proxy.mcp.hosting import hosting_of, specs_of
 from proxy.mcp.specification import CallLimits
 from proxy.observability.record import RequestRecord, ToolRecord
 from proxy.observability.rows import ToolCalls, ToolServerCard
+from proxy.serving.request_preparation import Resolved
+from proxy.serving.services import ServiceOptions
 from proxy.settings import Settings
 from proxy.settings.tool_servers import Tools
+from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import PROGRAM, FakeSource, served
 
 SETTINGS = Settings.model_validate(
@@ -58,7 +63,11 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
     )
     assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
     wanted = (RequestedTools("tools.0", kind="web_search"),)
-    assert hosting.offer.tools_for((), wanted, "") == (served("find", "a"),)
+    decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
+    service = ServiceOptions().service(ScriptedBackend())
+    offered, tools = hosting.offer_to(Resolved(decoded, Client(), request, service))
+    assert tools == (served("find", "a"),)
+    assert offered.request.tools == (served("find", "a").tool,)
 
 
 def test_who_waits_for_a_person_goes_on_waiting_under_new_terms() -> None:

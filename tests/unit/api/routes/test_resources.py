@@ -34,22 +34,8 @@ def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_models_are_listed_in_openais_shape() -> None:
-    assert fetch("/v1/models") == {"object": "list", "data": [ONE]}
-
-
-def test_one_model_is_shown() -> None:
-    assert fetch("/v1/models/one") == ONE
-
-
 def test_the_path_without_a_version_is_the_same() -> None:
     assert fetch("/models") == fetch("/v1/models")
-
-
-def test_an_unknown_model_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownModel) as raised:
-        fetch("/v1/models/some/other")
-    assert (raised.value.model, raised.value.known) == ("some/other", ("one",))
 
 
 def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> None:
