@@ -37,12 +37,12 @@ def merge(messages: Sequence[Message]) -> Message:
     """
     everything = [members_of(message) for message in messages]
     members: dict[str, bytes] = {}
-    for source in everything:
-        for name, value in source.items():
+    for known in everything:
+        for name, value in known.items():
             members.setdefault(name, value)
-    members["content"] = join_contents([source.get("content", b"") for source in everything])
+    members["content"] = join_contents([known.get("content", b"") for known in everything])
     for name in THOUGHT_MEMBERS:
-        reasoning = [source[name] for source in everything if name in source]
+        reasoning = [known[name] for known in everything if name in known]
         if len(reasoning) > 1 and all(map(is_string, reasoning)):
             members[name] = join_contents(reasoning)
     last = messages[-1]

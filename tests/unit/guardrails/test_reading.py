@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 import pytest
 from msgspec.structs import replace
@@ -326,7 +327,14 @@ def test_a_text_leads_to_a_state(text: str, state: State) -> None:
         assert reader.state is State.CONTENT
 
 
-EVENTS: list[tuple[tuple[ReplyEvent, ...], list[ReplyPart], str, str]] = [
+Row: TypeAlias = tuple[tuple[ReplyEvent, ...], list[ReplyPart], str, str]
+
+
+def row(events: tuple[ReplyEvent, ...], part: ReplyPart, calls: str, facts: str) -> Row:
+    return events, [part], calls, facts
+
+
+EVENTS: list[Row] = [
     (
         (
             *(started("get_weather", 1), started("repeated", 1), PromptProgress(1, 1, 1)),
@@ -351,7 +359,7 @@ EVENTS: list[tuple[tuple[ReplyEvent, ...], list[ReplyPart], str, str]] = [
         *("", "has_responded"),
     ),
     *(
-        ((TextDelta(space), started("get_time")), [Prose(space)], "get_time", "")
+        row((TextDelta(space), started("get_time")), Prose(space), "get_time", "")
         for space in ("Well.\n\n", " \n", "Well. ")
     ),
     (
@@ -371,7 +379,7 @@ EVENTS: list[tuple[tuple[ReplyEvent, ...], list[ReplyPart], str, str]] = [
     ),
     # calls in reasoning that the backend separates
     *(
-        ((ReasoningDelta(text),), [ReasoningDelta(text)], calls, facts)
+        row((ReasoningDelta(text),), ReasoningDelta(text), calls, facts)
         for text, calls, facts in (
             (f"I will call.\n{CALL}", "get_time", "hermes"),
             (f"I call:\n{CALL}\n{OTHER}</s>\n", "get_time get_weather", "hermes"),
