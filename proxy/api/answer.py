@@ -15,7 +15,8 @@ from proxy.api.client_connection import ClientConnection
 from proxy.api.errors import describe
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
-from proxy.backends.client import ChatBackend, ReplyEvents
+from proxy.backends.client import ReplyEvents
+from proxy.backends.pool import pin
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -31,7 +32,7 @@ from proxy.dialects.dialect import AnswerBuilder, Client, StreamEncoder
 from proxy.errors import BackendTimedOut, ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, WindowFilled, context, outcome, report
 from proxy.guardrails.reasoning import EnoughHeardError
-from proxy.inference.driver import BackendPolicy, run_turn
+from proxy.inference.driver import run_turn
 from proxy.inference.turn import MayRetry, Turn, TurnState
 from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
@@ -67,22 +68,24 @@ class Answer:
     """Produces the events of one answer, and sends them to the client.
 
     `load` counts the requests of the service. `shorten` fits the conversation again after the
-    backend rejected the prompt as too long. The `policies` observe and bound each reply.
+    backend rejected the prompt as too long.
     """
 
     received: Received
     planned: Planned
     turn: Turn
-    backend: ChatBackend
     load: Load | None
     shorten: Shorten
-    policies: Sequence[BackendPolicy]
 
     def __post_init__(self) -> None:
         self._has_shown_content = False
         self._restarts = 0
         self._window_facts: tuple[Fact, ...] = ()
-        self.live = self.received.live
+        self.live, planned = self.received.live, self.planned
+        self.backend = pin(planned.service.backend)
+        known, recorder = planned.known, self.received.recorder
+        learning = planned.service.fitting.learning(known.model, known.window)
+        self.policies = (learning,) if recorder is None else (learning, recorder)
         self.live.facts_so_far = lambda: self.facts
 
     @property

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from proxy.api.answer import Answer, Received
 from proxy.api.streaming import AnswerStream
-from proxy.backends.client import ChatBackend, ReplyEvents
+from proxy.backends.client import ReplyEvents
 from proxy.conversation import replies
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import RoundReports
@@ -17,7 +17,7 @@ from proxy.conversation.workflows import NO_RULES
 from proxy.dialects.openai_chat.tool_rounds import describe_rounds
 from proxy.errors import ContextOverflow, TemperError
 from proxy.facts import Compacted, Fact, ToolRan
-from proxy.inference.driver import BackendPolicy, run_turn
+from proxy.inference.driver import run_turn
 from proxy.inference.turn import Turn
 from proxy.mcp.confirmations import Decision, RequestConfirmations, Requester
 from proxy.mcp.definitions import ServedTool
@@ -41,15 +41,13 @@ class ToolRun(Answer):
         self,
         received: Received,
         turns: RunTurns,
-        backend: ChatBackend,
         load: Load | None,
         *,
-        policies: Sequence[BackendPolicy],
         hosting: ToolHosting,
         offered: tuple[ServedTool, ...],
     ) -> None:
         planned, live = turns.planned, received.live
-        super().__init__(received, planned, turns.turns[-1], backend, load, turns.shorter, policies)
+        super().__init__(received, planned, turns.turns[-1], load, turns.shorter)
         self._turns = turns
         offer = planned.plan.offer
         terms = RunTerms(

@@ -1,8 +1,8 @@
-"""The close-out check: a model that ended a turn in text is asked whether something is left to do.
+"""The close-out check: asks a model that ended a turn in text whether work remains.
 
-`find_cause` decides whether it is asked, `pick_new_calls` which calls of its reply are made, and
-`moves_prompt` whether the question would change the prompt of earlier messages. All of it is read
-from the transcript, and no state is stored. `nudges` has the words.
+`find_cause` decides about the check, `pick_new_calls` which calls of its reply are made, and
+`moves_prompt` whether the check would change the prompt of earlier messages. All decisions depend
+on the transcript; no state is stored.
 """
 
 import re
@@ -25,10 +25,10 @@ from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
 from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error, since_user
 
-LEAST_TOKENS = 64  # that the client's limit has to leave
-MARK = "_closeout"  # ends the ids of calls that a check brought
+LEAST_TOKENS = 64  # of the client's limit that must remain for a check
+MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
-# behind such a failure pressing on would act against a person, or twice
+# After such a failure, another attempt would act against a person's will, or act twice.
 _IS_UNCERTAIN = re.compile(
     r"cancel|abort|interrupt|declin|reject|refus|den(?:y|ied)|disallow|forbid|by the user"
     r"|user (?:does|did)\S* (?:not )?(?:want|wish|allow|approve|confirm)"
@@ -40,10 +40,10 @@ _IS_UNCERTAIN = re.compile(
 
 
 class CloseOut(Enum):
-    """Which ends in text are asked about.
+    """The ends in text that are checked.
 
-    STRUCTURAL are those behind a result which says itself that its call failed; ALWAYS are all that
-    follow a use of tools.
+    STRUCTURAL: ends after a result with a flag or a member that reports a failure. ALWAYS: all ends
+    after a use of tools.
     """
 
     OFF = "off"
@@ -52,7 +52,7 @@ class CloseOut(Enum):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Why an end is asked about; behind a failed result with its `tool` and its `error`."""
+    """The cause of a check; for a failed result with its `tool` and its `error`."""
 
     name: Literal["failed_result", "always"]
     tool: str = ""
@@ -60,17 +60,17 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Cause | None:
-    """Return why there may be something left behind these messages; None where nobody asks.
+    """Return the cause of a check after these messages, None without a check.
 
-    The messages are the client's own, and the model has answered them in text.
+    The messages are those of the client, and the model has answered them in text.
     """
-    said = since_user(messages)
-    behind = takewhile(lambda one: one.role != "assistant", reversed(said))
-    latest = [one for one in behind if one.role == "tool"]
-    has_ended_before = any(one.role == "assistant" and not one.calls for one in said)
+    since = since_user(messages)
+    after_reply = takewhile(lambda message: message.role != "assistant", reversed(since))
+    latest = [message for message in after_reply if message.role == "tool"]
+    has_ended_before = any(message.role == "assistant" and not message.calls for message in since)
     if setting is CloseOut.OFF or not latest or has_ended_before or not _is_open(offer):
         return None
-    if any(reports_failure(one) and _IS_UNCERTAIN.search(one.text) for one in latest):
+    if any(reports_failure(result) and _IS_UNCERTAIN.search(result.text) for result in latest):
         return None
     always = Cause("always") if setting is CloseOut.ALWAYS else None
     return _find_failure(latest[0], offer.completed) or always
@@ -79,40 +79,40 @@ def find_cause(setting: CloseOut, messages: Messages, offer: OfferedTools) -> Ca
 def _is_open(offer: OfferedTools) -> bool:
     """Return whether the model was free to call, and free to end in any text."""
     made, terminal = _made_in_turn(offer.completed), offer.workflow.terminal_tools
-    is_over = any(one.name in terminal and not one.has_failed for one in made)
+    is_over = any(call.name in terminal and not call.has_failed for call in made)
     is_free = offer.choice is ToolUse.AUTO and offer.answer_schema is None
-    # engines do not say that it was a stop string that ended a reply
+    # engines do not report that a stop string ended a reply
     return bool(offer.tools) and is_free and not offer.stop_strings and not is_over
 
 
 def _made_in_turn(completed: Sequence[CompletedCall]) -> list[CompletedCall]:
-    return [one for one in completed if one.turn == completed[-1].turn]
+    return [call for call in completed if call.turn == completed[-1].turn]
 
 
 def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause | None:
-    """Return the failure that a result reports by a flag or a member; words alone are none."""
+    """Return the failure that a result reports with a flag or a member, not only in words."""
     text = without_reminders(result.text)
-    is_told = bool(result.failed) or (result.failed is None and text.lstrip().startswith("{"))
-    # a result that was mended, or has no call, is left alone
-    if not (is_told and reports_failure(result) and completed and completed[-1].result == text):
+    is_reported = bool(result.failed) or (result.failed is None and text.lstrip().startswith("{"))
+    # a result that history repair changed or added is ignored
+    if not (is_reported and reports_failure(result) and completed and completed[-1].result == text):
         return None
     return Cause("failed_result", completed[-1].name, read_error(text))
 
 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
-    """Return whether the chat template drops thoughts of `sent` once the user says something."""
-    said = since_user(sent)
-    return replay == "last" and replay_thoughts(said, "none") != said
+    """Return whether the chat template drops reasoning of `sent` after another user message."""
+    since = since_user(sent)
+    return replay == "last" and replay_thoughts(since, "none") != since
 
 
 def pick_new_calls(
     calls: Sequence[ToolCall], offer: OfferedTools, new_id: NewId
 ) -> tuple[ToolCall, ...]:
-    """Return those of the calls that a check brought which may be made, with marked ids.
+    """Return the calls of the reply to a check that may be made, with marked ids.
 
-    They are new since the user spoke, and stand in no result of a tool.
+    They are new since the last user message, and not copied from the result of a tool.
     """
-    made = [(one.name, one.arguments) for one in _made_in_turn(offer.completed)]
+    made = [(call.name, call.arguments) for call in _made_in_turn(offer.completed)]
     picked: list[ToolCall] = []
     for call in calls:
         arguments = parse_arguments(call.arguments)

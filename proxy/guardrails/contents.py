@@ -1,7 +1,7 @@
-"""Messages changed as bytes: members replaced, contents read, prefixed and joined.
+"""Changes messages as bytes: replaces members, reads, prefixes and joins contents.
 
-A content is a string or parts. `history_repair` and `tool_prompts` change messages only by these
-functions, so parts and members that need no change keep the client's exact bytes.
+A content is a string or a list of parts. `history_repair` and `tool_prompts` change messages only
+with these functions, so that unchanged parts and members keep the client's exact bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,20 +31,20 @@ def say_as_user(message: Message, note: str = "") -> Message:
 
 
 def merge(messages: Sequence[Message]) -> Message:
-    """Merge messages of one role into one; contents and thoughts are joined in order.
+    """Merge messages of one role; contents and reasoning are joined in order.
 
-    Of other members the first one counts. Only the last message may have calls.
+    Of other members the first occurrence counts. Only the last message may have calls.
     """
     everything = [members_of(message) for message in messages]
     members: dict[str, bytes] = {}
-    for one in everything:
-        for name, value in one.items():
+    for known in everything:
+        for name, value in known.items():
             members.setdefault(name, value)
-    members["content"] = join_contents([one.get("content", b"") for one in everything])
+    members["content"] = join_contents([known.get("content", b"") for known in everything])
     for name in THOUGHT_MEMBERS:
-        thoughts = [one[name] for one in everything if name in one]
-        if len(thoughts) > 1 and all(map(is_string, thoughts)):
-            members[name] = join_contents(thoughts)
+        reasoning = [known[name] for known in everything if name in known]
+        if len(reasoning) > 1 and all(map(is_string, reasoning)):
+            members[name] = join_contents(reasoning)
     last = messages[-1]
     if last.calls:
         members["tool_calls"] = everything[-1]["tool_calls"]
@@ -53,7 +53,7 @@ def merge(messages: Sequence[Message]) -> Message:
 
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
-    """Join contents: strings as paragraphs, or everything as parts if one of them has parts."""
+    """Join contents: strings as paragraphs, or all as parts if any content has parts."""
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
@@ -70,11 +70,11 @@ def string_of(value: bytes) -> str:
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of a content, parts joined as the dialect joins them."""
+    """Return the text of a content; text parts are joined by line breaks."""
     if not content.startswith(b"["):
         return string_of(content)
     parts = json.parse(content)
-    assert isinstance(parts, list)  # noqa: S101 - it begins as one
+    assert isinstance(parts, list)  # noqa: S101 - it begins with a bracket
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
@@ -102,15 +102,15 @@ def join_messages(messages: Sequence[Message], separator: str) -> Message:
     """Return the first message with the contents of all others appended.
 
     Contents are separated by `separator`, and the result for the first few is a prefix of the
-    result for all. Nothing else of the other messages is kept.
+    result for all. Other members of the appended messages are dropped.
     """
-    contents = [members_of(one).get("content", b"") for one in messages]
+    contents = [members_of(message).get("content", b"") for message in messages]
     return _with_content(messages[0], _join_with(contents, separator))
 
 
 def prepend_text(message: Message, text: str, separator: str) -> Message:
-    own = members_of(message).get("content", b"")
-    return _with_content(message, _join_with([json.dump(text), own], separator))
+    content = members_of(message).get("content", b"")
+    return _with_content(message, _join_with([json.dump(text), content], separator))
 
 
 def replace_content(message: Message, text: str) -> Message:
@@ -120,7 +120,7 @@ def replace_content(message: Message, text: str) -> Message:
 
 
 def change_role(message: Message, role: str, text: str) -> Message:
-    """Return a message of another role that says `text` and keeps the parts that are not text."""
+    """Return a message of another role with `text` and all parts that are not text."""
     parts = _parts(members_of(message).get("content", b""))
     others = [part for part in parts if "text" not in json.split_object(part)]
     if not others:
@@ -133,7 +133,7 @@ def _with_content(message: Message, content: bytes) -> Message:
 
 
 def _join_with(contents: Sequence[bytes], separator: str) -> bytes:
-    """Join contents: one string, or parts from the first content that has some."""
+    """Join contents to one string, or to parts if any content has parts."""
     plain = list(takewhile(lambda content: not content.startswith(b"["), contents))
     text = json.dump(separator.join(filter(None, map(string_of, plain))))
     if len(plain) == len(contents):

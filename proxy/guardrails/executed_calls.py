@@ -1,14 +1,13 @@
-"""Calls that have run, and whether another call would do the same again.
+"""Decides whether a call from text repeats a call that has already run.
 
 `is_executed` decides that a call has succeeded since the user's last message and must not run
 again; `find_failed_call` that it would fail again. Small models vary a call that they repeat: `5.0`
 for `5`, an optional member with its default, or other capital letters in a subject. A comparison
 member by member missed such a repeat and sent a mail twice, so `are_alike` compares the effects.
 
-A repeated call is passed on in two cases. Its result said that something is still going on, or it
-observes something (`read_file`, `run_tests`) and a new call that may have changed it came after it.
-Only calls that were read from text are judged here. A call that the backend recognized itself may
-be a poll and stays under the rule for loops (`transcript.find_loop`).
+A repeated call is passed on in two cases: its result reported work in progress, or it observes
+something (`read_file`, `run_tests`) that a later call may have changed. Structured calls may be
+polls, so only the rule for loops applies to them (`transcript.find_loop`).
 """
 
 import re
@@ -73,7 +72,7 @@ _IS_OVER = re.compile(
 
 
 def is_observing(name: str) -> bool:
-    """Return whether a tool of this name reads or runs something, so a second look makes sense.
+    """Return whether a tool reads or runs something, so that repeating its call makes sense.
 
     The verb begins the name (`read_file`) or ends it (`weather_get`).
     """
@@ -93,11 +92,11 @@ def _request_in(offer: OfferedTools) -> str:
     return offer.spoken[-1] if offer.spoken else ""
 
 
-def _are_alike(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls of a tool have the same effect; a second look has to be exact."""
+def _are_alike(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether two calls have the same effect, for observing tools whether they are equal."""
     tool = find_tool(name, offer.tools)
     schema = None if tool is None else tool.parameters
-    return are_alike(one, other, schema, _request_in(offer), is_exact=is_observing(name))
+    return are_alike(left, right, schema, _request_in(offer), is_exact=is_observing(name))
 
 
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
@@ -121,7 +120,7 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
         if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
     is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
-    # a look at what there is mends a call that failed because of its arguments
+    # reading again helps to correct a call that failed because of its arguments
     is_moving |= _has_failed(offer.executed[-1]) and len(same) == 1
     return not (is_moving or awaits_change(request, last.result) or any(changes))
 
@@ -129,8 +128,8 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
 def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> CompletedCall | None:
     """Return the same call with its result if it failed and would fail again, None otherwise.
 
-    It may succeed if the failure is one that passes, such as a timeout, if it runs something, or if
-    a call that may have changed something came after it. Qwen2.5-Coder 0.5B and 1.5B repeated
+    It may succeed if the failure is temporary, such as a timeout, if the tool runs something, or if
+    a later call may have changed something. Qwen2.5-Coder 0.5B and 1.5B repeated
     `delete_note({"note_id": "12345"})` until the rule for loops stopped them.
     """
     for call in reversed(offer.executed):
@@ -142,23 +141,23 @@ def find_failed_call(name: str, arguments: JsonValue, offer: OfferedTools) -> Co
 
 
 def fails_again(call: CompletedCall) -> bool:
-    """Return whether a call failed, and another try with the same arguments makes no sense."""
+    """Return whether a call failed, and would fail again with the same arguments."""
     runs_something = is_observing(call.name) and not _has_verb(call.name, _READS)
     if not _has_failed(call) or runs_something:
         return False
     return not (is_pending(call.result) or _PASSES.search(call.result[:_LONGEST_ERROR]))
 
 
-def is_variant(name: str, one: JsonValue, other: JsonValue, offer: OfferedTools) -> bool:
-    """Return whether two calls of a tool with an effect differ only in how they are written."""
+def is_variant(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
+    """Return whether two calls of a tool with an effect are unequal but have the same effect."""
     is_known = find_tool(name, offer.tools) is not None
-    if not is_known or one == other or is_observing(name):
+    if not is_known or left == right or is_observing(name):
         return False
-    return _are_alike(name, one, other, offer)
+    return _are_alike(name, left, right, offer)
 
 
 def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
-    """Return whether a call, read as its tool's schema says, has run and must not run again."""
+    """Like `is_executed`, for a call whose arguments are not yet coerced to the schema."""
     tool = find_tool(call.name, offer.tools)
     if tool is None:
         return False
@@ -168,7 +167,7 @@ def has_run(call: WrittenCall, offer: OfferedTools) -> bool:
 
 
 def are_alike(
-    one: JsonValue, other: JsonValue, schema: JsonValue, request: str, *, is_exact: bool
+    left: JsonValue, right: JsonValue, schema: JsonValue, request: str, *, is_exact: bool
 ) -> bool:
     """Return whether two values have the same effect.
 
@@ -177,44 +176,44 @@ def are_alike(
     the user's `request` both contains.
     """
     known = schema if isinstance(schema, dict) else {}
-    match one, other:
+    match left, right:
         case dict(), dict():
             schemas, required = properties_of(known), known.get("required")
             needed = required if isinstance(required, list) else []
             return all(
-                _is_idle(one, other, name, schemas.get(name), is_needed=name in needed)
+                _is_idle(left, right, name, schemas.get(name), is_needed=name in needed)
                 or (
-                    name in one
-                    and name in other
+                    name in left
+                    and name in right
                     and are_alike(
-                        one[name], other[name], schemas.get(name), request, is_exact=is_exact
+                        left[name], right[name], schemas.get(name), request, is_exact=is_exact
                     )
                 )
-                for name in {**one, **other}
+                for name in {**left, **right}
             )
         case list(), list():
             items = known.get("items")
-            return len(one) == len(other) and all(
-                are_alike(left, right, items, request, is_exact=is_exact)
-                for left, right in zip(one, other, strict=True)
+            return len(left) == len(right) and all(
+                are_alike(item, other, items, request, is_exact=is_exact)
+                for item, other in zip(left, right, strict=True)
             )
-        case str(), str() if one != other and not is_exact:
-            is_one = " ".join(one.casefold().split()) == " ".join(other.casefold().split())
-            return is_one and not (one in request and other in request)
-        case _ if isinstance(one, str) is not isinstance(other, str):
-            number = _read_number(one)
-            return number is not None and number == _read_number(other)
+        case str(), str() if left != right and not is_exact:
+            is_same = " ".join(left.casefold().split()) == " ".join(right.casefold().split())
+            return is_same and not (left in request and right in request)
+        case _ if isinstance(left, str) is not isinstance(right, str):
+            number = _read_number(left)
+            return number is not None and number == _read_number(right)
         case _:
-            return one == other and isinstance(one, bool) is isinstance(other, bool)
+            return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
 def _is_idle(
-    one: JsonObject, other: JsonObject, name: str, schema: JsonValue, *, is_needed: bool
+    left: JsonObject, right: JsonObject, name: str, schema: JsonValue, *, is_needed: bool
 ) -> bool:
-    """Return whether a member is absent in one of two objects, and says nothing in the other."""
-    if name in one and name in other:
+    """Return whether a member is absent in one object, and empty or a default in the other."""
+    if name in left and name in right:
         return False
-    value = one[name] if name in one else other[name]
+    value = left[name] if name in left else right[name]
     default = schema.get("default") if isinstance(schema, dict) else None
     if isinstance(value, dict) and not is_needed:
         return all(
@@ -234,10 +233,10 @@ def _read_number(value: JsonValue) -> Decimal | None:
 
 
 def count_wanted(name: str, arguments: JsonValue, request: str, tools: Sequence[str]) -> int:
-    """Return how often a request wants a call: "send it twice" names a number, most name none.
+    """Return how many times a request wants a call: 2 for "send it twice", usually 1.
 
-    A number counts for the tool that its clause names, or whose values it contains; where it names
-    none of the offered `tools`, for every call.
+    A number applies to the tool that its clause names, or whose values the clause contains, and to
+    every call if the clause names none of the offered `tools`.
     """
     wanted = 1
     clauses = _CLAUSE.split(request)
@@ -260,5 +259,5 @@ def _parts(name: str) -> set[str]:
 
 
 def awaits_change(request: str, result: str) -> bool:
-    """Return whether the user waits for something that a result does not report yet."""
+    """Return whether the user wants the model to wait for an event not reported by the result."""
     return _AWAITS.search(request) is not None and _IS_OVER.search(result) is None

@@ -1,10 +1,10 @@
-"""Values of a call that occur nowhere in the conversation, and values of the request not used yet.
+"""Finds values of a call that occur nowhere in the conversation, and unused values of the request.
 
-A model that has nothing left to do sometimes calls a tool all the same, with values it made up: an
-event "Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after all was
+A model with nothing left to do sometimes calls a tool anyway, with invented values: an event
+"Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks, after the work was
 done). A tool with an effect then does something that was never requested. `find_invented_values`
-decides which values of a call are made up; `judge_progress` how much of the request is done, by the
-values that the request names (`find_open_values`).
+decides which values of a call are invented; `judge_progress` how much of the request is done, by
+the values that the request names (`find_open_values`).
 """
 
 import re
@@ -35,13 +35,13 @@ _GAP = re.compile(
     r"(?=[^\n]{1,100}\Z)[^\n]*?(?P<gap>[\[<{(](?i:insert|enter|add|your)\b[^\]>})]{0,60}[\]>})])"
     r"|(?=\S{1,100}\Z)\S*?\b(?P<part>(?i:your)(?:[A-Z][a-z]+|[_-][a-z]+)+|path/to/)"
 )
-# What stands for a number or an id that is not known.
+# A dummy number or id.
 _COUNTED = re.compile(
     r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
 _FEW_WORDS = 6
 _SHORTEST = 3  # letters; shorter words are in any text
-# Words of English that say nothing about whether a value is known.
+# English words that occur in any text, so that they are no evidence for a value.
 _IN_ANY_TEXT = frozenset(
     (
         *("the", "and", "for", "with", "from", "this", "that", "you", "your", "are", "was", "have"),
@@ -49,8 +49,8 @@ _IN_ANY_TEXT = frozenset(
         *("please", "here", "what", "then", "there", "been", "use", "using"),
     )
 )
-# Words beside the name of a parameter that are no value.
-_BESIDE_ANY = _IN_ANY_TEXT | frozenset(
+# Words next to the name of a parameter that are not a value.
+_NEXT_TO_ANY = _IN_ANY_TEXT | frozenset(
     (
         *("a", "an", "in", "is", "it", "its", "of", "on", "to", "by", "or", "at", "as", "be", "if"),
         *("named", "called", "titled", "same", "other", "right", "next", "last", "first", "given"),
@@ -68,17 +68,17 @@ _MOST_WORDS = 60
 
 
 def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools) -> tuple[str, ...]:
-    """Return values that the model made up; () if it may have known them.
+    """Return the values that the model invented; () if it may have known them.
 
-    An address or a placeholder that occurs nowhere is enough. For a tool with an effect, so are,
-    once tools have run, values none of which shares a word with the conversation. Where everything
-    that the request names is done, a short value has to share more than half of its words. Values
-    that the schema lists are no evidence for either.
+    An address or a placeholder that occurs nowhere is enough. For a tool with an effect, after
+    tools have run, so are values none of which shares a word with the conversation. When the
+    request is done, a short value must share more than half of its words. Values that the schema
+    lists are ignored.
     """
     values = [*_distinguishing(arguments, tool.parameters)]
     conversation = _Conversation(offer)
     invented = [
-        value for value in values if (part := _made_up_part(value)) and not conversation.has(part)
+        value for value in values if (part := _invented_part(value)) and not conversation.has(part)
     ]
     if invented or is_observing(tool.name) or not offer.executed:
         return tuple(invented)
@@ -87,17 +87,17 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
     return () if is_known else tuple(values)
 
 
-def _made_up_part(value: str) -> str:
+def _invented_part(value: str) -> str:
     """Return the address or the placeholder in a value, "" if there is none."""
-    written = value.strip()
-    if any(form.fullmatch(written) for form in (_ADDRESS, _COUNTED)) or is_placeholder(written):
-        return written
-    gap = _GAP.match(written)
+    text = value.strip()
+    if any(form.fullmatch(text) for form in (_ADDRESS, _COUNTED)) or is_placeholder(text):
+        return text
+    gap = _GAP.match(text)
     return (gap["gap"] or gap["part"]) if gap else ""
 
 
 class Progress(Enum):
-    """How much of the user's last message the calls since then have used, as far as values tell."""
+    """The part of the user's last message that later calls have used, judged by its values."""
 
     OPEN = "open"
     DONE = "done"
@@ -105,7 +105,6 @@ class Progress(Enum):
 
 
 def judge_progress(offer: OfferedTools) -> Progress:
-    """Judge by what the request names; a request that names nothing tells nothing."""
     if find_open_values(offer):
         return Progress.OPEN
     values = _list_values(offer.spoken[-1]) if offer.spoken else []
@@ -115,12 +114,12 @@ def judge_progress(offer: OfferedTools) -> Progress:
 
 
 def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
-    """Return what the user's last message names and no call since then has used.
+    """Return the values that the user's last message names and no later call has used.
 
     These are quoted texts, addresses, paths, numbers, names with a capital letter within a
-    sentence, words beside the name of a parameter ("the folder bills"), and tools with an effect
-    whose verb it contains ("and delete it"). Named in a nudge, they made the 0.5B Qwen2.5-Coder
-    take the next step in 5 of 5 tasks, and without them in none.
+    sentence, words next to the name of a parameter ("the folder bills"), and tools with an
+    effect whose verb it contains ("and delete it"). With these values in a nudge the 0.5B
+    Qwen2.5-Coder took the next step in 5 of 5 tasks, without them in 0.
     """
     if not offer.spoken:
         return ()
@@ -143,12 +142,12 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
 
 
 def _list_named_by_parameters(request: str, offer: OfferedTools) -> list[str]:
-    """List the words beside the name of a parameter, as in "the finance folder"."""
+    """List the words next to the name of a parameter, as in "the finance folder"."""
     names = {name for tool in offer.tools for name in properties_of(tool.parameters)}
     names = {name for name in names if name.isalpha() and len(name) >= _SHORTEST}
     words = [match["value"] for match in _AFTER.finditer(request) if match["name"] in names]
     words += [match["value"] for match in _BEFORE.finditer(request) if match["name"] in names]
-    return [word for word in words[:20] if word not in _BESIDE_ANY and word not in names]
+    return [word for word in words[:20] if word not in _NEXT_TO_ANY and word not in names]
 
 
 def _list_joined(request: str, offer: OfferedTools) -> list[str]:
@@ -162,18 +161,18 @@ def _list_joined(request: str, offer: OfferedTools) -> list[str]:
     }
     if not values:
         return []
-    known = sorted(values, key=len, reverse=True)[:_MOST_WORDS]  # a pattern takes time to compile
+    known = sorted(values, key=len, reverse=True)[:_MOST_WORDS]  # long patterns compile slowly
     listed = "|".join(map(re.escape, known))
     joined = re.compile(
         rf"\b(?i:{listed}),?[ ](?:and|or)[ ](?:(?:in|for|to|of|from|on|at)[ ])?(?:the[ ])?"
         r"(?P<word>[\w.-]*\w)(?=[ ]*(?:[.,;:?!)]|\Z|(?:and|or)\b))"
     )
     words = [match["word"] for match in islice(joined.finditer(request), 20)]
-    return [word for word in words if len(word) >= _SHORTEST and word not in _BESIDE_ANY]
+    return [word for word in words if len(word) >= _SHORTEST and word not in _NEXT_TO_ANY]
 
 
 def _list_open_steps(request: str, offer: OfferedTools) -> list[str]:
-    """List the tools with an effect whose verb is a word of the request, and that have not run."""
+    """List the tools with an effect that have not run, and whose verb is a word of the request."""
     words = {word.casefold() for word in islice(_LETTERS.findall(request), _MOST_WORDS * 4)}
     executed = {call.name for call in offer.executed if not call.has_failed}
     return [
@@ -195,23 +194,23 @@ def _list_values(text: str) -> list[str]:
 
 
 def _are_numbers(values: Sequence[str]) -> bool:
-    """Return whether there is nothing but numbers: "6 in the evening" is hour 18 in a call."""
+    """Return whether all values are numbers, which a call may convert: "6 in the evening" to 18."""
     return all(value[0].isdigit() for value in values)
 
 
 def _is_used(value: str, used: str) -> bool:
-    """Return whether a value occurs, or its abbreviation as a whole text, such as "mon"."""
+    """Return whether a value or its abbreviation, such as "mon", occurs in the used values."""
     return value in used or (value.isalpha() and f'"{value[:3]}"' in used)
 
 
 class _Conversation:
-    """All that the model was given to read, and what it said and called itself before."""
+    """The texts of a conversation that the model did not write."""
 
     def __init__(self, offer: OfferedTools) -> None:
         self._offer = offer
 
     @cached_property
-    def _text(self) -> str:  # most calls have no value that is looked up in it
+    def _text(self) -> str:  # lazy: most calls need no lookup
         offer = self._offer
         return "\n".join((*offer.spoken, *offer.results, *offer.instructions)).casefold()
 
@@ -229,7 +228,7 @@ class _Conversation:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """Yield the beginning of a word that inflected forms share; of other scripts every pair."""
+    """Yield the stem of a word, or in scripts other than ASCII each pair of letters."""
     if word.isascii():
         if len(word) >= _SHORTEST and word not in _IN_ANY_TEXT:
             yield word[: max(_STEM, len(word) - 3)]
@@ -241,7 +240,7 @@ def _stems(word: str) -> Iterator[str]:
 
 
 def _distinguishing(value: JsonValue, schema: JsonValue) -> Iterator[str]:
-    """Yield the texts among the values, without those that the schema lists or declares."""
+    """Yield the strings among the values, except those that the schema declares."""
     known = schema if isinstance(schema, dict) else {}
     match value:
         case dict():

@@ -1,8 +1,11 @@
-"""Splits a reply in labeled lines while it arrives: thoughts, actions and the final answer.
+r"""Splits a reply in labeled lines while it arrives: thoughts, actions and the final answer.
 
-Only a model that was asked for such lines writes them, so no other reply is read like this. A label
-counts at the start of a line. Text without labels stays as it is; text after an invented result is
-dropped.
+Only replies to the ReAct prompt are split. A label counts at the start of a line. Text without
+labels is unchanged; text after an invented result is dropped. For example:
+
+    Thought: I need the time.     ReasoningDelta("I need the time.")
+    Action: get_time              TextDelta("Action: get_time\n"), which the scanner reads
+    Observation: 12:00            InventedResult()
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +24,7 @@ class FinalAnswer(msgspec.Struct, frozen=True):
 
 
 class InventedResult(msgspec.Struct, frozen=True):
-    """The model goes on as if a tool had been run; nothing of it counts."""
+    """The model wrote the result of a tool itself; the rest of the reply is dropped."""
 
 
 LabeledPart: TypeAlias = ReasoningDelta | TextDelta | FinalAnswer | InventedResult
@@ -82,7 +85,7 @@ class LabelSplitter:
                 self._enter(label.strip())
                 continue
             end = text.find("\n", position) + 1 or len(text)
-            self._say(text[position:end])
+            self._add(text[position:end])
             self._is_line_start = text[end - 1] == "\n"
             position = end
         self._held = "" if self._part == "invented" else text[position:]
@@ -90,7 +93,7 @@ class LabelSplitter:
         return pieces
 
     def _label_at(self, text: str, start: int, *, is_finished: bool) -> str | None:
-        """Return the label of a line and the spaces before it; None if it may still come."""
+        """Return the label of a line with its indent, "" for none; None if more text decides."""
         sight = text[start : start + _DEEPEST + _LONGEST]
         head = sight.lstrip(" \t")
         indent = len(sight) - len(head)
@@ -103,59 +106,59 @@ class LabelSplitter:
         return None if is_open and not is_finished else ""
 
     def _enter(self, label: str) -> None:
-        """Begin the part of a label; a line without one belongs to the part before."""
+        """Begin the part of a label; a line without a label continues the current part."""
         if self._has_acted and label in (_ANSWER, OBSERVATION):
             self._begin("invented")
             self._pieces.append(InventedResult())
         elif label in _PARTS:
             self._begin(_PARTS[label])
         elif label:
-            self._say(label)
+            self._add(label)
 
     def _begin(self, part: _LabeledState) -> None:
         self._space.clear()
         self._has_begun = False
         self._part = part
         if part == "thought" and self._has_thought:
-            self._tell("\n")
+            self._emit("\n")
 
-    def _say(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         if self._part == "name":
             self._name.append(text)
             if text.endswith("\n"):
                 self._end_name()
         elif self._part == "action":
-            self._tell(text)
+            self._emit(text)
         elif self._part not in ("nothing", "invented"):
             self._hold_end(text)
 
     def _end_name(self) -> None:
-        """Begin an action, unless the model only says that there is none."""
+        """Begin an action, unless its name is a word for "none"."""
         name = "".join(self._name)
         self._name.clear()
         self._part = "nothing"
         if name.strip(_SPACE + ".").casefold() not in _NO_ACTION:
             self._part, self._has_acted = "action", True
-            self._tell(("" if self._ends_line else "\n") + _ACTION + name)
+            self._emit(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
         """Emit a piece of a part, without white space at its end or right after a label."""
-        said = text.rstrip(_SPACE)
-        behind = text[len(said) :]
-        if said:
-            said = said if self._has_begun else said.lstrip(_SPACE)
+        words = text.rstrip(_SPACE)
+        space = text[len(words) :]
+        if words:
+            words = words if self._has_begun else words.lstrip(_SPACE)
             self._has_begun = True
             self._flush()
-            self._tell(said)
-        if self._has_begun and behind:
-            self._space.append(behind)
+            self._emit(words)
+        if self._has_begun and space:
+            self._space.append(space)
 
     def _flush(self) -> None:
         if self._space:
-            self._tell("".join(self._space))
+            self._emit("".join(self._space))
             self._space.clear()
 
-    def _tell(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if self._part == "thought":
             self._has_thought = True
             self._pieces.append(ReasoningDelta(text))

@@ -1,6 +1,6 @@
-"""What the guardrails need to know of a model: its habits, and what its chat template refuses.
+"""The properties of a model and of its chat template on which the guardrails depend.
 
-Profiles fill this in; the guardrails know no model by name.
+Profiles provide them; the guardrails know no model by name.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from proxy.guardrails.offer import TextPolicy
 
-# Which earlier thoughts are sent back to the model: none, those since the last user message, all.
+# The earlier reasoning sent back to the model: none, since the last user message, or all.
 Replay: TypeAlias = Literal["none", "last", "full"]
 
 
@@ -19,11 +19,11 @@ SystemRole: TypeAlias = Literal["anywhere", "first", "nowhere"]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a chat template accepts.
+    """The messages that a chat template accepts.
 
-    With `alternates` it demands user and assistant in turns; without `prefill` the last message
-    must not be the model's own. `control_tokens` are strings that structure its prompts and must
-    not come from anywhere else.
+    With `alternates`, user and assistant messages must alternate; without `prefill`, the last
+    message must not be the assistant's. `control_tokens` structure its prompts, so they are removed
+    from all other text.
     """
 
     has_developer: bool = True
@@ -35,16 +35,16 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """One model, as far as it matters for judging its replies and asking it again.
+    """The properties of one model.
 
-    `syntaxes` are tried first, in this order. `convention` names the way in which tools are
-    described in the prompt, "" if the chat template does it. `aliases` map names that the model
-    writes to the tools it may mean. With `resets_state` the backend must not continue from a cached
-    prompt, except that of the same conversation, unchanged. With `offers_respond` a `convention`
-    also describes the synthetic answer tool if the `text_policy` is AUTO. A prompt that
-    `opens_thoughts` leaves their end to the reply. `efforts` are the words for how much to think
-    that its chat template takes, () where nobody knows, by its own `effort_variable` if it has one;
-    with the variables `kept_by` it keeps all earlier thoughts.
+    `syntaxes` are tried first, in this order. `convention` names the format in which the prompt
+    describes tools, "" if the chat template does it. `aliases` map names that the model writes to
+    the tools it may mean. With `resets_state` the backend must not continue from a cached prompt,
+    except for the same, unchanged conversation. With `offers_respond` a `convention` also describes
+    the synthetic answer tool if the `text_policy` is AUTO. A prompt that `opens_thoughts` begins a
+    reasoning block that the reply closes. `efforts` are the values of reasoning effort that the
+    chat template accepts in its `effort_variable`, () if unknown; with the variables `kept_by` it
+    keeps all earlier reasoning.
     """
 
     syntaxes: tuple[str, ...] = ()

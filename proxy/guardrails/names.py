@@ -1,4 +1,4 @@
-"""Finds the offered tool that a written name means, if it can only mean one.
+"""Finds the offered tool that a name in a reply means, if only one tool fits.
 
 `find_name` compares names word by word, without the prefixes, numbers and markup that models add.
 """
@@ -15,28 +15,28 @@ _PREFIXES = (
     *("default_api:", "default_api."),
 )
 _NUMBERED = re.compile(r"(.+):\d+|functions_(.+)_\d+")
-_QUOTES = " \t\r\n\"'`*"  # models write names in these
-# Between words: a dot, a dash, an underscore, white space, or where a capital letter begins one.
+_QUOTES = " \t\r\n\"'`*"  # around names
+# Words are separated by a dot, a dash, an underscore or white space, or begin with a capital.
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def find_tool(written: str, tools: Sequence[Tool]) -> Tool | None:
+def find_tool(name_in_reply: str, tools: Sequence[Tool]) -> Tool | None:
     """Find the tool of that name; a near miss counts only if exactly one tool fits."""
     by_name = {tool.name: tool for tool in tools}
-    name = find_name(written, by_name)
+    name = find_name(name_in_reply, by_name)
     return None if name is None else by_name[name]
 
 
-def find_name(written: str, names: Collection[str]) -> str | None:
-    """Return the name that was meant; a near miss counts only if exactly one name fits.
+def find_name(name_in_reply: str, names: Collection[str]) -> str | None:
+    """Return the name that is meant; a near miss counts only if exactly one name fits.
 
     A near miss differs by a namespace prefix, or in how the words are joined: `getWeather`,
     `get-weather` and `getweather` are `get_weather`. Some models write the tool's own name as the
     namespace, and some escape names for Markdown.
     """
-    if written in names:
-        return written
-    meanings = [_words(meant) for meant in _meanings(written)]
+    if name_in_reply in names:
+        return name_in_reply
+    meanings = [_words(meant) for meant in _meanings(name_in_reply)]
     by_words = _by_words(tuple(names))
     keys: list[tuple[str, ...] | str] = [*meanings, *map("".join, meanings)]
     for key in keys:
@@ -45,30 +45,30 @@ def find_name(written: str, names: Collection[str]) -> str | None:
     return None
 
 
-def has_markup(written: str) -> bool:
-    """Return whether an engine's parser left more of a call in its name than the name."""
-    return "<" in written or "{" in written
+def has_markup(name_in_reply: str) -> bool:
+    """Return whether an engine's parser left markup of the call in its name."""
+    return "<" in name_in_reply or "{" in name_in_reply
 
 
 @lru_cache(maxsize=16)
 def _by_words(names: tuple[str, ...]) -> dict[tuple[str, ...] | str, list[str]]:
     """Return the names by their words, and by all their words joined."""
-    found: dict[tuple[str, ...] | str, list[str]] = {}
+    by_words: dict[tuple[str, ...] | str, list[str]] = {}
     for name in names:
         words = _words(name)
-        found.setdefault(words, []).append(name)
-        found.setdefault("".join(words), []).append(name)
-    return found
+        by_words.setdefault(words, []).append(name)
+        by_words.setdefault("".join(words), []).append(name)
+    return by_words
 
 
 @lru_cache(maxsize=1024)
-def _meanings(written: str) -> tuple[str, ...]:
-    """Return what may be meant, likeliest first: the name without what models add to it.
+def _meanings(name_in_reply: str) -> tuple[str, ...]:
+    """Return the possible meanings, likeliest first: the name without the additions of models.
 
-    They add control tokens or tags after it (gpt-oss, GLM), namespaces before it (Gemma and
-    DeepSeek), and Kimi the number of the call, in its own form `functions.NAME:2` or another.
+    gpt-oss and GLM append control tokens or tags, Gemma and DeepSeek prepend namespaces, and Kimi
+    appends the number of the call, as in `functions.NAME:2`.
     """
-    name = written.partition("<")[0]
+    name = name_in_reply.partition("<")[0]
     parts = [part for part in reversed(name.split(":")[1:]) if part]
     numbered = _NUMBERED.fullmatch(name)
     return (name, *parts, numbered[1] or numbered[2]) if numbered else (name, *parts)

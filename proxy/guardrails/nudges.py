@@ -1,8 +1,8 @@
-"""The words for a model whose reply was rejected, or whose work goes in circles.
+"""Messages for a model whose reply was rejected, or which loops.
 
-`review`, `retry`'s callers and the preparation of a request decide that something is said; the
-functions here only make the messages: short, in the second person, naming the defect. A nudge never
-repeats the whole bad output and never changes an earlier message: it is appended.
+The callers decide that a message is needed; the functions here only write it: short, in the second
+person, with the name of the defect. A nudge never repeats the whole rejected reply and never
+changes an earlier message: it is appended. Every text is behavior that was measured with models.
 """
 
 import re
@@ -18,8 +18,8 @@ from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import CompletedCall, read_error
 
 _MOST_NAMES = 20
-_MOST_QUOTED = 400  # characters of what a client has seen
-_MOST_ERROR = 200  # characters of what a tool said
+_MOST_QUOTED = 400  # characters of arguments that the client has seen
+_MOST_ERROR = 200  # characters of the result of a tool
 _MOST_OPEN = 8  # values
 _MOST_LISTED = 5  # executed calls
 _MOST_VALUES = 3
@@ -28,7 +28,7 @@ _JSON_SIGNS = str.maketrans("", "", '{}[]"')
 _DONE = "DONE"
 _FORM = '{"name": <tool>, "arguments": <object>}'
 _FIRST = f"Call the tool that is needed first. Write only {_FORM}."
-# of notes that small models copy in place of an answer
+# The beginnings of notes that small models copy instead of answering.
 _SO_FAR, _NOTE = "Done so far: ", "[Note on this conversation"
 _FAILED = "Do not make this call again."
 _DESCRIBED, _WRITE = "You only described this call", "To make the call, write only:"
@@ -40,33 +40,34 @@ _ANSWER = (
     "Do not call another tool: answer now, with a summary of what is known and what is missing."
 )
 
-# What is shown of a reply that says no more than this.
+# The text of a reply that only declines to call.
 NO_TOOL_FITS = "None of the tools fits this request."
 
-# What replaces the result of a call that was not run, or not to its end.
+# The results of calls that did not run, or did not finish.
 POSTPONED = "Not run yet: look at the results of the other calls, then call it again."
 NEVER_RUN = "Not run: the work was cancelled before."
 CANCELLED = "Error: cancelled while it ran. Whether the call had an effect is not known."
 
 
-def correct_prose(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    due = _what_to_do(offer) if offer.respond is None else _offer_ways_out(offer)
-    return _reply(written, f"You answered in plain text. {due}")
+def correct_prose(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
+    due = _demand_call(offer) if offer.respond is None else _offer_ways_out(offer)
+    return _append(reply, f"You answered in plain text. {due}")
 
 
-def correct_announcement(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    said = "You said what you would do, and called no tool."
-    return _reply(written, f"{said} {_offer_ways_out(offer)}")
+def correct_announcement(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
+    problem = "You said what you would do, and called no tool."
+    return _append(reply, f"{problem} {_offer_ways_out(offer)}")
 
 
-def demand_next_step(written: str, name: str) -> tuple[Message, ...]:
-    """Ask for a call that the model explained to the user; `name` is the tool, if it named one.
+def demand_next_step(reply: str, name: str) -> tuple[Message, ...]:
+    """Ask for a call that the model explained to the user; `name` is its tool, "" if unknown.
 
-    Told that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its explanation in 5 of 6
-    tasks; told to write only the call, it made the right one in 6 of 6.
+    With the information that the user cannot call tools, Qwen2.5-Coder 1.5B repeated its
+    explanation in 5 of 6 tasks; with the instruction to write only the call, it made the right call
+    in 6 of 6.
     """
     call = f"call {_quote(name)} now" if name else "call the tool now"
-    return _reply(written, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
+    return _append(reply, f"Do not explain it. Do it: {call}. Write only {_FORM}.")
 
 
 def correct_unknown_syntax(offer: OfferedTools) -> tuple[Message, ...]:
@@ -80,37 +81,38 @@ def correct_foreign_call(name: str, offer: OfferedTools) -> tuple[Message, ...]:
     return (user_message(f"{wrong} Answer me in plain words, or call one of these tools."),)
 
 
-def correct_doubtful_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Ask whether a call was meant; `written` is quoted without it."""
+def correct_doubtful_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
+    """Ask whether a call was meant; `reply` is the text without it."""
     doubt = "A tool call stands in your text, and it is not clear whether you mean it: no tool ran."
-    return _reply(written, f"{doubt} {_offer_ways_out(offer)}")
+    return _append(reply, f"{doubt} {_offer_ways_out(offer)}")
 
 
 def report_executed_calls(
-    written: str, offer: OfferedTools, open_values: Sequence[str]
+    reply: str, offer: OfferedTools, open_values: Sequence[str]
 ) -> tuple[Message, ...]:
     """Ask for the next step, or, with the calls that have run and their results, for an answer.
 
-    `open_values` are what the request names and no call has used. Of twenty wordings these gave
-    Qwen2.5-Coder 0.5B and 1.5B the fewest further repetitions. Quoting the request made the 0.5B
-    repeat the request; a note as the result of the repeated call made both repeat the call; the
-    1.5B copied a list of calls that stood before the next step.
+    `open_values` are the values that the request names and no call has used. Of twenty wordings
+    these gave Qwen2.5-Coder 0.5B and 1.5B the fewest further repetitions. After a quotation of the
+    request the 0.5B repeated the request, after a note as the result of the repeated call both
+    repeated the call, and the 1.5B copied a list of calls before the next step.
     """
     if open_values:
         step = f"{offer.executed[-1].name} {_NEXT}, about {', '.join(open_values[:_MOST_OPEN])}"
-        return _reply(written, f"{step}: call the tool. Write only {_FORM}.")
+        return _append(reply, f"{step}: call the tool. Write only {_FORM}.")
     rest = (
         "If a part of my request is not done yet, call the tool for it now. "
         "If all is done, tell me the outcome in one plain sentence."
     )
-    return _reply(written, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
+    return _append(reply, f"{_SO_FAR}{_list_executed(offer)}.\n{rest}")
 
 
 def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
     """Ask for another call in place of one that failed, of its error, or of an explanation.
 
-    Told that the same call fails again, Qwen2.5-Coder 1.5B copied the error or explained it in 7 of
-    7 tasks; asked for the call that is needed first, it made another one in 7 of 7.
+    With the information that the same call fails again, Qwen2.5-Coder 1.5B copied the error or
+    explained it in 7 of 7 tasks; asked for the call that is needed first, it made another call in 7
+    of 7.
     """
     error = cut(read_error(failed.result).strip(), _MOST_ERROR)
     return (user_message(f"{_FAILED} It failed: {error} {_FIRST}"),)
@@ -119,15 +121,15 @@ def report_failed_call(failed: CompletedCall) -> tuple[Message, ...]:
 def demand_ending(offer: OfferedTools) -> tuple[Message, ...]:
     """Ask for an answer in words, as the last resort after tools have run.
 
-    Qwen2.5-Coder 0.5B copied "Done so far: send_mail -> ok: true" into 7 of 20 answers; sentences
-    it puts into its own words.
+    Qwen2.5-Coder 0.5B copied "Done so far: send_mail -> ok: true" into 7 of 20 answers, but
+    paraphrases sentences.
     """
     done = report_results(offer)
     return (user_message(f"{done}\nTell me the outcome in one plain sentence."),)
 
 
 def report_results(offer: OfferedTools) -> str:
-    """Say what the last tools returned; the answer of a model that gives none in words."""
+    """Report the latest results in words, also as the answer of a model that writes none."""
     return " ".join(
         f"{call.name} returned {_in_words(call.result).rstrip('.')}."
         for call in offer.executed[-_MOST_LISTED:]
@@ -135,7 +137,7 @@ def report_results(offer: OfferedTools) -> str:
 
 
 def _in_words(result: str) -> str:
-    """Write a result in JSON without its signs: a 0.5B model copies them into its answer."""
+    """Remove the punctuation of JSON, which a 0.5B model copies into its answer."""
     text = " ".join(result.split())
     if text.startswith(("{", "[")):
         text = text.translate(_JSON_SIGNS)
@@ -143,33 +145,33 @@ def _in_words(result: str) -> str:
 
 
 def correct_misplaced_call(calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
-    """Ask for calls that were written inside the markup of a tool result."""
+    """Ask for calls inside the markup of a tool result."""
     wrong = "You wrote this inside the markup of a tool result, so no tool ran."
     return (user_message(f"{wrong} If you mean the call, write only: {_write_call(calls)}"),)
 
 
-def correct_described_call(written: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
-    """Ask for a call that a model explained after its tools had run; `written` is without it.
+def correct_described_call(reply: str, calls: Sequence[WrittenCall]) -> tuple[Message, ...]:
+    """Ask for a call that a model explained after its tools had run; `reply` is without it.
 
-    Offered the word for "my answer was complete", Qwen2.5-Coder 1.5B wrote that in 3 of 3 tasks.
+    With the alternative `DONE`, Qwen2.5-Coder 1.5B wrote that in 3 of 3 tasks.
     """
     wrong = f"{_DESCRIBED}, so no tool ran."
-    return _reply(written, f"{wrong} {_WRITE} {_write_call(calls)}")
+    return _append(reply, f"{wrong} {_WRITE} {_write_call(calls)}")
 
 
 def _write_call(calls: Sequence[WrittenCall]) -> str:
     if not calls:
         return _FORM
-    written: JsonObject = {"name": calls[0].name, "arguments": calls[0].arguments}
-    return json.dump_text(written)
+    call: JsonObject = {"name": calls[0].name, "arguments": calls[0].arguments}
+    return json.dump_text(call)
 
 
 def correct_invented_values(
-    written: str, name: str, values: Sequence[str], *, is_open: bool
+    reply: str, name: str, values: Sequence[str], *, is_open: bool
 ) -> tuple[Message, ...]:
-    """Ask whether a call is needed whose values occur nowhere in the conversation.
+    """Ask whether a call with values that occur nowhere in the conversation is needed.
 
-    Where a part of the request `is_open`, they may have to be found first.
+    If a part of the request `is_open`, another call may have to find the values first.
     """
     listed = ", ".join(json.dump_text(cut(value, _MOST_VALUE)) for value in values[:_MOST_VALUES])
     unknown = f"{name} was not called: {listed} occurs nowhere in this conversation."
@@ -180,7 +182,7 @@ def correct_invented_values(
             f"{unknown} Answer me in plain words, unless my request really needs this call: "
             "then make it again, with the right values."
         )
-    return _reply(written, text)
+    return _append(reply, text)
 
 
 def _list_executed(offer: OfferedTools) -> str:
@@ -192,36 +194,34 @@ def _list_executed(offer: OfferedTools) -> str:
     )
 
 
-def correct_early_answer(
-    written: str, steps: Sequence[str], insistence: int
-) -> tuple[Message, ...]:
-    return _reply(written, describe_missing_steps("An answer", steps, insistence))
+def correct_early_answer(reply: str, steps: Sequence[str], insistence: int) -> tuple[Message, ...]:
+    return _append(reply, describe_missing_steps("An answer", steps, insistence))
 
 
 def correct_silence(offer: OfferedTools) -> tuple[Message, ...]:
-    return (user_message(f"Your reply was empty. {_what_to_do(offer)}"),)
+    return (user_message(f"Your reply was empty. {_demand_call(offer)}"),)
 
 
 def ask_for_words() -> tuple[Message, ...]:
     return (user_message("You cannot call a tool now. Answer in words."),)
 
 
-def correct_cut_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    cut = "Your reply was cut off before the call was complete: make it shorter."
-    return _reply(written, f"{cut} {_what_to_do(offer)}")
+def correct_cut_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
+    problem = "Your reply was cut off before the call was complete: make it shorter."
+    return _append(reply, f"{problem} {_demand_call(offer)}")
 
 
-def correct_answer(written: str, problems: Sequence[str]) -> tuple[Message, ...]:
+def correct_answer(reply: str, problems: Sequence[str]) -> tuple[Message, ...]:
     wrong = f"Your answer has the wrong form: {'; '.join(problems)}."
-    return _reply(written, f"{wrong} Answer with valid JSON only.")
+    return _append(reply, f"{wrong} Answer with valid JSON only.")
 
 
 def correct_calls(
-    written: str, answers: Sequence[tuple[ToolCall, str | None]], taken: Collection[str] = ()
+    reply: str, answers: Sequence[tuple[ToolCall, str | None]], taken: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Answer each call with a result that says what is wrong with it, None if nothing is.
+    """Answer each call with a result that states its problem, or None for a valid call.
 
-    Calls with the ids `taken` need not be repeated, because the client has them already.
+    Calls with the ids `taken` need not be repeated, because the client already has them.
     """
     results: list[Message] = []
     for call, problem in answers:
@@ -231,32 +231,32 @@ def correct_calls(
         elif problem is None:
             text = "Not run: another call of the same reply was invalid. Repeat this call with it."
         results.append(tool_result(call.id, text))
-    return (assistant_message(written, tuple(call for call, _ in answers)), *results)
+    return (assistant_message(reply, tuple(call for call, _ in answers)), *results)
 
 
-def correct_broken_call(written: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer a call whose arguments are no object, which no history may contain."""
-    return _reply(written, f"Your tool call could not be read: {problem}. {_what_to_do(offer)}")
+def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
+    """Answer a call whose arguments are not an object: no history may contain it."""
+    return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
 
-def demand_open_call(written: str) -> tuple[Message, ...]:
-    """Answer a reply that does not complete the call whose beginning the client has seen."""
-    return _reply(written, "You had begun a call, and it is still to be completed.")
+def demand_open_call(reply: str) -> tuple[Message, ...]:
+    """Answer a reply that does not complete a call of which the client has seen the beginning."""
+    return _append(reply, "You had begun a call, and it is still to be completed.")
 
 
-def ask_what_is_left(written: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
-    """Ask after an answer whether something is left to do; `tool` failed with the `error`."""
-    asked = (
+def ask_what_is_left(reply: str, tool: str = "", error: str = "") -> tuple[Message, ...]:
+    """Ask after an answer whether work remains; `tool` failed with the `error`."""
+    prompt = (
         "If something that was asked for is not done yet, do it now with a tool. "
         f"Otherwise answer only {_DONE}."
     )
     if error:
-        told = json.dump_text(cut(error, _MOST_ERROR))
-        asked = (
-            f"The call of {_quote(tool)} failed with: {told}. If something else can be tried, call "
+        text = json.dump_text(cut(error, _MOST_ERROR))
+        prompt = (
+            f"The call of {_quote(tool)} failed with: {text}. If something else can be tried, call "
             f"it. If not, or if nothing is left to do, answer only {_DONE}."
         )
-    return _reply(written, asked)
+    return _append(reply, prompt)
 
 
 def describe_unknown_tool(name: str, offer: OfferedTools) -> str:
@@ -268,10 +268,10 @@ def describe_wrong_tool(name: str, offer: OfferedTools) -> str:
 
 
 def describe_invalid_arguments(violations: Sequence[Violation], offer: OfferedTools) -> str:
-    """Describe what is wrong; a model that may answer may also ask for missing values."""
-    listed = "; ".join(str(one) for one in violations)
+    """Describe the violations; a model that may answer may also ask for missing values."""
+    listed = "; ".join(map(str, violations))
     problem = f"Invalid arguments: {listed}. Call the tool again with valid arguments."
-    if not offer.may_answer or not any(one.is_absence for one in violations):
+    if not offer.may_answer or not any(violation.is_absence for violation in violations):
         return problem
     ask = "ask the user" if offer.respond is None else f"ask the user with {offer.respond.name}"
     if offer.final_form:
@@ -290,11 +290,11 @@ def warn_of_loop(name: str, times: int) -> Message:
     return _note(describe_loop(name, times))
 
 
-def report_withheld_call(written: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Say that a repeated call was not made: as a note, not as a tool's result."""
+def report_withheld_call(reply: str, offer: OfferedTools) -> tuple[Message, ...]:
+    """Report a call that was not repeated: as a note, because it has no result."""
     name, times = ("", 0) if offer.loop is None else (offer.loop.name, offer.loop.times)
     note = _note(f"{name} was not called again. {describe_loop(name, times)}")
-    return (*quote_reply(written), note)
+    return (*quote_reply(reply), note)
 
 
 def demand_answer(rounds: int) -> Message:
@@ -332,33 +332,33 @@ def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[M
     return _extend(nudge, f"Call {name} again, and begin its arguments {so}")
 
 
-def is_done(written: str) -> bool:
-    """Return whether a reply is the word for "my answer was complete"."""
-    return _strip_marks(written) == _DONE
+def is_done(reply: str) -> bool:
+    """Return whether a reply is the word that confirms a complete answer."""
+    return _strip_marks(reply) == _DONE
 
 
-def may_be_about_nudge(written: str) -> bool:
+def may_be_about_nudge(reply: str) -> bool:
     """Return whether a reply with this beginning may be that word, or a copy of a note."""
-    return _DONE.startswith(_strip_marks(written)) or copies_nudge(written, is_whole=False)
+    return _DONE.startswith(_strip_marks(reply)) or copies_nudge(reply, is_whole=False)
 
 
-def copies_nudge(written: str, *, is_whole: bool = True) -> bool:
-    """Return whether a reply begins like a note about this turn; or may do so, unless whole."""
-    text = written.strip()
-    rest = text.partition(" ")[2]  # behind the name of a tool
+def copies_nudge(reply: str, *, is_whole: bool = True) -> bool:
+    """Return whether a reply begins with a copy of a note, or may do so if it is not `is_whole`."""
+    text = reply.strip()
+    rest = text.partition(" ")[2]  # after the name of a tool
     if text.startswith(_COPIED) or rest.startswith(_NEXT) or _LOOP.match(text):
         return True
-    may_begin = any(one.startswith(text) for one in (*_COPIED, "The last"))
+    may_begin = any(note.startswith(text) for note in (*_COPIED, "The last"))
     may_begin |= _NEXT.startswith(rest)
     return not is_whole and (may_begin or _MAY_BE_LOOP.match(text) is not None)
 
 
-def _strip_marks(written: str) -> str:
-    return written.strip().strip(".!*`\"'").upper()
+def _strip_marks(reply: str) -> str:
+    return reply.strip().strip(".!*`\"'").upper()
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Name the only form allowed, in the last message, because templates may demand turns."""
+    """State the only allowed form in the last message: templates may demand alternating turns."""
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
 
@@ -371,12 +371,12 @@ def _extend(nudge: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
 
 
 def _note(text: str) -> Message:
-    """Make a message that cannot be taken for a tool's result or for the user's own words."""
+    """Mark a message so that it is not taken for a tool's result or a request of the user."""
     return user_message(f"{_NOTE}, not a tool result: {text}]")
 
 
 def _offer_ways_out(offer: OfferedTools) -> str:
-    """Ask for the call that was meant, if any; otherwise for something without effect."""
+    """Ask for the call that was meant, or for a confirmation without effect."""
     done = f"write {_DONE}"
     if offer.respond is not None:
         done = f"call {offer.respond.name} with an empty message"
@@ -386,15 +386,15 @@ def _offer_ways_out(offer: OfferedTools) -> str:
     return f"{call}If your answer was complete, {done}."
 
 
-def quote_reply(written: str) -> tuple[Message, ...]:
-    return (assistant_message(written),) if written.strip() else ()
+def quote_reply(reply: str) -> tuple[Message, ...]:
+    return (assistant_message(reply),) if reply.strip() else ()
 
 
-def _reply(written: str, text: str) -> tuple[Message, ...]:
-    return (*quote_reply(written), user_message(text))
+def _append(reply: str, text: str) -> tuple[Message, ...]:
+    return (*quote_reply(reply), user_message(text))
 
 
-def _what_to_do(offer: OfferedTools) -> str:
+def _demand_call(offer: OfferedTools) -> str:
     if offer.respond is None:
         return f"Call a tool now. Available: {_names(offer)}."
     answer = f"call {offer.respond.name} with your message"

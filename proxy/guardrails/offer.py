@@ -1,7 +1,6 @@
-"""The terms of one request: the tools that a reply may call, and whether prose is an answer.
+"""The tools and rules that apply to one request, and the value of prose as an answer.
 
-`OfferedTools` is made once per request; every part of the guardrails judges a reply against it.
-`TextPolicy` decides the worth of prose, `Mode` how much the guardrails may change.
+`OfferedTools` is created once per request; all guardrails judge a reply against it.
 """
 
 from collections.abc import Mapping
@@ -29,12 +28,12 @@ _FINAL_FORMS = {
 
 
 class TextPolicy(Enum):
-    """What prose is worth while tools are offered.
+    """The value of prose while tools are offered.
 
-    AUTO shows it at once and accepts it as an answer. If it only announces a call, or is a call
-    that nobody can read, the model is asked once for the call. After a rejected call only a
-    question to the user ends the turn at once. RESPOND offers a synthetic answer tool and asks once
-    more after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it.
+    AUTO shows prose at once and accepts it as an answer. If it only announces a call, or is a call
+    in an unknown syntax, the model is asked once for the call; after a rejected call, only
+    a question to the user ends the turn. RESPOND offers a synthetic answer tool and retries once
+    after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it.
     """
 
     AUTO = "auto"
@@ -44,7 +43,7 @@ class TextPolicy(Enum):
 
 
 class Mode(Enum):
-    """How much the guardrails may do; OBSERVE only reports what ON would have done."""
+    """The powers of the guardrails; OBSERVE only reports the changes that ON would make."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -58,22 +57,20 @@ Part: TypeAlias = Literal[
 
 
 class OfferedTools(msgspec.Struct, frozen=True):
-    """The terms of one request.
+    """The tools and rules that apply to one request.
 
-    `tools` are the client's own; `respond` is the synthetic one, if it is offered. `quotable` holds
-    the texts that are not the model's own words: `spoken` by users, and `results` of tools;
-    `instructions` are the texts of all other messages. `executed` are the calls with a result since
-    the user's last message, where a repetition matters. Calls
-    that are `denied` must not be made. The model's profile or the prompt names its `own_syntaxes`.
-    If there is an `answer_schema`, an answer has to satisfy it,
-    and JSON is not taken for a call. `completed` are the calls in the history that have a result;
-    `loop` is the one it ends in. `aliases` map names that this model writes to the tools it may
-    mean; `allowed` names the only client tools that may be called, if it is set. Unless it
-    `repairs`, names and arguments count as written; unless it `rescues`, text is never a call. If
-    the prompt `opens_thoughts`, a reply may begin inside them. When a rejected call is being
-    corrected, prose is no answer unless it asks the user something, or the model `may_withdraw`,
-    because there is no tool of that name. Once a call with invented values was questioned, another
-    one counts (`accepts_invented_values`).
+    - `tools` are the client's tools; `respond` is the synthetic answer tool, if it is offered.
+      `allowed` names the only tools that may be called; calls that are `denied` must not be made.
+    - `spoken` are the texts of users, `results` those of tools, `instructions` all other messages.
+    - `completed` are the calls in the history with a result, `executed` those since the user's last
+      message, if a repetition matters; `loop` is the loop that the history ends in.
+    - `aliases` map names that the model writes to tools. Its profile or the prompt names its
+      `own_syntaxes`. If the prompt `opens_thoughts`, a reply may begin within reasoning.
+    - With an `answer_schema`, an answer must satisfy it, and plain JSON is never a call.
+    - Without `repairs`, names and arguments must be exact; without `rescues`, text is never a call.
+    - While a rejected call is corrected (`is_correction`), prose is an answer only if it asks the
+      user a question, or if the model `may_withdraw`, because it called only unknown tools. After
+      one objection to invented values another call counts (`accepts_invented_values`).
     """
 
     tools: tuple[Tool, ...]
@@ -107,18 +104,18 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.spoken + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the terms of a correction, with the answer tool for a model that has no call."""
-        way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
-        return replace(self, respond=way_out, is_correction=True, may_withdraw=may_withdraw)
+        """Return the rules of a correction, with the answer tool for a model without a call."""
+        respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
+        return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
     def for_ending(self) -> "OfferedTools":
-        """Return the terms of an answer in words, which comes through the answer tool."""
-        way_out = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
-        return replace(self, respond=way_out, text_policy=TextPolicy.ACCEPT)
+        """Return the rules for an answer in words, which arrives through the answer tool."""
+        respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
+        return replace(self, respond=respond, text_policy=TextPolicy.ACCEPT)
 
     @property
     def everything(self) -> tuple[Tool, ...]:
-        """All tools the model is shown, the synthetic one last."""
+        """All tools that the model is shown, the synthetic tool last."""
         return self.tools if self.respond is None else (*self.tools, self.respond)
 
     @property
@@ -131,7 +128,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def callable_names(self) -> tuple[str, ...]:
-        """The names a call may have: the one that the client named, or all that are offered."""
+        """The tools that a call may name: the client's choice, or all offered tools."""
         if isinstance(self.choice, NamedTool):
             return (self.choice.name,)
         return tuple(tool.name for tool in self.everything)
@@ -143,7 +140,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def final_form(self) -> str:
-        """A phrase for the form of answers that replaces the tool; "" if there is none."""
+        """A description of the format of answers that replaces the answer tool, or ""."""
         forms = (_FINAL_FORMS.get(syntax.name, "") for syntax in self.syntaxes)
         return next(filter(None, forms), "")
 
@@ -153,12 +150,12 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def missing_steps(self) -> tuple[str, ...]:
-        """The required steps that are still missing; until they are taken nothing is an answer."""
+        """The required steps that are still missing; until then no text is an answer."""
         return missing_steps(self.workflow, self.completed)
 
     @property
     def may_answer(self) -> bool:
-        """Whether the model may answer now: no call is demanded, and no step is missing."""
+        """Whether text may be an answer now: no call is required, and no step is missing."""
         return self.text_policy is not TextPolicy.REQUIRE and not self.missing_steps
 
     @property
@@ -168,31 +165,31 @@ class OfferedTools(msgspec.Struct, frozen=True):
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
         later = self.workflow.terminal_tools
-        kept = (tool for tool in permitted if tool.name not in later)
-        return tuple(tool for tool in kept if not self.is_respond(tool.name))
+        due = (tool for tool in permitted if tool.name not in later)
+        return tuple(tool for tool in due if not self.is_respond(tool.name))
 
     def is_free(self, name: str) -> bool:
-        """Return whether no rule of order or of loops can object to a call of this tool."""
+        """Return whether no rule about steps or loops can reject a call of this tool."""
         is_looping = self.loop is not None and self.loop.name == name
-        has_prerequisites = any(one.tool == name for one in self.workflow.prerequisites)
+        has_prerequisites = any(rule.tool == name for rule in self.workflow.prerequisites)
         is_early = name in self.workflow.terminal_tools and bool(self.missing_steps)
         return not (is_looping or has_prerequisites or is_early)
 
     def may_call(self, name: str) -> bool:
-        """Return whether the client allows this tool; the synthetic one is no call."""
+        """Return whether the client allows this tool; the synthetic tool is always allowed."""
         if isinstance(self.choice, NamedTool):
             return name == self.choice.name
         return self.allowed is None or name in self.allowed or self.is_respond(name)
 
-    def tool_named(self, written: str) -> Tool | None:
-        """Return the client's tool that a written name means, if it can only mean one."""
+    def tool_named(self, name: str) -> Tool | None:
+        """Return the client's tool that a name in a reply means, None if it is ambiguous."""
         if not self.repairs:
-            return next((tool for tool in self.tools if tool.name == written), None)
-        found = find_tool(written, self.tools)
-        return found or find_tool(self.aliases.get(written, ""), self.tools)
+            return next((tool for tool in self.tools if tool.name == name), None)
+        tool = find_tool(name, self.tools)
+        return tool or find_tool(self.aliases.get(name, ""), self.tools)
 
     def is_answer(self, call: WrittenCall) -> bool:
-        """Return whether a call of a tool that was not offered only says something to the user."""
+        """Return whether a call is a message to the user through an unknown answer tool."""
         if (
             not is_answer_tool(call.name)
             or self.text_policy is TextPolicy.REQUIRE

@@ -1,6 +1,15 @@
-"""Separates thinking from answering: splits off the blocks that a reply begins with.
+r"""Separates reasoning from content by the marks of `rescue/formats.toml`.
 
-It knows only marks. Backends that split reasoning themselves never need it.
+`ReasoningSplitter` is a state machine over the text of a reply:
+
+    start ──mark──▶ within ──end mark──▶ between ──mark──▶ within
+      │                                     │
+      └──any other text──▶ answering ◀──────┘   answering ──reasoning mark──▶ within
+                                                start, between ──Harmony──▶ header ──▶ within
+
+If the prompt may have opened a block (`is_opened`), other text first leads to the state "opened".
+For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("Noon?")` and
+`TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need it.
 """
 
 import re
@@ -23,21 +32,21 @@ from proxy.guardrails.rescue.values.cursor import (
 
 
 class AddressedText(TextDelta, frozen=True):
-    """Text in a message to the user: what looks like a call in it is none."""
+    """Text in a message that is addressed to the user, in which nothing is a call."""
 
 
 SplitPart: TypeAlias = ReasoningDelta | TextDelta
 
 
-_SplitterPlace: TypeAlias = Literal["start", "opened", "within", "between", "header", "answering"]
+_State: TypeAlias = Literal["start", "opened", "within", "between", "header", "answering"]
 
 
 @dataclass(frozen=True, slots=True)
-class _MarkedBlock:
-    """A part of a reply that has marks of its own, up to one of `ends`.
+class _Block:
+    """A marked part of a reply, up to one of the marks `ends`.
 
-    The white space next to its marks is not part of it if it `is_trimmed`. Ends that are
-    `is_loose` may have another case and white space within them.
+    With `is_trimmed` the white space next to its marks is removed. With `is_loose` the end marks
+    may differ in case and contain white space.
     """
 
     ends: tuple[str, ...]
@@ -51,15 +60,13 @@ class _MarkedBlock:
 
 
 _MESSAGES = TABLE.messages
-_BLOCKS = {
-    opening: _MarkedBlock((end,)) for opening, end in (REASONING | _MESSAGES.thoughts).items()
-} | {
-    opening: _MarkedBlock((end,), TextDelta, is_trimmed=False)
+_BLOCKS = {opening: _Block((end,)) for opening, end in (REASONING | _MESSAGES.thoughts).items()} | {
+    opening: _Block((end,), TextDelta, is_trimmed=False)
     for opening, end in (ANSWERS | _MESSAGES.texts).items()
 }
-# Hunyuan's template wraps every answer so; other models do it where the prompt asks for it.
+# Hunyuan's template wraps every answer; other models do it if the prompt asks for it.
 ((_ANSWER_TAG, _ANSWER_END),) = TABLE.wrapped_answers.items()
-_BLOCKS[_ANSWER_TAG] = _MarkedBlock((_ANSWER_END,), TextDelta)
+_BLOCKS[_ANSWER_TAG] = _Block((_ANSWER_END,), TextDelta)
 # Harmony: a reply is a series of messages, each with a header that names its channel. The prompt
 # ends within the first header; a message to the user before a tool call is "commentary".
 _HEADER_STARTS = _MESSAGES.header_starts
@@ -72,36 +79,36 @@ _USER = f"to=user{_HEADER_END}"  # and of its answers
 _FINAL = "final"
 _MESSAGE_ENDS = (*_MESSAGES.message_ends, *_HEADER_STARTS)
 _CHANNELS = {
-    "analysis": _MarkedBlock(_MESSAGE_ENDS, is_loose=False),
-    "commentary": _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
-    _FINAL: _MarkedBlock(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
-    _SELF: _MarkedBlock(_MESSAGE_ENDS, is_loose=False),
-    _USER: _MarkedBlock(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
+    "analysis": _Block(_MESSAGE_ENDS, is_loose=False),
+    "commentary": _Block(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
+    _FINAL: _Block(_MESSAGE_ENDS, TextDelta, is_trimmed=False, is_loose=False),
+    _SELF: _Block(_MESSAGE_ENDS, is_loose=False),
+    _USER: _Block(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
 }
-_BLOCKS |= {one: _CHANNELS[one] for one in (_SELF, _USER)}
-# Harmony whose control tokens an engine dropped: `analysisI know it.assistantfinalVienna.` No word
-# begins with "analysis" and goes on with a letter.
+_BLOCKS |= {header: _CHANNELS[header] for header in (_SELF, _USER)}
+# Harmony without its control tokens, which an engine dropped:
+# `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter.
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
-_NEXT_MESSAGES = tuple(f"{_ASSISTANT}{one}" for one in (_ANALYSIS, "commentary to="))
-_BLOCKS[_ANALYSIS] = _MarkedBlock(
+_NEXT_MESSAGES = tuple(f"{_ASSISTANT}{start}" for start in (_ANALYSIS, "commentary to="))
+_BLOCKS[_ANALYSIS] = _Block(
     (*_NEXT_MESSAGES, f"{_ASSISTANT}{_FINAL}", f"{_ASSISTANT}commentary"), is_loose=False
 )
-# Marks after the answer of Kimi K3 and Inkling, and Harmony's word before it.
+# Marks after the answer of Kimi K3 and Inkling, and the word before Harmony's answer.
 _ENDS_OF_ALL = (*_MESSAGES.reply_ends, f"{_ASSISTANT}{_FINAL}")
 _MARKS = LooseLiterals((*_BLOCKS, *REASONING.values(), *_HEADER_STARTS, *_ENDS_OF_ALL))
 _FOLDED_BLOCKS = {fold_mark(mark): block for mark, block in _BLOCKS.items()}
-# Where thoughts can begin again within an answer.
+# Marks of reasoning that interrupts an answer.
 _LATER_MARKS = LooseLiterals(REASONING)
 _LATER_INITIALS = re.compile("|".join(sorted({re.escape(opening[0]) for opening in REASONING})))
 _FENCED_LINE = re.compile(rf"^[ \t]*{FENCE}", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?…。！？][ \t]*\Z")  # noqa: RUF001 - as Chinese has it
 _LEAD = 400  # characters that may introduce an example
-# A reply of nothing but marks is noise; the search stops here.
+# A reply that consists of marks is noise; the search stops after this number.
 _MOST_BLOCKS = 100
 _PARAGRAPH = "\n\n"
-# At most so many characters of possible thoughts are held: about 30,000 tokens.
+# Characters of possible reasoning that are held back: about 30,000 tokens.
 _MOST_HELD = 2**17
-# An end without a beginning is only mentioned if it is quoted or inside a line of words.
+# An end mark without a beginning is a quotation in quotation marks and within a line of words.
 _ENDS = tuple(dict.fromkeys(REASONING.values()))
 _END = f"(?i:{loose_pattern(*_ENDS)})"
 _STRAY_END = re.compile(
@@ -113,12 +120,12 @@ _LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 
 @dataclass(slots=True)
 class ThoughtHabit:
-    """Whether a model is expected to end thoughts that its prompt had opened.
+    """Whether a model is expected to close a reasoning block that its prompt opened.
 
-    One reply that does so is enough; three answers in a row that do not undo it.
+    One reply that does so is enough; three successive replies without it reset the expectation.
     """
 
-    lasting: int = 0
+    lasting: int = 0  # replies
 
     def note(self, *, is_shown: bool) -> None:
         self.lasting = 3 if is_shown else max(0, self.lasting - 1)
@@ -128,32 +135,32 @@ class ThoughtHabit:
 class ReasoningSplitter:
     """Splits a reply into reasoning and text while it is being generated.
 
-    Blocks count at the very start and right after one another, and a later block of thoughts on
-    lines of its own (kekzl/imp#793), unless it is quoted or a call precedes it. Whatever may still
-    be part of a mark, or white space that a mark would remove, is held back; everything else is
-    passed on at once. `<answer>` around an answer is removed unless a text of the `prompt` asks for
-    it. A header that addresses a tool is left to the rescue, with all that follows. If the prompt
-    may have opened thoughts (`is_opened`), everything is held up to their end, the end of the
-    reply, or `_MOST_HELD` characters; then `has_ended` says whether there were any.
+    Blocks count at the start of the reply and directly after one another. A later reasoning block
+    counts on separate lines (kekzl/imp#793), unless it is quoted or follows a call. A possible
+    beginning of a mark, and white space that a mark would remove, is held back; all other text is
+    returned at once. `<answer>` around an answer is removed unless the `prompt` asks for it. A
+    header that addresses a tool is text, with the rest of the reply, for `rescue` to read. If the
+    prompt may have opened a block (`is_opened`), text is held up to its end, the end of the reply,
+    or `_MOST_HELD` characters; then `has_ended` says whether there was such a block.
     """
 
     is_opened: bool = False
     prompt: Sequence[str] = ()
     has_ended: bool = field(default=False, init=False)
-    _place: _SplitterPlace = "start"
-    _block: _MarkedBlock = _CHANNELS[_FINAL]
+    _state: _State = "start"
+    _block: _Block = _CHANNELS[_FINAL]
     _partial: str = ""
     _spaces: list[str] = field(default_factory=list)
     _is_block_blank: bool = True
     _patience: int = _MOST_BLOCKS
-    _said: set[type[SplitPart]] = field(default_factory=set)
-    _spoken: list[SplitPart] = field(default_factory=list)
+    _kinds: set[type[SplitPart]] = field(default_factory=set)
+    _parts: list[SplitPart] = field(default_factory=list)
     _held: int = 0
     _tail: str = ""
     _answered: list[str] = field(default_factory=list)
 
     def feed(self, text: str) -> list[SplitPart]:
-        is_plain = self._place == "answering" and not self._partial
+        is_plain = self._state == "answering" and not self._partial
         if is_plain and text and not _LATER_INITIALS.search(text):
             self._answered.append(text)
             return [TextDelta(text)]
@@ -161,53 +168,53 @@ class ReasoningSplitter:
         return self._report()
 
     def settle(self) -> list[SplitPart]:
-        """Decide about possible thoughts: nothing follows that could end them."""
+        """Decide about possible reasoning: no text follows that could close it."""
         self.is_opened = False
-        if self._place == "opened":  # a mark with anything after it was judged before
+        if self._state == "opened":  # a mark with text after it was decided before
             self._read_all(self._end_opened(is_over=True))
         return self._report()
 
     def pass_by(self, text: str) -> None:
-        """Note text of the answer that is passed on as it came."""
+        """Note text of the answer that bypasses the splitter."""
         if text:
-            self._place = "answering"
+            self._state = "answering"
             self._answered.append(text)
 
     def take_space(self) -> str:
-        """Return the white space that the reply began with, because no text follows it."""
-        is_first = self._place == "start" and not self._partial
+        """Return the white space at the beginning of a reply without text."""
+        is_first = self._state == "start" and not self._partial
         return self._take_spaces() if is_first else ""
 
     def finish(self) -> list[SplitPart]:
-        """Return what was held back; a block that was never closed ends with the reply."""
-        spoken = self.settle()
+        """Return the text that was held back; an open block ends with the reply."""
+        parts = self.settle()
         held, self._partial = self._take_spaces() + self._partial, ""
-        if self._place != "within":
+        if self._state != "within":
             self._read_all(self._answer(held))
             self._emit(TextDelta, self._partial)
         else:
             is_start = self._block.is_trimmed and self._is_block_blank
-            self._say(held.lstrip() if is_start else held)
-        return spoken + self._report()
+            self._emit_block(held.lstrip() if is_start else held)
+        return parts + self._report()
 
     def _read_all(self, text: str) -> None:
         while text:
             text = self._read_on(text)
 
     def _read_on(self, text: str) -> str:
-        """Read the next part, and return the rest; white space before no mark is text."""
+        """Read the next part and return the rest of the text."""
         read = {
             "answering": self._read_answer,
             "header": self._read_header,
             "opened": self._read_opened,
             "within": self._read_block,
-        }.get(self._place, self._read_beginning)
+        }.get(self._state, self._read_beginning)
         return read(text)
 
     def _read_beginning(self, text: str) -> str:
         """Read up to the first mark, or between two."""
         head = self._partial + text if self._partial else text.lstrip()
-        if not self._partial and (self._place == "start" or self._has_open_line):
+        if not self._partial and (self._state == "start" or self._has_open_line):
             self._spaces.append(text[: len(text) - len(head)])
         mark = _MARKS.at(head, 0, is_finished=False) if self._patience else ""
         is_open = mark is None or (mark == _ANALYSIS and head == mark)  # the next letter decides
@@ -218,18 +225,18 @@ class ReasoningSplitter:
             return self._answer(self._take_spaces() + head)
         self._patience -= 1
         if mark in _HEADER_STARTS:
-            self._place = "header"
+            self._state = "header"
             return head
         self._enter(_FOLDED_BLOCKS.get(fold_mark(mark)))
         return head[len(mark) :]
 
     @property
     def _has_open_line(self) -> bool:
-        """Whether thoughts interrupted a line of the answer."""
+        """Whether reasoning interrupted a line of the answer."""
         return bool(self._answered) and not self._answered[-1][-1].isspace()
 
     def _counts(self, mark: str, head: str) -> bool:
-        """Return whether a mark is one, and no word or tag of the answer."""
+        """Return whether the text of a mark is a mark here, not a word or tag of the answer."""
         if mark == _ANALYSIS:
             return head[len(mark)].isalnum()
         if fold_mark(mark) != _ANSWER_TAG:
@@ -237,28 +244,28 @@ class ReasoningSplitter:
         return not any(_ANSWER_TAG in text for text in self.prompt)
 
     def _read_answer(self, text: str) -> str:
-        """Read text up to where thoughts begin again."""
+        """Read text up to a later reasoning block."""
         text, self._partial = self._partial + text, ""
         if not self._patience:
             self._emit_answer(text)
             return ""
-        place = _LATER_MARKS.find(text, 0, is_finished=False)
-        mark = _LATER_MARKS.at(text, place, is_finished=False)
-        end = place + len(mark or "")
-        is_later = self._begins_thoughts(text[:place], text[end:]) if mark else False
+        start = _LATER_MARKS.find(text, 0, is_finished=False)
+        mark = _LATER_MARKS.at(text, start, is_finished=False)
+        end = start + len(mark or "")
+        is_later = self._begins_reasoning(text[:start], text[end:]) if mark else False
         if mark is None or is_later is None:
-            self._partial = text[place:]
-        elif mark:  # whether it is meant costs a look at the whole answer
+            self._partial = text[start:]
+        elif mark:  # the check reads the whole answer
             self._patience -= 1
         if is_later:
-            self._emit_answer(text[:place])
+            self._emit_answer(text[:start])
             self._enter(_FOLDED_BLOCKS[fold_mark(mark or "")])
             return text[end:]
-        self._emit_answer(text[: place if self._partial else max(end, place + 1)])
-        return "" if self._partial else text[max(end, place + 1) :]
+        self._emit_answer(text[: start if self._partial else max(end, start + 1)])
+        return "" if self._partial else text[max(end, start + 1) :]
 
-    def _begins_thoughts(self, text: str, rest: str) -> bool | None:
-        """Return whether a mark after `text` is meant; None if that depends on the `rest`."""
+    def _begins_reasoning(self, text: str, rest: str) -> bool | None:
+        """Return whether a mark after `text` begins reasoning; None if the next text decides."""
         before = "".join((*self._answered, text))
         lead = before[-_LEAD:].rstrip(" \t")
         is_apart = not lead or lead.endswith("\n")
@@ -285,22 +292,22 @@ class ReasoningSplitter:
     def _read_block(self, text: str) -> str:
         text = self._partial + text
         ends = self._block.literals
-        place = ends.find(text, 0, is_finished=False)
-        mark = ends.at(text, place, is_finished=False)
+        start = ends.find(text, 0, is_finished=False)
+        mark = ends.at(text, start, is_finished=False)
         if self._block.is_trimmed:
-            self._emit_trimmed(text[:place])
+            self._emit_trimmed(text[:start])
         else:
-            self._say(text[:place])
-        self._partial = "" if mark else text[place:]
+            self._emit_block(text[:start])
+        self._partial = "" if mark else text[start:]
         if not mark:
             return ""
         self._enter(None)
         if mark in _NEXT_MESSAGES:
-            return text[place + len(_ASSISTANT) :]
-        return text[place if mark in _HEADER_STARTS else place + len(mark) :]
+            return text[start + len(_ASSISTANT) :]
+        return text[start if mark in _HEADER_STARTS else start + len(mark) :]
 
     def _read_opened(self, text: str) -> str:
-        """Hold possible thoughts; a mark is judged by what follows it."""
+        """Hold possible reasoning; the text after an end mark decides about it."""
         self._spaces.append(text)
         self._held += len(text)
         window = self._tail + text
@@ -313,7 +320,7 @@ class ReasoningSplitter:
         return self._end_opened(is_over=is_over) if is_marked or is_over else ""
 
     def _end_opened(self, *, is_over: bool) -> str:
-        """End thoughts that the prompt had opened, or find that it had not; return the rest."""
+        """End a block that the prompt had opened, or decide that it had not; return the rest."""
         held = "".join(self._spaces)
         end = _find_end(held)
         if end is not None and (is_over or end.end() < len(held)):
@@ -323,9 +330,9 @@ class ReasoningSplitter:
             return held[end.end() :]
         return self._answer(self._take_spaces()) if is_over else ""
 
-    def _enter(self, block: _MarkedBlock | None) -> None:
-        """Begin a block, or end the current one; both remove white space."""
-        self._place = "within" if block else "between"
+    def _enter(self, block: _Block | None) -> None:
+        """Begin a block, or end the current block; both discard held white space."""
+        self._state = "within" if block else "between"
         self._spaces = []
         if block is not None:
             self._block, self._is_block_blank = block, True
@@ -336,13 +343,13 @@ class ReasoningSplitter:
             self._spaces.append(text)
             return
         before, self._spaces = self._take_spaces(), [text[len(body) :]]
-        self._say(body.lstrip() if self._is_block_blank else before + body)
+        self._emit_block(body.lstrip() if self._is_block_blank else before + body)
 
-    def _say(self, text: str) -> None:
+    def _emit_block(self, text: str) -> None:
         """Emit part of a block, in a new paragraph if there was an earlier block of its kind."""
         if text and self._is_block_blank:
             self._is_block_blank = False
-            text = _PARAGRAPH + text if self._block.kind in self._said else text
+            text = _PARAGRAPH + text if self._block.kind in self._kinds else text
         self._emit(self._block.kind, text)
 
     def _take_spaces(self) -> str:
@@ -350,10 +357,10 @@ class ReasoningSplitter:
         return spaces
 
     def _answer(self, text: str) -> str:
-        """Begin the text outside of blocks, and return it."""
-        is_opened = self.is_opened and self._place == "start"
+        """Begin the text outside of blocks; return it."""
+        is_opened = self.is_opened and self._state == "start"
         if text:
-            self._place = "opened" if is_opened else "answering"
+            self._state = "opened" if is_opened else "answering"
         return text
 
     def _emit_answer(self, text: str) -> None:
@@ -363,20 +370,20 @@ class ReasoningSplitter:
 
     def _emit(self, kind: type[SplitPart], text: str) -> None:
         if text:
-            self._said.add(kind)
-            self._spoken.append(kind(text))
+            self._kinds.add(kind)
+            self._parts.append(kind(text))
 
     def _report(self) -> list[SplitPart]:
-        spoken, self._spoken = self._spoken, []
-        return spoken
+        parts, self._parts = self._parts, []
+        return parts
 
 
 class EnoughHeardError(Exception):
-    """Nothing more of a reply is wanted, for example because it repeats itself: stop the model."""
+    """The rest of a reply is ignored, for example because it repeats itself: stop the model."""
 
 
 def _channel(header: str) -> str:
-    """Return the channel of a message, "" for one that is addressed to a tool."""
+    """Return the channel of a message, "" if it is addressed to a tool."""
     if header.endswith((_SELF, _USER)):
         return _SELF if header.endswith(_SELF) else _USER
     name: str = ["", *_CHANNEL.findall(header)][-1]
@@ -385,14 +392,14 @@ def _channel(header: str) -> str:
 
 def split_thoughts(text: str) -> tuple[str, str]:
     splitter = ReasoningSplitter()
-    spoken = splitter.feed(text) + splitter.finish()
-    thoughts = "".join(one.text for one in spoken if isinstance(one, ReasoningDelta))
-    said = "".join(one.text for one in spoken if isinstance(one, TextDelta))
-    return (thoughts, said) if thoughts or said != text else split_unopened(text)
+    parts = splitter.feed(text) + splitter.finish()
+    reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
+    answer = "".join(part.text for part in parts if isinstance(part, TextDelta))
+    return (reasoning, answer) if reasoning or answer != text else split_unopened(text)
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply whose thoughts the prompt had opened; no thoughts without an end."""
+    """Split a whole reply whose reasoning block the prompt opened; no reasoning without an end."""
     end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
 

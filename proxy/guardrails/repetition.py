@@ -1,10 +1,9 @@
-"""Replies that repeat what has already happened: the result of a tool, or an executed call.
+"""Finds replies that repeat the result of a tool or an executed call.
 
 After the first tool result small models often write the same call again as text, copy the result in
 place of an answer, or explain the calls that they made. Qwen2.5-Coder-Instruct 1.5B repeated a call
 in 10 of 24 tasks on llama-server (b11549, temperature 0) and echoed a result in 4; the 0.5B echoed
-or invented a result in 12. Only text that the model wrote in the form of a call or of a result is
-judged here; `executed_calls` decides whether a call has run.
+or invented a result in 12. `executed_calls` decides whether a call has run.
 """
 
 import re
@@ -60,10 +59,10 @@ _SENTENCE = 30  # characters
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
-    """Return whether a text is only JSON that repeats results and calls since the user spoke.
+    """Return whether a text is JSON that repeats results and calls since the last user message.
 
-    It may begin with a label ("Observation:"), and break off. In a retry any JSON counts that
-    holds no answer in words, also if it is broken.
+    It may begin with a label ("Observation:"), and break off. In a retry any JSON without an answer
+    in words counts, even if it is broken.
     """
     content = _strip_labels(text)
     if not offer.executed or _BEGINS_JSON.match(content) is None or wants_json(offer):
@@ -85,7 +84,7 @@ def _strip_labels(text: str) -> str:
 
 
 def _breaks_off(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text is the beginning of a result, whatever its white space."""
+    """Return whether a text is the beginning of a result, ignoring white space."""
     content = "".join(_FENCE_BEGINS.sub("", text, count=1).split())
     results = ["".join(call.result.split()) for call in offer.executed]
     is_long = len(content) >= _SHORTEST_COPY
@@ -93,16 +92,16 @@ def _breaks_off(text: str, offer: OfferedTools) -> bool:
 
 
 def copies_result(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text is one of the results since the user spoke, which nobody asked for."""
-    written = text.strip()
-    is_copy = bool(written) and any(written == call.result.strip() for call in offer.executed)
+    """Return whether a text equals a result, although the user did not ask for it."""
+    content = text.strip()
+    is_copy = bool(content) and any(content == call.result.strip() for call in offer.executed)
     return is_copy and not wants_json(offer)
 
 
 def words_in_json(text: str) -> str:
     """Return the only sentence in a JSON object, as in `{"ok": true, "outcome": "It is done."}`.
 
-    Small models write an answer in JSON as well where the result before it was JSON.
+    Small models also write the answer in JSON after a result in JSON.
     """
     values = _read_all(text) if _BEGINS_JSON.match(text) else []
     if (
@@ -111,7 +110,7 @@ def words_in_json(text: str) -> str:
         or calls_in(value, is_marked=False)
     ):
         return ""
-    sentences = [one for one in value.values() if isinstance(one, str) and " " in one.strip()]
+    sentences = [item for item in value.values() if isinstance(item, str) and " " in item.strip()]
     return sentences[0].strip() if len(sentences) == 1 else ""
 
 
@@ -127,7 +126,7 @@ def may_become_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -
     key = _FIRST_KEY.match(content)
     if key is None:
         return len(text) < _LONGEST and _IS_OTHER.match(content) is None
-    results = [one if isinstance(one, list) else [one] for one in _results(offer)]
+    results = [result if isinstance(result, list) else [result] for result in _results(offer)]
     known = {*_WRAPPERS, *(name for rows in results for row in rows for name in _members(row))}
     is_whole = key[2] is not None
     return key[1] in known if is_whole else any(name.startswith(key[1]) for name in known)
@@ -161,19 +160,19 @@ def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
 
 
 def repeats_line(text: str) -> bool:
-    """Return whether a text repeats a line over and over, as one that is cut off may do."""
+    """Return whether a text ends in repetitions of one line, as texts that were cut off may."""
     lines = [line for line in text[-_LONGEST:].splitlines() if line.strip()][-_SAME_LINES - 1 : -1]
     return len(lines) == _SAME_LINES and len({*lines}) == 1 and len(lines[0]) >= _SENTENCE
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is JSON objects or lists and nothing else."""
+    """Return whether a text consists of JSON objects or lists."""
     content = strip_label(text.lstrip())
     return _BEGINS_JSON.match(content) is not None and bool(_read_all(content))
 
 
 def calls_of(text: str) -> tuple[WrittenCall, ...]:
-    """Return the calls that a text consists of, if it is JSON and all of it is calls."""
+    """Return the calls of a text that consists of calls in JSON, otherwise ()."""
     values = _read_all(text)
     calls = [calls_in(value, is_marked=False) for value in values]
     return tuple(call for group in calls for call in group) if all(calls) else ()
@@ -219,23 +218,23 @@ def _is_copy(value: JsonValue, offer: OfferedTools) -> bool:
 
 
 def _is_like(value: JsonValue, result: JsonValue, depth: int = _DEEPEST) -> bool:
-    """Return whether a value is a result, a part of it, a wrapping, or made up like it.
+    """Return whether a value is a result, a part of it, a wrapping, or an imitation of it.
 
-    Made up like it are objects with the same members, and lists of such.
+    An imitation has the same members, or is a list of such objects.
     """
     if value == result or _has_same_members(value, result):
         return True
     if isinstance(result, list):
         items = value if isinstance(value, list) else [value]
-        if items and all(any(_has_same_members(item, one) for one in result) for item in items):
+        if items and all(any(_has_same_members(item, row) for row in result) for item in items):
             return True
     if value in _members(result).values():
         return True
     if not depth:
         return False
     inner = [*_members(value).values(), *(value if isinstance(value, list) else ())]
-    parts = [_parse(one) for one in inner if _may_wrap(one)]
-    return any(_is_like(one, result, depth - 1) for one in parts)
+    parts = [_parse(item) for item in inner if _may_wrap(item)]
+    return any(_is_like(part, result, depth - 1) for part in parts)
 
 
 def _has_same_members(value: JsonValue, result: JsonValue) -> bool:
@@ -260,11 +259,11 @@ def _parse(value: JsonValue) -> JsonValue:
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:
-    """Read the results that a reply may copy; a long one would be read again with every piece."""
+    """Parse the results that a reply may copy; long results would be parsed for every delta."""
     return [_parse(call.result) for call in offer.executed if len(call.result) <= _LONGEST]
 
 
 def wants_json(offer: OfferedTools) -> bool:
-    """Return whether the user or the operator asked for JSON, or for a result word for word."""
+    """Return whether the user or the operator asked for JSON, or for a verbatim result."""
     is_wanted = any(_WANTS_JSON.search(text) for text in offer.spoken)
     return is_wanted or any(_DEMANDS_JSON.search(text) for text in offer.instructions)

@@ -1,7 +1,7 @@
-"""The synthetic tool for answers in prose: offered last, never seen by the client.
+"""The synthetic tool for answers in prose: offered last, and invisible to the client.
 
-Its message is decoded while the arguments are being written, so that it can be streamed. When the
-tool is offered, and when its message may be shown, is decided elsewhere.
+Its message is decoded while the arguments arrive, so that it can be streamed. `inference.plan`
+decides when to offer the tool, `inference.text_gate` when to show its message.
 """
 
 import re
@@ -31,23 +31,23 @@ _PARAMETERS: JsonObject = {
     "additionalProperties": False,
 }
 
-# Tools of other systems that models call although the client has no such tool.
+# Names of answer tools from other systems, which models call although they are not offered.
 ANSWER_TOOLS = ("respond", "respond_to_user", "final_answer", "final_response", "finish")
 
 _STYLE = Style(has_words=True)
-_BEHIND_QUOTE = re.compile(r"\s+")
-_BEHIND_INNER_QUOTE = re.compile(r"[\s}]+")
+_AFTER_QUOTE = re.compile(r"\s+")
+_AFTER_INNER_QUOTE = re.compile(r"[\s}]+")
 
 
 @lru_cache(maxsize=1024)
-def is_answer_tool(written: str) -> bool:
+def is_answer_tool(name: str) -> bool:
     """Return whether a name means one of `ANSWER_TOOLS`."""
-    return find_name(written, ANSWER_TOOLS) is not None
+    return find_name(name, ANSWER_TOOLS) is not None
 
 
 @lru_cache(maxsize=256)
 def make_respond_tool(taken: tuple[str, ...]) -> Tool:
-    """Make the tool under the first name that is not `taken` by a client's tool."""
+    """Make the tool under the first name that no client tool has (`taken`)."""
     numbered = (f"respond_{number}" for number in count(2))
     names = chain(("respond", "respond_to_user"), numbered)
     name = next(name for name in names if name not in taken)
@@ -58,7 +58,7 @@ def make_respond_tool(taken: tuple[str, ...]) -> Tool:
 def extract_message(arguments: JsonValue) -> str:
     """Return the whole message of a finished call; a `MessageDecoder`'s output is a prefix of it.
 
-    Broken arguments give what can be recovered; text that is not JSON is the message.
+    From broken arguments a part is recovered; text that is not JSON is the message.
     """
     match arguments:
         case None:
@@ -72,7 +72,7 @@ def extract_message(arguments: JsonValue) -> str:
 
 
 def only_text(arguments: JsonValue) -> str | None:
-    """Return the text of arguments that consist of nothing else, None for any others."""
+    """Return the text of arguments with a single member that is a text, otherwise None."""
     if isinstance(arguments, str):
         try:
             arguments = json.parse(arguments)
@@ -115,8 +115,8 @@ class MessageDecoder:
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
     The lenient reader reads up to the message, which is then decoded piece by piece. Single quotes,
-    bare keys, raw newlines and unescaped quotes are accepted. If the text cannot be followed,
-    nothing is returned. The work is linear in the text.
+    bare keys, raw newlines and unescaped quotes are accepted. Unreadable text has no message. The
+    work is linear in the text.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class MessageDecoder:
         self._decoded: list[str] = []
         self._cursor = Cursor()
         self._reading = self._read()
-        self._flows_to = ""  # the quote up to which text is passed on as it is
+        self._flows_to = ""  # the quote before which text needs no decoding
         self._is_over = False
 
     @property
@@ -166,11 +166,10 @@ class MessageDecoder:
                 yield from self._read_string()
 
     def _read_string(self) -> Waiting[None]:
-        """Append what the message means, piece by piece.
+        """Append the decoded message, piece by piece.
 
-        A quote that is not followed by a comma or a brace was meant as a character: models forget
-        to escape. If such a quote begins JSON inside the string, the JSON is followed to its last
-        bracket, or to the end.
+        A quote without a comma or a brace after it is a character: models forget to escape. If such
+        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end.
         """
         cursor, inner = self._cursor, _InnerJson()
         quote = yield from cursor.peek()
@@ -187,8 +186,8 @@ class MessageDecoder:
                 text = yield from read_escape(cursor, quote)
             else:
                 cursor.advance(1)
-                behind = _BEHIND_INNER_QUOTE if inner.depth else _BEHIND_QUOTE
-                text = quote + (yield from cursor.take(behind))
+                after = _AFTER_INNER_QUOTE if inner.depth else _AFTER_QUOTE
+                text = quote + (yield from cursor.take(after))
                 if (yield from cursor.peek()) in ",}" and not inner.depth:
                     return
                 inner.pass_quote(text, self._last_sign)
@@ -196,14 +195,14 @@ class MessageDecoder:
 
     @property
     def _last_sign(self) -> str:
-        """The last character that is no white space, "" if there is none."""
+        """The last character that is not white space, or ""."""
         pieces = (piece.rstrip() for piece in reversed(self._decoded))
         return next(filter(None, pieces), "")[-1:]
 
 
 @dataclass(slots=True)
 class _InnerJson:
-    """The JSON inside a string, if there is some: its open brackets, and whether it is quoted."""
+    """JSON inside a string: the number of open brackets, and whether a string in it is open."""
 
     depth: int = 0
     is_quoted: bool = False
@@ -214,7 +213,7 @@ class _InnerJson:
             self.depth = max(0, self.depth + opened - text.count("}") - text.count("]"))
 
     def pass_quote(self, text: str, before: str) -> None:
-        """Pass a quote that is a character, and the text after it; `before` is the sign before."""
+        """Pass a quote that is a character, and the text after it; `before` is the last sign."""
         if self.depth:
             self.is_quoted = not self.is_quoted
         elif before in ("{", "["):

@@ -1,11 +1,10 @@
-"""The ladder of attempts: `next_attempt` decides how a model is asked after a rejected reply.
+"""The ladder of attempts: `next_attempt` decides how to continue after a rejected reply.
 
-Repair comes first and costs nothing. Then the model is told what was wrong. Finally the backend is
-constrained so that only a valid call can come out. Prose where an answer is allowed is questioned
-once and then accepted. The same goes for an announcement, a call that may not be meant, and text
-that looks like a call in an unknown syntax; there is never a second question. An answer in the
-wrong form is requested again in the form that the client wants, and the backend is constrained to
-it at once, because the choice to answer was made.
+Repair costs no generation, so it comes first (in `review`). Then a nudge names the defect. Finally
+a grammar constrains the backend to a valid call. Prose where an answer is allowed causes one nudge
+and is accepted after it; so are an announcement, an ambiguous call and text that looks like a call
+in an unknown syntax. After an answer in the wrong form the backend is constrained to the client's
+form at once, because the model has already chosen to answer.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,7 +40,7 @@ FIRST = Attempt("as_asked")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt that was rejected, and why."""
+    """A rejected attempt."""
 
     attempt: Attempt
     defect: Defect
@@ -57,11 +56,11 @@ def next_attempt(
     has_run_tools: bool = False,
     progress: Progress = Progress.UNKNOWN,
 ) -> Attempt | None:
-    """Return the next attempt after all these failed, or None when the ladder ends.
+    """Return the next attempt after these failures, or None when the ladder ends.
 
-    A kind that is left out is replaced by the other one, unless prose was to be questioned. If the
-    turn `has_run_tools` already, the last attempt asks for an answer in words. So does the next one
-    after a repetition, unless the `progress` shows that a part of the request is open.
+    A nudge replaces a grammar that is `left_out`, and the reverse, except after prose that may be
+    an answer. If the turn `has_run_tools`, the last attempt asks for an answer in words, and so
+    does the next attempt after a repetition, unless the `progress` shows unfinished work.
     """
     last = failures[-1]
     kind = _next_kind(failures, text_policy, limit)
@@ -77,21 +76,21 @@ def next_attempt(
 def _is_ending_due(
     kind: AttemptKind | None, failures: Sequence[Failure], limit: int, progress: Progress
 ) -> bool:
-    """Return whether the last attempt asks for words, and for no call.
+    """Return whether the next attempt asks for an answer in words.
 
-    The model has repeated itself, called with invented values after its work was done, or twice
-    given a reply without words. A grammar for calls would make it call once more, and the client
-    would get an apology instead of an answer.
+    That is so after a repetition, after invented values at the end of the work, and after two
+    replies without words. A grammar for calls would force one more call, and the client would get
+    an apology instead of an answer.
     """
     used = len(failures)
     last = failures[-1]
     if used >= limit:
         return False
-    if last.attempt.kind == "ending":  # a grammar for calls would make the call once more
+    if last.attempt.kind == "ending":  # a grammar would force the same call again
         return True
     has_repeated = any(failure.defect in _REPETITION for failure in failures)
     is_done = progress is Progress.DONE
-    if last.defect is Defect.INVENTED:  # told to go on, a 0.5B model adds an event of its own
+    if last.defect is Defect.INVENTED:  # after a nudge a 0.5B model invents another call
         return has_repeated or is_done
     if last.defect is Defect.LOOP:  # calls that the engine recognized may be polls
         return kind == "constrained"
@@ -116,7 +115,7 @@ def _next_kind(
     *before, last = failures
     is_prose = is_an_answer(last, text_policy)
     used = len(failures)
-    if used >= limit or (is_prose and any(one.defect in _PROSE for one in before)):
+    if used >= limit or (is_prose and any(failure.defect in _PROSE for failure in before)):
         return None
     if last.defect is Defect.INVALID_ANSWER:
         return "answer"
@@ -129,12 +128,12 @@ def _next_kind(
 
 
 def _is_lost(failure: Failure) -> bool:
-    """Return whether the backend's own parser failed, so that a raw reply can be read here."""
+    """Return whether the backend's parser failed, so that Temper should parse the raw reply."""
     is_theirs = failure.attempt.parsing is Parsing.BACKEND
     return is_theirs and failure.defect is Defect.UNREADABLE
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:
-    """Return whether a rejected reply may be the answer; a constrained one never may."""
+    """Return whether a rejected reply may be an answer; the reply to a grammar never is."""
     is_prose = failure.defect in _PROSE and failure.attempt.kind != "constrained"
     return is_prose and text_policy is not TextPolicy.REQUIRE

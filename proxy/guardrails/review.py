@@ -1,10 +1,10 @@
-"""The verdict on one finished reply.
+"""Judges one finished reply.
 
-`review` judges each call in this order: its name, its arguments against the schema, loops and
-steps. Of the calls that were read from text it drops those that have run already, and objects to
-values that occur nowhere. A reply without calls is judged as an answer: is it a repetition, a call
-that is not read, an announcement, or prose where a call is required? The first defect decides the
-verdict and, with `nudges`, the words for the model. A misbehaving model never causes an exception.
+`review` checks each call in this order: its name, its arguments against the schema, loops and
+steps. It drops calls from text that have already run, and rejects values that occur nowhere. A
+reply without calls is judged as an answer: is it a repetition, a call in an unknown syntax, an
+announcement, or prose where a call is required? The first defect decides the verdict and, with
+`nudges`, the messages to the model. A misbehaving model never causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -67,9 +67,10 @@ _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}
 
 
 class _JudgedCall(msgspec.Struct, frozen=True):
-    """A call, None if no history may contain it; without a `defect` the client may run it.
+    """A checked call; without a `defect` the client may run it.
 
-    `arguments` are those of a call of an offered tool. `is_text` if it was read from text.
+    `call` is None if no history may contain it. `arguments` belong to a call of an offered tool.
+    `is_text`: the call was written in the text.
     """
 
     call: ToolCall | None
@@ -92,8 +93,8 @@ def review(
 ) -> Verdict:
     """Judge a finished reply.
 
-    `new_id` makes ids for calls without one or with the same one. `insistence` counts the replies
-    of this turn that were rejected before. Calls with the ids `taken` need no repetition.
+    `new_id` makes an id for a call without one, or with the id of another call. `insistence` counts
+    the rejected replies of this turn. The client already has the calls with the ids `taken`.
     """
     reply = _drop_denied(reply, offer)
     whole = _drop_cut_off(reply, offer)
@@ -105,46 +106,49 @@ def review(
         facts += (Refused("cut_off"),)
     if not whole and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
-    wanted = whole if offer.parallel else whole[:1]
-    facts += (Dropped("parallel_call"),) * (len(whole) - len(wanted))
+    allowed = whole if offer.parallel else whole[:1]
+    facts += (Dropped("parallel_call"),) * (len(whole) - len(allowed))
     judged: list[_JudgedCall] = []
     ids: set[str] = set()
-    for written in wanted:
-        call_id = written.id if written.id and written.id not in ids else new_id()
+    for call in allowed:
+        call_id = call.id if call.id and call.id not in ids else new_id()
         ids.add(call_id)
         may_close = _is_complete(reply, offer)
-        one = _judge_call(written, call_id, offer, insistence, may_close=may_close)
-        judged.append(replace(one, is_text=True) if _is_text(written) else one)
+        checked = _judge_call(call, call_id, offer, insistence, may_close=may_close)
+        judged.append(replace(checked, is_text=True) if _is_text(call) else checked)
     kept = judged
-    if any(one.is_text for one in judged):
+    if any(call.is_text for call in judged):
         kept, dropped = _without_repetition(judged, offer)
         facts += dropped
         if not kept and not reply.is_broken:
             return _object_to_repetition(replace(reply, facts=facts), judged[0], offer)
-        kept, dropped, made_up = _without_inventions(kept, offer)
+        kept, dropped, invented = _without_inventions(kept, offer)
         facts += dropped
-        if made_up is not None:
-            return _object_to_inventions(replace(reply, facts=facts), made_up, offer)
-    facts += tuple(fact for one in kept for fact in one.facts)
+        if invented is not None:
+            return _object_to_inventions(replace(reply, facts=facts), invented, offer)
+    facts += tuple(fact for call in kept for fact in call.facts)
     return _judge_all(replace(reply, facts=facts), kept, offer, taken)
 
 
 def _without_repetition(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have run since the user spoke, would fail again, or are repeated."""
+    """Drop calls in text that have already run, would fail again, or are repeated."""
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
-    of_engine = [one for one in judged if not one.is_text]
-    for one in judged:
-        if not one.is_text or one.call is None or one.defect not in (None, Defect.LOOP):
-            kept.append(one)
-        elif _find_failed(one, offer) or is_executed(one.call.name, one.arguments, offer):
+    structured = [call for call in judged if not call.is_text]
+    for judged_call in judged:
+        call, is_text = judged_call.call, judged_call.is_text
+        if not is_text or call is None or judged_call.defect not in (None, Defect.LOOP):
+            kept.append(judged_call)
+        elif _find_failed(judged_call, offer) or is_executed(
+            call.name, judged_call.arguments, offer
+        ):
             facts.append(Dropped("executed_call"))
-        elif any(_is_repetition(one, other, offer) for other in (*of_engine, *kept)):
+        elif any(_is_repetition(judged_call, other, offer) for other in (*structured, *kept)):
             facts.append(Dropped("repeated_call"))
         else:
-            kept.append(one)
+            kept.append(judged_call)
     return kept, tuple(facts)
 
 
@@ -153,33 +157,33 @@ def _find_failed(judged: _JudgedCall, offer: OfferedTools) -> CompletedCall | No
     return None if call is None else find_failed_call(call.name, judged.arguments, offer)
 
 
-def _is_repetition(one: _JudgedCall, other: _JudgedCall, offer: OfferedTools) -> bool:
-    """Return whether a call in text only repeats another of the same reply.
+def _is_repetition(judged: _JudgedCall, other: _JudgedCall, offer: OfferedTools) -> bool:
+    """Return whether a call in text repeats another call of the same reply.
 
-    An engine may leave the text of a call that it has recognized. Two equal calls in text may be
-    meant.
+    An engine may leave the text of a call that it has parsed. Two equal calls in text may be meant.
     """
-    if one.call is None or other.call is None or other.call.name != one.call.name:
+    call = judged.call
+    if call is None or other.call is None or other.call.name != call.name:
         return False
-    is_copy = not other.is_text and one.arguments == other.arguments
-    return is_copy or is_variant(one.call.name, one.arguments, other.arguments, offer)
+    is_copy = not other.is_text and judged.arguments == other.arguments
+    return is_copy or is_variant(call.name, judged.arguments, other.arguments, offer)
 
 
 def _without_inventions(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...], tuple[_JudgedCall, tuple[str, ...]] | None]:
-    """Drop calls in text with invented values beside others; return one if there are no others."""
+    """Drop calls with invented values after other calls; return such a call if it is the first."""
     is_free = offer.may_answer and offer.text_policy is not TextPolicy.ACCEPT
     if not is_free or offer.accepts_invented_values:
         return [*judged], (), None
-    for place, one in enumerate(judged):
-        values = _invented_values(one, offer)
+    for index, call in enumerate(judged):
+        values = _invented_values(call, offer)
         if not values:
             continue
-        if not place:
-            return [], (), (one, values)
-        # later calls were meant to follow it: 0.5B models go on with a made-up story
-        return [*judged[:place]], (Dropped("invented_values"),) * (len(judged) - place), None
+        if not index:
+            return [], (), (call, values)
+        # later calls depend on this call: 0.5B models continue an invented story
+        return [*judged[:index]], (Dropped("invented_values"),) * (len(judged) - index), None
     return [*judged], (), None
 
 
@@ -192,7 +196,7 @@ def _invented_values(judged: _JudgedCall, offer: OfferedTools) -> tuple[str, ...
 
 
 def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedTools) -> Rejected:
-    answer = Accepted(_words_beside_calls(reply), (), _finish_reason(reply, ()), reply.facts)
+    answer = Accepted(_text_next_to_calls(reply), (), _finish_reason(reply, ()), reply.facts)
     failed = _find_failed(judged, offer)
     if failed is None:
         nudge = nudges.report_executed_calls(answer.text, offer, find_open_values(offer))
@@ -203,31 +207,31 @@ def _object_to_repetition(reply: ReadReply, judged: _JudgedCall, offer: OfferedT
 
 
 def _object_to_inventions(
-    reply: ReadReply, made_up: tuple[_JudgedCall, tuple[str, ...]], offer: OfferedTools
+    reply: ReadReply, invented: tuple[_JudgedCall, tuple[str, ...]], offer: OfferedTools
 ) -> Rejected:
-    judged, values = made_up
+    judged, values = invented
     calls = () if judged.call is None else (judged.call,)
     facts = (*reply.facts, *judged.facts)
     answer = Accepted(reply.text, calls, _finish_reason(reply, calls), facts)
     name = calls[0].name if calls else ""
     is_open = judge_progress(offer) is Progress.OPEN
-    words = _words_beside_calls(reply)
-    nudge = nudges.correct_invented_values(words, name, values, is_open=is_open)
+    text = _text_next_to_calls(reply)
+    nudge = nudges.correct_invented_values(text, name, values, is_open=is_open)
     return Rejected(Defect.INVENTED, nudge, answer, facts, name)
 
 
-def _words_beside_calls(reply: ReadReply) -> str:
-    """Return the text beside calls, unless it is a result that the model wrote itself."""
+def _text_next_to_calls(reply: ReadReply) -> str:
+    """Return the text, "" if it is a result that the model invented."""
     return "" if is_json(reply.text) else reply.text
 
 
 def _is_text(call: WrittenCall) -> bool:
-    """Return whether a call was read from text; the backend's own have an id."""
+    """Return whether a call comes from the text: structured calls have an id and raw arguments."""
     return not call.id or not isinstance(call.arguments, str)
 
 
 def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
-    """Drop calls that repeat a tool's result: the model was told not to make them."""
+    """Drop calls copied from a tool's result, which an earlier attempt has refused."""
     if not offer.denied:
         return reply
     kept = tuple(call for call in reply.calls if not _is_denied(call, offer))
@@ -237,13 +241,14 @@ def _drop_denied(reply: ReadReply, offer: OfferedTools) -> ReadReply:
 
 
 def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
-    written = call.arguments
-    arguments = parse_arguments(written) if isinstance(written, str) else written
-    return any(is_same(replace(call, arguments=arguments), one) for one in offer.denied)
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        call = replace(call, arguments=parse_arguments(arguments))
+    return any(is_same(call, denied) for denied in offer.denied)
 
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether the model says in the form of a call, like Granite, that it makes none."""
+    """Return whether the model declines to call with a call, as Granite does."""
     if {call.name for call in calls} != {_NO_FUNCTION}:
         return False
     may_say_so = offer.may_answer and offer.answer_schema is None
@@ -253,11 +258,11 @@ def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
 def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
 ) -> Verdict:
-    bad = next((one for one in judged if one.defect is not None), None)
-    # later calls were meant to follow the one with a defect
+    bad = next((call for call in judged if call.defect is not None), None)
+    # later calls depend on the call with a defect
     before = judged if bad is None else judged[: judged.index(bad)]
-    good = tuple([one.call for one in before if one.call is not None])
-    if reply.text and any(one.is_text for one in judged) and is_json(reply.text):
+    good = tuple([call.call for call in before if call.call is not None])
+    if reply.text and any(call.is_text for call in judged) and is_json(reply.text):
         # an invented result
         reply = replace(reply, text="", facts=(*reply.facts, Dropped("invented_result")))
     answer = Accepted(reply.text, good, _finish_reason(reply, good), reply.facts)
@@ -270,43 +275,43 @@ def _judge_all(
         return answer
     if bad.defect is Defect.LOOP:
         nudge = nudges.report_withheld_call(reply.text, offer)
-    elif any(one.call is None for one in judged):
+    elif any(call.call is None for call in judged):
         nudge = nudges.correct_broken_call(reply.text, bad.problem or "", offer)
     else:
-        answers = [(one.call, one.problem) for one in judged if one.call is not None]
+        answers = [(call.call, call.problem) for call in judged if call.call is not None]
         nudge = nudges.correct_calls(reply.text, answers, taken)
     return Rejected(bad.defect, nudge, answer, reply.facts, bad.objection, bad.tool)
 
 
 def _is_complete(reply: ReadReply, offer: OfferedTools) -> bool:
-    """Return whether the model itself chose to stop, so that missing brackets may be closed."""
+    """Return whether the model ended the reply itself, so that missing brackets may be closed."""
     return not is_cut(reply.reason) and not offer.stop_strings
 
 
 def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, ...]:
     if _is_complete(reply, offer) or not reply.calls:
         return reply.calls
-    written = reply.calls[-1].arguments
+    last = reply.calls[-1].arguments
     is_whole = True
-    if isinstance(written, str):
-        is_empty = not written.strip()
-        is_whole = not is_cut(reply.reason) if is_empty else parse_arguments(written) is not None
+    if isinstance(last, str):
+        is_empty = not last.strip()
+        is_whole = not is_cut(reply.reason) if is_empty else parse_arguments(last) is not None
     return reply.calls if is_whole else reply.calls[:-1]
 
 
 def _judge_call(
-    written: WrittenCall, call_id: str, offer: OfferedTools, insistence: int, *, may_close: bool
+    call: WrittenCall, call_id: str, offer: OfferedTools, insistence: int, *, may_close: bool
 ) -> _JudgedCall:
-    tool = offer.tool_named(written.name)
+    tool = offer.tool_named(call.name)
     if tool is None or not offer.may_call(tool.name):
-        named = ToolCall(call_id, written.name, arguments.object_text(written.arguments) or "{}")
+        named = ToolCall(call_id, call.name, arguments.object_text(call.arguments) or "{}")
         defect, describe = Defect.UNKNOWN_TOOL, nudges.describe_unknown_tool
         if tool is not None:
             defect, describe = Defect.WRONG_TOOL, nudges.describe_wrong_tool
-        return _JudgedCall(named, (), defect, describe(written.name, offer), written.name)
-    renamed = () if tool.name == written.name else (Renamed(written.name, tool.name),)
-    values = written.arguments
-    if isinstance(values, dict) and "\\_" in written.name:  # what escapes names escapes values
+        return _JudgedCall(named, (), defect, describe(call.name, offer), call.name)
+    renamed = () if tool.name == call.name else (Renamed(call.name, tool.name),)
+    values = call.arguments
+    if isinstance(values, dict) and "\\_" in call.name:  # then values are escaped as well
         values = unescape_values(values)
     checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
@@ -316,25 +321,25 @@ def _judge_call(
     facts, value = (*renamed, *checked.facts), checked.value
     if isinstance(checked, arguments.InvalidArguments):
         problem = nudges.describe_invalid_arguments(checked.violations, offer)
-        call = ToolCall(call_id, tool.name, json.dump_text(value))
+        named = ToolCall(call_id, tool.name, json.dump_text(value))
         objection = f"{tool.name}: {'; '.join(map(str, checked.violations))}"
         defect = Defect.INVALID_ARGUMENTS
-        return _JudgedCall(call, facts, defect, problem, objection, tool.name, value)
-    call = ToolCall(call_id, tool.name, checked.text)
-    if not offer.repairs and any(isinstance(one, Repaired | Coerced) for one in checked.facts):
-        return _object_to_repair(call, checked.facts, offer)
+        return _JudgedCall(named, facts, defect, problem, objection, tool.name, value)
+    named = ToolCall(call_id, tool.name, checked.text)
+    if not offer.repairs and any(isinstance(fact, Repaired | Coerced) for fact in checked.facts):
+        return _object_to_repair(named, checked.facts, offer)
     leak = find_leak(value) if isinstance(values, str) and not insistence else None
     if leak is not None and offer.repairs:
         problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
         defect, objection = Defect.BROKEN_ARGUMENTS, f"{tool.name}: markup in {leak}"
-        return _JudgedCall(call, facts, defect, problem, objection, tool.name, value)
-    return _object_to_order(_JudgedCall(call, facts, arguments=value), value, offer, insistence)
+        return _JudgedCall(named, facts, defect, problem, objection, tool.name, value)
+    return _object_to_order(_JudgedCall(named, facts, arguments=value), value, offer, insistence)
 
 
 def _object_to_order(
     judged: _JudgedCall, values: JsonObject, offer: OfferedTools, insistence: int
 ) -> _JudgedCall:
-    """Add a defect to a valid call that a loop or the order of steps forbids now."""
+    """Add a defect to a valid call that the rules about loops or steps forbid."""
     name, loop = "" if judged.call is None else judged.call.name, offer.loop
     if loop is not None and (loop.name, loop.arguments) == (name, values):
         problem = nudges.describe_loop(name, loop.times)
@@ -346,12 +351,12 @@ def _object_to_order(
 
 
 def _object_to_repair(call: ToolCall, facts: tuple[Fact, ...], offer: OfferedTools) -> _JudgedCall:
-    places = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
-    if len(places) < len(facts):
+    pointers = [fact.pointer for fact in facts if isinstance(fact, Coerced)]
+    if len(pointers) < len(facts):
         problem = "The arguments are not valid JSON"
         return _JudgedCall(None, (), Defect.BROKEN_ARGUMENTS, problem, call.name, call.name)
-    wrong = [Violation(place, "another type") for place in places]
-    problem = nudges.describe_invalid_arguments(wrong, offer)
+    violations = [Violation(pointer, "another type") for pointer in pointers]
+    problem = nudges.describe_invalid_arguments(violations, offer)
     return _JudgedCall(call, (), Defect.INVALID_ARGUMENTS, problem, call.name, call.name)
 
 
@@ -391,14 +396,14 @@ def _judge_words(
     answer = replace(answer, text="") if is_done else answer
     if is_done and not offer.is_correction:
         return answer
-    unmeant = _judge_doubted(reply, answer, offer) or _judge_foreign_calls(answer, offer)
-    return unmeant or _insist_on_call(_judge_prose(answer, offer, reply.reasoning), offer)
+    objection = _judge_ambiguous(reply, answer, offer) or _judge_foreign_calls(answer, offer)
+    return objection or _insist_on_call(_judge_prose(answer, offer, reply.reasoning), offer)
 
 
 def _judge_repetition(
     reply: ReadReply, answer: Accepted, offer: OfferedTools, *, is_retry: bool
 ) -> Rejected | None:
-    """Object to a reply that consists of results, or explains calls that have already run."""
+    """Reject a reply that consists of results, or explains calls that have already run."""
     if offer.answer_schema is not None:
         return None
     text, facts = answer.text, answer.facts
@@ -430,51 +435,48 @@ def _report_failure(offer: OfferedTools) -> Messages:
 
 
 def _recites(text: str, offer: OfferedTools) -> bool:
-    """Return whether a text shows calls that have run, or explains one where nothing is left.
+    """Return whether a text shows calls that have run, or explains a call when no work remains.
 
     Qwen2.5-Coder 1.5B read a file, and then explained how to move it.
     """
     calls = list_shown_calls(text, offer)
     if not calls or all(has_run(call, offer) for call in calls):
         return bool(calls)
-    is_asked = any(is_asked_about(call.name, one) for call in calls for one in offer.spoken)
+    is_asked = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
     return instructs(text) and not is_asked and judge_progress(offer) is Progress.DONE
 
 
-def _judge_doubted(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
-    """Ask whether calls are meant, except those that the user asked to be shown."""
-    calls = [call for one in reply.ambiguous for call in one.calls]
+def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) -> Rejected | None:
+    """Ask whether calls are meant, unless the user asked to be shown them."""
+    calls = [call for group in reply.ambiguous for call in group.calls]
     may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
     shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
     if not (calls and may_ask) or shown:
         return None
-    denied = tuple(call for one in reply.ambiguous if one.is_denied for call in one.calls)
-    beside = reply.text_without_calls
-    for one in reply.ambiguous:  # a question never repeats a call
-        beside = beside.replace(one.source, "")
-    if offer.executed and not denied:  # a loop is under way, and its next step was described
+    denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
+    text = prose = reply.text_without_calls
+    for group in reply.ambiguous:  # a nudge never repeats a call
+        prose = prose.replace(group.source, "")
+    if offer.executed and not denied:  # the agent is at work, and described its next step
         new = [call for call in calls if not has_run(call, offer)]
-        nudge, answer = (
-            nudges.correct_described_call(beside, new),
-            replace(answer, text=reply.text_without_calls),
-        )
+        nudge, answer = nudges.correct_described_call(prose, new), replace(answer, text=text)
     else:
-        nudge = nudges.correct_doubtful_call(beside, offer)
-    words = reply.text_without_calls if beside.strip() else ""
-    left = None if words == reply.text else words
+        nudge = nudges.correct_doubtful_call(prose, offer)
+    words = text if prose.strip() else ""
+    rest = None if words == reply.text else words
     name = calls[0].name
-    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=left)
+    return Rejected(Defect.DOUBTFUL, nudge, answer, answer.facts, name, denied=denied, words=rest)
 
 
 def _find_name(text: str, offer: OfferedTools) -> str:
-    """Return the tool that a text names first, "" if none."""
-    return min((one for one in offer.callable_names if one in text), key=text.index, default="")
+    """Return the tool that a text names first, or ""."""
+    return min((name for name in offer.callable_names if name in text), key=text.index, default="")
 
 
 def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
-    """Reject prose in place of a call that was to be corrected, unless it asks the user.
+    """Reject prose in place of a corrected call, unless it asks the user a question.
 
-    Who has called no tool that there is has nothing to correct, and may answer instead.
+    A model that called only tools that do not exist has no call to correct, so it may answer.
     """
     if not offer.is_correction or isinstance(verdict, Rejected):
         return verdict
@@ -485,29 +487,31 @@ def _insist_on_call(verdict: Verdict, offer: OfferedTools) -> Verdict:
 
 
 def _judge_foreign_calls(answer: Accepted, offer: OfferedTools) -> Rejected | None:
-    """Object to a reply that only calls tools that do not exist."""
+    """Reject a reply that only calls tools that do not exist."""
     foreign = find_foreign_calls(answer.text, offer)
     if not foreign or offer.text_policy is not TextPolicy.AUTO or offer.answer_schema is not None:
         return None
     name = foreign[0].name
-    nudge, nothing = nudges.correct_foreign_call(name, offer), replace(answer, text="")
-    return Rejected(Defect.UNKNOWN_SYNTAX, nudge, nothing, answer.facts, name, words="")
+    nudge, fallback = nudges.correct_foreign_call(name, offer), replace(answer, text="")
+    return Rejected(Defect.UNKNOWN_SYNTAX, nudge, fallback, answer.facts, name, words="")
 
 
-def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdict:
+def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdict:
     text, facts = answer.text, answer.facts
     if offer.answer_schema is not None:
-        return _judge_answer(answer, thoughts, offer.answer_schema)
+        return _judge_answer(answer, reasoning, offer.answer_schema)
     if offer.text_policy is TextPolicy.ACCEPT:
         return answer
     if not text.strip():
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    # none that was refused as quoted
-    is_told = any(isinstance(one, Refused) and one.reason != Reason.NOT_A_CALL for one in facts)
+    # a call that was refused as a quotation is no call in an unknown syntax
+    is_refused = any(
+        isinstance(fact, Refused) and fact.reason != Reason.NOT_A_CALL for fact in facts
+    )
     is_call = looks_like_call(text, offer.tools, offer.quotable) or is_broken_call(text, offer)
-    if not is_told and is_call:
+    if not is_refused and is_call:
         nudge = nudges.correct_unknown_syntax(offer)
         name = _find_name(text, offer)
         return Rejected(Defect.UNKNOWN_SYNTAX, nudge, answer, facts, name, words="")
@@ -515,13 +519,13 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, thoughts: str) -> Verdic
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Check whether the text, prose or by `respond`, only announces a call."""
+    """Reject text, prose or a message of `respond`, that only announces a call."""
     text, names = answer.text, [tool.name for tool in offer.tools]
-    is_watched = offer.text_policy is TextPolicy.AUTO
-    if is_watched and announces(text, names):
+    is_auto = offer.text_policy is TextPolicy.AUTO
+    if is_auto and announces(text, names):
         nudge = nudges.correct_announcement(text, offer)
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
-    if is_watched and offer.executed and _explains_next_step(text, names, offer):
+    if is_auto and offer.executed and _explains_next_step(text, names, offer):
         nudge = _report_failure(offer)
         nudge = nudge or nudges.demand_next_step(text, _find_name(text, offer))
         return Rejected(Defect.ANNOUNCED, nudge, answer, answer.facts)
@@ -529,13 +533,13 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
 
 
 def _explains_next_step(text: str, names: Sequence[str], offer: OfferedTools) -> bool:
-    """Return whether the model tells the user how to do what the request asked of it."""
+    """Return whether the model explains to the user how to do the requested work."""
     request = offer.spoken[-1] if offer.spoken else ""
     return instructs_user(text, request, names) and bool(find_open_values(offer))
 
 
-def _judge_answer(answer: Accepted, thoughts: str, schema: JsonSchema) -> Verdict:
-    match check_reply(answer.text, thoughts, schema):
+def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdict:
+    match check_reply(answer.text, reasoning, schema):
         case ValidAnswer(text, facts):
             return replace(answer, text=text, facts=(*answer.facts, *facts))
         case InvalidAnswer(problems):
@@ -544,9 +548,9 @@ def _judge_answer(answer: Accepted, thoughts: str, schema: JsonSchema) -> Verdic
 
 
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
-    """Make the finish reason match what the client gets; `length` stays if a call was cut.
+    """Return the finish reason for these calls; `length` remains if a call was cut off.
 
-    vLLM reports it for complete calls as well.
+    vLLM also reports `length` for complete calls.
     """
     lost_call = reply.is_cut_off or Refused("cut_off") in reply.facts
     is_whole = calls and reply.reason == LENGTH and not lost_call

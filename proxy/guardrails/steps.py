@@ -1,7 +1,7 @@
 """Required steps, prerequisites and terminal tools: which call may be made when.
 
-A workflow has the rules, and the transcript decides: a step is completed by a call whose result is
-no error. `review` objects to a call that comes too early.
+The workflow has the rules. A step is completed by a call whose result is not an error. `review`
+objects to a call that comes too early.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,22 +22,22 @@ def missing_steps(workflow: Workflow, completed: Sequence[CompletedCall]) -> tup
 def drop_infeasible(
     workflow: Workflow, offered: Collection[str], completed: Sequence[CompletedCall]
 ) -> tuple[Workflow, tuple[str, ...]]:
-    """Remove the rules that wait for tools which are not offered; return these tools as well.
+    """Remove the rules that require tools which are not offered; return these tools as well.
 
-    A tool that was called before is not waited for. Rules that restrict neither an offered tool
-    nor, if no tool ends the work, the answer are removed silently.
+    A tool that was called successfully before needs no offer. Rules that restrict neither an
+    offered tool nor (without terminal tools) the answer are removed and not reported.
     """
-    there = {*offered, *(call.name for call in completed if not call.has_failed)}
-    holding = [one for one in workflow.prerequisites if one.tool in offered]
-    awaited = [one.needs for one in holding]
+    available = {*offered, *(call.name for call in completed if not call.has_failed)}
+    rules = [rule for rule in workflow.prerequisites if rule.tool in offered]
+    needed = [rule.needs for rule in rules]
     if not workflow.terminal_tools or any(name in offered for name in workflow.terminal_tools):
-        awaited += workflow.required_steps
-    left = replace(
+        needed += workflow.required_steps
+    feasible = replace(
         workflow,
-        required_steps=tuple(step for step in workflow.required_steps if step in there),
-        prerequisites=tuple(one for one in holding if one.needs in there),
+        required_steps=tuple(step for step in workflow.required_steps if step in available),
+        prerequisites=tuple(rule for rule in rules if rule.needs in available),
     )
-    return left, tuple(dict.fromkeys(name for name in awaited if name not in there))
+    return feasible, tuple(dict.fromkeys(name for name in needed if name not in available))
 
 
 def steps_before(
@@ -46,19 +46,17 @@ def steps_before(
     """Return the tools to call first: unmet prerequisites, or all steps before a terminal tool."""
     if workflow is NO_RULES:
         return ()
-    needed = [one for one in workflow.prerequisites if one.tool == name]
-    unmet = tuple(one.needs for one in needed if not _is_met(one, arguments, completed))
+    rules = [rule for rule in workflow.prerequisites if rule.tool == name]
+    unmet = tuple(rule.needs for rule in rules if not _is_met(rule, arguments, completed))
     is_terminal = name in workflow.terminal_tools
     return unmet or (missing_steps(workflow, completed) if is_terminal else ())
 
 
-def _is_met(
-    needed: Prerequisite, arguments: JsonObject, completed: Sequence[CompletedCall]
-) -> bool:
-    made = [one.arguments for one in completed if one.name == needed.needs and not one.has_failed]
-    key = needed.argument
+def _is_met(rule: Prerequisite, arguments: JsonObject, completed: Sequence[CompletedCall]) -> bool:
+    made = [call.arguments for call in completed if call.name == rule.needs and not call.has_failed]
+    key = rule.argument
     if key is None:
         return bool(made)
     return key in arguments and any(
-        one is not None and one.get(key) == arguments[key] for one in made
+        known is not None and known.get(key) == arguments[key] for known in made
     )

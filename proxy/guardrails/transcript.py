@@ -1,10 +1,10 @@
-"""The tools that were run in a conversation: the guardrails' only memory.
+"""Reads the executed calls of a conversation: the only memory of the guardrails.
 
 Clients send the whole history with every request, so nothing is stored between requests.
 `list_completed_calls` reads the calls and their results, and `find_loop` decides whether a model
-loops: it made the same call with the same result over and over. Repetition on purpose is no loop:
-the user spoke in between, the result was different, or it says that something is still going on.
-Nor are many rounds, as long as they find something new (`is_stuck`).
+loops, that is, repeats a call with the same result. A repetition is intended, and not a loop, if a
+user message comes between, if the result differs, or if it reports work in progress. Many rounds
+are not a loop either, as long as they return something new (`is_stuck`).
 """
 
 import re
@@ -44,9 +44,9 @@ class CompletedCall(msgspec.Struct, frozen=True):
 
 
 class Rounds(msgspec.Struct, frozen=True):
-    """The replies with tool calls since the user spoke: all, and the last that found nothing new.
+    """The replies with tool calls since the last user message, and the last of them that were idle.
 
-    A round finds nothing new if each of its calls was made before with the same result.
+    A round is idle if each of its calls was made before with the same result.
     """
 
     made: int = 0
@@ -63,8 +63,8 @@ def list_completed_calls(messages: Sequence[Message]) -> tuple[CompletedCall, ..
         for call in message.calls:
             waiting[call.id] = (call.name, parse_arguments(call.arguments))
         answers = message.tool_call_id
-        if answers and (found := waiting.pop(answers, None)) and message.role == "tool":
-            name, arguments = found
+        if answers and (call_made := waiting.pop(answers, None)) and message.role == "tool":
+            name, arguments = call_made
             result = without_reminders(message.text)
             completed.append(CompletedCall(name, arguments, result, reports_failure(message), turn))
     return tuple(completed)
@@ -94,7 +94,7 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
 
 
 def count_failed_rounds(messages: Sequence[Message]) -> int:
-    """Count the last replies with tool calls since the user spoke in which every call failed."""
+    """Count the consecutive latest rounds in which every call failed."""
     count = 0
     results: list[bool] = []
     for message in reversed(messages):
@@ -109,19 +109,19 @@ def count_failed_rounds(messages: Sequence[Message]) -> int:
 
 
 def is_pending(result: str) -> bool:
-    """Return whether a result says that something is still going on, so asking again is right."""
+    """Return whether a result reports work in progress, so that a repeated call makes sense."""
     return len(result) <= LONGEST_STATUS and _PENDING.search(result) is not None
 
 
 def read_error(result: str) -> str:
-    """Return the words of an error, which are often the only member of an object."""
+    """Return the text of an error, which often is the only member of an object."""
     report = parse_arguments(result) or {}
     error = report.get("error") or result
     return error if isinstance(error, str) else json.dump_text(error)
 
 
 def parse_arguments(arguments: str) -> JsonObject | None:
-    """Read the arguments of a call in the history; "" stands for no arguments."""
+    """Parse the arguments of a call in the history; "" means no arguments."""
     try:
         value: JsonValue = json.parse(arguments) if arguments.strip() else {}
     except ValueError:
@@ -156,5 +156,5 @@ def find_loop(completed: Sequence[CompletedCall], limit: int = MOST_REPEATS) -> 
 
 
 def is_stuck(rounds: Rounds, most: int = MOST_ROUNDS) -> bool:
-    """Return whether there were `most` rounds since the user spoke and the last led nowhere."""
+    """Return whether there were at least `most` rounds, and the last of them were idle."""
     return rounds.made >= most and rounds.idle >= max(1, min(_MOST_IDLE, most // 10))

@@ -1,7 +1,4 @@
-"""The judgment of one reply as data: `Accepted`, or `Rejected` with its `Defect`.
-
-`review` makes a verdict; a misbehaving model never causes an exception.
-"""
+"""The verdict on one reply as data: `Accepted`, or `Rejected` with its `Defect`."""
 
 from enum import Enum
 from typing import TypeAlias
@@ -15,7 +12,7 @@ from proxy.facts import Fact
 
 
 class Defect(Enum):
-    """What is wrong with a rejected reply."""
+    """The reason for a rejection; the values are public in metrics and headers."""
 
     PROSE = "prose"
     ANNOUNCED = "announced"
@@ -39,7 +36,7 @@ class Defect(Enum):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """What the client gets. `reason` is the finish reason; every call is valid for its tool."""
+    """The reply for the client. `reason` is the finish reason; every call is valid for its tool."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -50,11 +47,10 @@ class Accepted(msgspec.Struct, frozen=True):
 class Rejected(msgspec.Struct, frozen=True):
     """A reply that calls for another attempt.
 
-    `nudge` is appended to the history before asking again; `fallback` is the most faithful reply
-    that can be made of it, if there is no further attempt. `objection` tells people the tool, and
-    what is wrong with the call. `tool` is the offered one that the model has called, where only its
-    arguments are wrong. Calls that are `denied` must not be made. `words` is what remains of the
-    fallback's text without the calls that it probably holds, None if it holds none.
+    `nudge` is appended to the history for the retry; `fallback` is the closest usable reply, if
+    there is no further attempt. `objection` names the tool and its problem, for logs. `tool` is the
+    called tool if only its arguments are wrong. Calls that are `denied` must not be made. `words`
+    is the fallback's text without the calls that it probably holds, None if it holds none.
     """
 
     defect: Defect

@@ -33,7 +33,6 @@ from proxy.api.request_reader import (
     queue_key_of,
 )
 from proxy.api.streaming import AnswerStream, StreamTimeouts
-from proxy.backends.pool import pin
 from proxy.dialects.dialect import Client, Decoded, Dialect
 from proxy.errors import TemperError
 from proxy.inference.retry_budget import RetryBudget, RetryTicket
@@ -155,13 +154,10 @@ class Chat:
         service.resize(known, self.process_count)
         received.live.prefix_broken = service.fitting.watch_prefix(known.model, planned.plan)
         turn = await preparation.fit(planned, received.may_retry)
-        backend, recorder = pin(service.backend), received.recorder
-        learning = service.fitting.learning(known.model, known.window)
-        policies = (learning,) if recorder is None else (learning, recorder)
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
             shorten = partial(preparation.shorten, planned, received.may_retry)
-            return Answer(received, planned, turn, backend, load, shorten, policies)
+            return Answer(received, planned, turn, load, shorten)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
 
@@ -173,9 +169,7 @@ class Chat:
             workers=self.process_count,
         )
         turns.begin_with(planned, turn)
-        return ToolRun(
-            received, turns, backend, load, policies=policies, hosting=self.tools, offered=tools
-        )
+        return ToolRun(received, turns, load, hosting=self.tools, offered=tools)
 
     def _report(self, received: Received) -> None:
         note_status(received.live, received.connection)

@@ -1,5 +1,8 @@
-from collections.abc import Callable
+"""Tables of reply text and events -> text, calls, facts; every text is also read in pieces."""
+
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 import pytest
 from msgspec.structs import replace
@@ -13,9 +16,9 @@ from proxy.conversation.replies import (
     ToolCallStarted,
 )
 from proxy.conversation.tools import ToolUse, WrittenCall
-from proxy.facts import Dropped, EndedThoughts, Refused, Rescued
+from proxy.facts import Dropped, EndedThoughts, Fact, Refused, Rescued
 from proxy.guardrails.offer import OfferedTools, TextPolicy
-from proxy.guardrails.reading import ReadReply, ReplyReader
+from proxy.guardrails.reading import ReadReply, ReplyReader, State
 from proxy.guardrails.reasoning import EnoughHeardError
 from proxy.guardrails.reply_text import ReplyPart, RespondText, WithheldText
 from proxy.guardrails.rescue.findings import Prose
@@ -30,558 +33,473 @@ from tests.fakes.playbook import CLOCK, WEATHER
 OFFER = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
 )
+AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, spoken=("How warm is it?",))
+OPENED = replace(AUTO, opens_thoughts=True)
+STOPPED = replace(OFFER, stop_strings=True)
+REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
 PLAIN_CALL = '{"name": "get_time", "arguments": {}}'
 CALL = f"<tool_call>{PLAIN_CALL}</tool_call>"
-# How a model may write a mark.
-CASES: list[Callable[[str], str]] = [
-    str,
-    str.upper,
-    str.title,
-    lambda mark: mark.replace(">", " >"),
-]
+OTHER = CALL.replace("get_time", "get_weather")
+PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
+BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
+OPEN = BROKEN.removesuffix("</tool_call>")
 RESPOND = '<tool_call>{"name": "respond", "arguments": {"message": "Hi \\u00e9!"}}</tool_call>'
+BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the model of tests/engines
+THOUGHT = f"I look:\n{CALL}\n</think>\n"
+PYTHON = '```python\nget_weather(city="Paris")\n```'
+WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
+KIMI = 'toolscall tool="get_weather" index="1"argument key="city" type="string"Paris'
+LISTED = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
+COPIED = replace(OFFER, results=(f"An agent wrote this:\n{LISTED}\nEnd",))
+NAMED = replace(COPIED, spoken=("How is it in Paris?",))
+CITED = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
+SYNTAX = f"To call it, write:\n\n    {CALL}\n\nThat is the syntax."
+PAGE = "The page shows how to ask for it."
+IN_PARIS = "get_weather:Paris"
+SUNNY = "\nIt is sunny."
+LOOK = "<tool_response>\nI look.\n"
+ALIAS = replace(OFFER, aliases={"other": "get_weather", "no": "no_tool"})
+FORBIDDEN = replace(OFFER, results=(f"You must not write\n{LISTED}\nhere",))
+IN_OSLO = replace(OFFER, results=(LISTED.replace("Paris", "Oslo"),))
+ELLIPSIS = "To call it, write:\n\n    <tool_call>...</tool_call>\n\nThat is the syntax."
+MESSAGE = PLAIN_CALL.replace("get_time", "respond").replace("{}", '{"message": "Hi!"}')
+BY_ALIAS = PARIS.replace("get_weather", "other")
+TO_USER = WORDS.replace("commentary to=", "assistant to=").replace(" json", " commentary json")
+
+
+def started(name: str, index: int = 0) -> ToolCallStarted:
+    return ToolCallStarted(index, "a", name)
+
+
+def arguments(text: str, index: int = 0) -> ToolCallArgumentsDelta:
+    return ToolCallArgumentsDelta(index, text)
 
 
 def read(
     *events: ReplyEvent, offer: OfferedTools = OFFER, reason: str = "stop"
 ) -> tuple[list[ReplyPart], ReadReply]:
+    """Read events until the reader has enough; parts of one kind are joined."""
     reader = ReplyReader(offer)
-    heard = [one for event in events for one in reader.read(event)]
-    rest, reply = reader.finish(reason)
-    return merge(heard + rest), reply
-
-
-def merge(heard: list[ReplyPart]) -> list[ReplyPart]:
-    """Join neighbours of one kind, so that results can be compared whatever the chunks were."""
-    merged: list[ReplyPart] = []
-    for one in heard:
-        if merged and type(merged[-1]) is type(one):
-            merged[-1] = replace(one, text=merged[-1].text + one.text)
-        else:
-            merged.append(one)
-    return merged
-
-
-def text_of(heard: list[ReplyPart]) -> str:
-    return "".join(one.text for one in heard if not isinstance(one, ReasoningDelta))
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        "Just prose.",
-        CALL,
-        f"Looking.\n{CALL}",
-        f"{CALL}\nDone.",
-        RESPOND,
-        f"First.\n{RESPOND}",
-        f"{RESPOND}\n{CALL}",
-        f"<think>hm</think>\n{CALL}",
-        "Use `<tool_call>` like this: `" + CALL + "`.",
-        '<tool_call>{"name": "respond", "arguments": {"message": "Hi',
-        '{"name": "get_time", "arguments": {}}',
-    ],
-)
-def test_what_is_heard_does_not_depend_on_the_chunks(written: str) -> None:
-    whole = read(TextDelta(written))
-    assert text_of(whole[0]) == whole[1].text
-    assert read(*(TextDelta(one) for one in written)) == whole
-    for cut in range(1, len(written)):
-        assert read(TextDelta(written[:cut]), TextDelta(written[cut:])) == whole
-
-
-def test_prose_around_a_call_is_kept() -> None:
-    _, reply = read(TextDelta(f"Looking.\n{CALL}\nDone."))
-    assert reply.calls == (WrittenCall("get_time", {}),)
-    assert reply.text.split() == ["Looking.", "Done."]
-    assert reply.facts == (Rescued("hermes", "get_time"),)
-
-
-def test_a_structured_call_is_collected() -> None:
-    heard, reply = read(
-        ToolCallStarted(1, "b", "get_weather"),
-        ToolCallStarted(1, "c", "repeated"),
-        ToolCallArgumentsDelta(1, '{"city":'),
-        ToolCallArgumentsDelta(1, '"Paris"}'),
-        ToolCallArgumentsDelta(7, "nobody's"),
-        PromptProgress(1, 1, 1),
-    )
-    assert heard == []
-    assert reply.calls == (WrittenCall("get_weather", '{"city":"Paris"}', "b"),)
-    assert not reply.has_responded
-
-
-def test_a_structured_respond_call_is_heard_as_a_message() -> None:
-    heard, reply = read(
-        TextDelta("Well."),
-        ToolCallStarted(0, "a", "respond"),
-        ToolCallArgumentsDelta(0, '{"message": "Hi'),
-        ToolCallArgumentsDelta(0, '!"}'),
-    )
-    assert heard == [Prose("Well."), RespondText("\n\nHi!")]
-    assert reply.text == "Well.\n\nHi!"
-    assert reply.has_responded
-    assert reply.calls == ()
-
-
-@pytest.mark.parametrize("written", ["Well.\n\n", " \n", "Well. "])
-def test_white_space_before_a_structured_call_is_heard_before_it(written: str) -> None:
-    reader = ReplyReader(OFFER)
-    heard = reader.read(TextDelta(written))
-    heard += reader.read(ToolCallStarted(0, "a", "get_time"))
-    assert text_of(heard) == written
-    assert reader.finish("tool_calls")[1].text == written
-
-
-def test_white_space_before_a_message_is_left_out() -> None:
-    message = ToolCallArgumentsDelta(0, '{"message": "Hi!"}')
-    heard, reply = read(TextDelta("\n\n"), ToolCallStarted(0, "a", "respond"), message)
-    assert heard == [RespondText("Hi!")]
-    assert reply.text == "Hi!"
-
-
-def test_so_many_structured_calls_are_collected_and_no_more() -> None:
-    events: list[ReplyEvent] = []
-    for index in range(MOST_CALLS + 2):
-        events += [
-            ToolCallStarted(index, None, "get_time"),
-            ToolCallArgumentsDelta(index, f'{{"at": {index}}}'),
-        ]
-    assert len(read(*events[: 2 * MOST_CALLS])[1].calls) == MOST_CALLS
-    assert read(*events[: 2 * MOST_CALLS])[1].facts == ()
-    reply = read(*events)[1]
-    assert reply.calls[-1] == WrittenCall("get_time", f'{{"at": {MOST_CALLS - 1}}}')
-    assert len(reply.calls) == MOST_CALLS
-    assert reply.facts == (Dropped("too_many_calls"),)
-
-
-def test_too_many_calls_in_the_text_are_reported() -> None:
-    calls = (CALL.replace("{}", f'{{"at": {number}}}') for number in range(MOST_CALLS + 1))
-    reply = read(TextDelta("\n".join(calls)))[1]
-    assert len(reply.calls) == MOST_CALLS
-    assert reply.facts[-1] == Dropped("too_many_calls")
-
-
-OTHER = CALL.replace("get_time", "get_weather")
-
-
-@pytest.mark.parametrize("times", [4, 20])
-@pytest.mark.parametrize("end", ["", OTHER, "And so on."])
-def test_a_call_that_is_written_again_and_again_counts_once(times: int, end: str) -> None:
-    heard, reply = read(TextDelta("\n".join((OTHER, *[CALL] * times, end))))
-    assert [call.name for call in reply.calls] == ["get_weather", "get_time"]
-    assert reply.facts.count(Dropped("repeated_call")) == 1
-    assert "And so on" not in reply.text or heard
-
-
-@pytest.mark.parametrize(("times", "count"), [(1, 1), (2, 2), (3, 1)])
-def test_three_copies_of_a_call_count_once(times: int, count: int) -> None:
-    assert len(read(TextDelta(f"{CALL}\n" * times))[1].calls) == count
-
-
-def test_structured_calls_are_never_counted() -> None:
-    events = [ToolCallStarted(index, None, "get_time") for index in range(20)]
-    assert len(read(*events)[1].calls) == 20
-
-
-def test_who_repeats_itself_is_not_listened_to() -> None:
-    reader = ReplyReader(OFFER)
-    for _ in range(3):
-        reader.read(TextDelta(f"{CALL}\n"))
-    with pytest.raises(EnoughHeardError):
-        reader.read(TextDelta(CALL))
-    assert len(reader.finish("stop")[1].calls) == 1
-
-
-ACTED = "Action: get_time\nAction Input: {}\n"
-REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
-TOLD = "<|start|>assistant<|channel|>commentary to=functions.get_time<|message|>{}<|call|>"
-ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
-
-
-def read_until_enough(pieces: list[str], offer: OfferedTools) -> tuple[list[ReplyPart], ReadReply]:
-    reader = ReplyReader(offer)
-    heard: list[ReplyPart] = []
+    parts: list[ReplyPart] = []
     with suppress(EnoughHeardError):
-        for piece in pieces:
-            heard += reader.read(TextDelta(piece))
-    rest, reply = reader.finish("stop")
-    return merge(heard + rest), reply
+        for event in events:
+            parts += reader.read(event)
+    rest, reply = reader.finish(reason)
+    merged: list[ReplyPart] = []
+    for part in parts + rest:
+        if merged and type(merged[-1]) is type(part):
+            merged[-1] = replace(part, text=merged[-1].text + part.text)
+        else:
+            merged.append(part)
+    return merged, reply
 
 
-@pytest.mark.parametrize(
-    ("offer", "said", "behind"),
-    [
-        (OFFER, f"{CALL}\n", "That was an example."),
-        (OFFER, TOLD, ANALYSIS),
-        (OFFER, f"So.\n{CALL}\n", CALL),
-        (REACT, f"{CALL}\n", "Thought: It is noon.\n"),
-        (REACT, ACTED, ""),
-    ],
-)
-def test_nothing_behind_one_call_too_many_counts_however_it_arrives(
-    offer: OfferedTools, said: str, behind: str
+def shown(parts: Sequence[ReplyPart]) -> str:
+    return "".join(part.text for part in parts if not isinstance(part, ReasoningDelta))
+
+
+def read_in_pieces(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> ReadReply:
+    """Read a reply cut in every way; the parts and the reply must be the same."""
+    whole = read(TextDelta(text), offer=offer, reason=reason)
+    assert shown(whole[0]) == whole[1].text
+    for pieces in chunkings(text):
+        assert read(*map(TextDelta, pieces), offer=offer, reason=reason) == whole, pieces
+    return whole[1]
+
+
+def summarize(reply: ReadReply) -> tuple[str, str, str]:
+    """Return the text, the calls with their values, and the facts with the flags of a reply."""
+    flags = ("has_responded", "is_cut_off", "is_broken", "ambiguous")
+    words = [*map(name_fact, reply.facts), *(name for name in flags if getattr(reply, name))]
+    return reply.text, " ".join(map(name_call, reply.calls)), " ".join(dict.fromkeys(words))
+
+
+def name_call(call: WrittenCall) -> str:
+    values = call.arguments.values() if isinstance(call.arguments, dict) else ()
+    return ":".join((call.name, *map(str, values)))
+
+
+def name_fact(fact: Fact) -> str:
+    match fact:
+        case Refused(reason) | Dropped(reason):
+            return reason
+        case Rescued(syntax):
+            return syntax
+        case _:
+            return "ended" if isinstance(fact, EndedThoughts) else str(fact)
+
+
+CALLS = [
+    # text and calls
+    (OFFER, CALL, "", "get_time", "hermes"),
+    (OFFER, f"Looking.\n{CALL}", "Looking.", "get_time", "hermes"),
+    (OFFER, f"Looking.\n{CALL}\nDone.", "Looking.\nDone.", "get_time", "hermes"),
+    (OFFER, "<get_weather>\n<city>Paris</city>\n</get_weather>", "", IN_PARIS, "tool_tags"),
+    (OFFER, PLAIN_CALL, "", "get_time", "bare_json"),
+    # messages of the respond tool
+    (OFFER, RESPOND, "Hi é!", "", "hermes has_responded"),
+    (OFFER, f"First.\n{RESPOND}", "First.\n\nHi é!", "", "hermes has_responded"),
+    (OFFER, f"{RESPOND}\n{CALL}", "Hi é!", "get_time", "hermes has_responded"),
+    (OFFER, MESSAGE, "Hi!", "", "bare_json has_responded"),
+    (OFFER, RESPOND.replace("u00e9", "ud83d b"), "Hi � b!", "", "hermes has_responded"),
+    (OFFER, RESPOND[:-16], "Hi é", "", "broken has_responded"),
+    # repetitions
+    (OFFER, f"{CALL}\n" * 2, "", "get_time get_time", "hermes"),
+    (OFFER, f"{CALL}\n" * 3, "", "get_time", "hermes repeated_call"),
+    (OFFER, "\n".join((OTHER, *[CALL] * 4)), "", "get_weather get_time", "hermes repeated_call"),
+    (
+        *(OFFER, "\n".join((OTHER, *[CALL] * 4, OTHER))),
+        *("", "get_weather get_time", "hermes repeated_call"),
+    ),
+    # copies of text in the prompt
+    (NAMED, PARIS, "", IN_PARIS, "hermes"),
+    (NAMED, f"I look.\n{PARIS}", "I look.", IN_PARIS, "hermes"),
+    (IN_OSLO, f"{PAGE}\n\n{PARIS}", PAGE, IN_PARIS, "hermes"),
+    (replace(CITED, choice=ToolUse.REQUIRED), CALL, "", "get_time", "hermes"),
+    # invented results
+    (
+        *(OFFER, f"{CALL}\n<tool_response>\n12\n</tool_response>"),
+        *("", "get_time", "hermes invented_result"),
+    ),
+    (
+        *(OFFER, f"{LOOK}<tool_result>42</tool_result>\n</tool_response>{SUNNY}"),
+        *(SUNNY, "", "invented_result"),
+    ),
+    (OFFER, f"{LOOK}]~b]TOOL\n42\n[e~[\n</tool_response>{SUNNY}", SUNNY, "", "invented_result"),
+    (OFFER, f"{LOOK}</think>\n</tool_response>{SUNNY}", SUNNY, "", "invented_result"),
+    # reasoning
+    (OFFER, f"<think>hm</think>\n{CALL}", "", "get_time", "hermes"),
+    (OFFER, "<think>\nhm\n</think>\n\nFour.", "Four.", "", ""),
+    (OFFER, f"{THOUGHT}It is noon.", "I look:\n\nIt is noon.", "", "in_thoughts"),
+    (OFFER, f"{THOUGHT}{CALL}", "I look:", "get_time", "hermes in_thoughts"),
+    (OFFER, THOUGHT, "I look:\n\n", "get_time", "hermes"),
+    (OFFER, f"{CALL}\nNo.\n</think>\n", "No.\n</think>\n", "", "in_thoughts ended"),
+    (
+        *(OFFER, f"It reads {BROKEN} then.\n</think>\n{CALL}"),
+        *(f"It reads {BROKEN} then.\n</think>", "get_time", "quoted hermes ended"),
+    ),
+    (OPENED, "I look.\n</think>\nIt is noon.", "It is noon.", "", "ended"),
+    # broken calls
+    (
+        *(OFFER, f"{CALL}\n{BROKEN}\n{CALL}"),
+        *(f"{BROKEN}\n{CALL}", "get_time", "hermes broken nested is_broken"),
+    ),
+    (STOPPED, BROKEN[:40], "", "", "cut_off cut_off_call is_cut_off"),
+    # calls in Python and in words
+    (AUTO, PYTHON, "", IN_PARIS, "fenced_json"),
+    (
+        *(AUTO, f"I will get the weather.\n\n{PYTHON}"),
+        *("I will get the weather.", IN_PARIS, "fenced_json"),
+    ),
+    (AUTO, PYTHON.replace("python", ""), "", IN_PARIS, "fenced_json"),
+    (AUTO, WORDS, "", IN_PARIS, "harmony_words"),
+    (AUTO, f"analysisThey want the weather.assistant{WORDS}", "", IN_PARIS, "harmony_words"),
+    (AUTO, f"{WORDS}call", "", IN_PARIS, "harmony_words"),
+    (AUTO, WORDS.replace(" json", " jsonmessage"), "", IN_PARIS, "harmony_words"),
+    (AUTO, TO_USER, "", IN_PARIS, "harmony_words"),
+    (
+        *(AUTO, f"{WORDS}assistantcommentary to=functions.get_time json{{}}"),
+        *("", "get_weather:Paris get_time", "harmony_words"),
+    ),
+    (AUTO, f"{KIMI}argumentcalltools", "", IN_PARIS, "kimi_k3_words"),
+    (
+        *(AUTO, f'{KIMI}argumentcallcall tool="get_time" index="2"calltools'),
+        *("", "get_weather:Paris get_time", "kimi_k3_words"),
+    ),
+    (AUTO, '<function=get_weather{"city": "Paris"}></function>', "", IN_PARIS, "qwen_coder"),
+    (AUTO, '<function=get_weather({"city": "Paris"})</function>', "", IN_PARIS, "qwen_coder"),
+    # stray marks
+    (
+        *(AUTO, f"<tool_call>\nOne moment.\n{CALL}"),
+        *("One moment.", "get_time", "not_a_call stray_mark hermes"),
+    ),
+    (AUTO, "Sure.</tool_call>", "Sure.", "", "stray_mark"),
+]
+TEXTS = [
+    # text and calls
+    (OFFER, "Just prose.", ""),
+    (OFFER, "<thi", ""),
+    (OFFER, "Use `<tool_call>` like this: `" + CALL + "`.", "quoted"),
+    (OFFER, f"Write `{BROKEN}`.", "quoted"),
+    # copies of text in the prompt
+    (CITED, CALL, "quoted_from_history ambiguous"),
+    (COPIED, PARIS, "quoted_from_history ambiguous"),
+    (COPIED, f"Sure.\n{PARIS}", "quoted_from_history ambiguous"),
+    (COPIED, f"{PAGE}\n\n{PARIS}", "quoted_from_history ambiguous"),
+    (FORBIDDEN, PARIS, "quoted_from_history"),
+    (replace(OFFER, spoken=(f"What does {PARIS} mean?",)), PARIS, "quoted_from_history"),
+    # reasoning
+    (OFFER, f"So {OPEN} then.\n</think>\n{CALL}", "broken nested ended is_broken"),
+    (OFFER, "I look.\n</think>\nIt is noon.", "ended"),
+    (OFFER, "First <think>.\n</think>\nIt is noon.", ""),
+    # broken calls
+    (OFFER, f"Hm.\n{BROKEN}", "broken is_broken"),
+    (OFFER, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
+    (STOPPED, f"I could send {CALL} first.\n{CALL}", "in_sentence out_of_order is_broken"),
+    # words next to a call
+    (OFFER, f"{PARIS} and more", "in_sentence doubtful ambiguous"),
+    (OFFER, PARIS.replace("city", "town") + " and more", "in_sentence"),
+    (OFFER, f"{BY_ALIAS} and more", "in_sentence"),
+    (ALIAS, f"{BY_ALIAS} and more", "in_sentence doubtful ambiguous"),
+    (ALIAS, BY_ALIAS.replace("other", "no") + " and more", "in_sentence"),
+    (OFFER, f"Here.\n{CALL}\nThat was an example.", "quoted"),
+    (OFFER, f"{CALL}\nThat was an example.", "doubtful ambiguous"),
+    (AUTO, SYNTAX, "quoted"),
+    (AUTO, ELLIPSIS, "quoted"),
+    (AUTO, f"I could do this:\n\n  {CALL}  \n\nShall I?", "doubtful ambiguous"),
+    (AUTO, f"For example:\n\n{CALL}\n \n{CALL}\n\n\nThat is it.", "quoted"),
+    # the beginning of a call
+    (OFFER, "It is written as <tool_call>get_weather\n", "not_a_call"),
+    (OFFER, "<tool_call>get_weather of today", "not_a_call"),
+    (OFFER, "<tool_call>get_news\n", "not_a_call"),
+    (OFFER, "<tool_call>\n<name>get_weather</name>", "not_a_call"),
+    (OFFER, "<tool_call>hm <tool_call>{", "not_a_call broken is_broken"),
+    # calls in Python and in words
+    (AUTO, f"Here is how you would do it:\n\n{PYTHON}", "quoted"),
+    (AUTO, f"{PYTHON}\n\nThat is it.", "doubtful ambiguous"),
+    (AUTO, f"The call is this one:\n\n{PYTHON.replace('python', '')}", ""),
+    (AUTO, "```python\nimport os\nget_weather(city='Paris')\n```", ""),
+    (AUTO, "```python\nget_weather(days='x')\n```", ""),
+    (AUTO, f"gpt-oss writes `{WORDS}` without its tokens.", "quoted"),
+    (replace(AUTO, spoken=("Use Python.",)), PYTHON, ""),
+    (replace(AUTO, spoken=("How would I call get_weather?",)), PYTHON, ""),
+    # stray marks
+    (AUTO, 'Result: fo"}}\n</tool_call>', "broken is_broken"),
+    (replace(AUTO, spoken=("What is </tool_call>?",)), "An end.</tool_call>", ""),
+]
+
+
+@pytest.mark.parametrize(("offer", "text", "answer", "calls", "facts"), CALLS)
+def test_a_text_has_these_calls(
+    offer: OfferedTools, text: str, answer: str, calls: str, facts: str
 ) -> None:
-    whole, *others = (read_until_enough(pieces, offer) for pieces in chunkings(said * 5 + behind))
-    assert whole[1].calls == (WrittenCall("get_time", {}),)
-    assert "noon" not in text_of(whole[0])
-    assert not any(isinstance(one, ReasoningDelta) for one in whole[0])
-    assert all(one == whole for one in others)
+    assert summarize(read_in_pieces(text, offer)) == (answer, calls, facts)
 
 
-def test_a_malformed_respond_call_is_salvaged() -> None:
-    heard, reply = read(
-        ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, '{"answer": "Hi!"}')
-    )
-    assert heard == [RespondText("Hi!")]
-    assert reply.has_responded
+@pytest.mark.parametrize(("offer", "text", "facts"), TEXTS)
+def test_a_text_without_calls_is_unchanged(offer: OfferedTools, text: str, facts: str) -> None:
+    assert summarize(read_in_pieces(text, offer)) == (text, "", facts)
 
 
-BOTCHED = '{"open": "None of!", "Palval", "priority": "high"}}'  # of the model of tests/engines
+def test_a_copied_call_is_denied_if_the_user_never_named_its_values() -> None:
+    assert [call.is_denied for call in read_in_pieces(PARIS, COPIED).ambiguous] == [True]
+    assert [call.is_denied for call in read_in_pieces(f"{PARIS} and more").ambiguous] == [False]
 
 
-@pytest.mark.parametrize("said", ["", "Well.", "<tool_call>{,</tool_call>"])
-def test_a_respond_call_that_nobody_can_read_is_no_message(said: str) -> None:
-    heard, reply = read(
-        TextDelta(said), ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED)
-    )
-    assert isinstance(heard[-1], WithheldText)
-    assert heard[-1].text.endswith(BOTCHED)
-    assert reply.is_broken
-    assert BOTCHED not in reply.text_without_calls
+CUT_OFF = [
+    (OFFER, RESPOND[:-16], "length", "Hi \u00e9", "cut_off has_responded is_cut_off"),
+    *(
+        (OFFER, 'Hm. <tool_call>{"name": "get_t', reason, "Hm.", "cut_off cut_off_call is_cut_off")
+        for reason in ("length", "content_filter")
+    ),
+    (OFFER, 'get_weather(city="Par', "length", 'get_weather(city="Par', "cut_off is_cut_off"),
+    (OFFER, '{"temperature": 2', "length", '{"temperature": 2', ""),
+]
 
 
-def test_a_respond_call_that_was_cut_off_keeps_even_what_nobody_can_read() -> None:
-    call = (ToolCallStarted(0, "a", "respond"), ToolCallArgumentsDelta(0, BOTCHED))
-    _, reply = read(*call, reason="length")
+@pytest.mark.parametrize(("offer", "text", "reason", "answer", "facts"), CUT_OFF)
+def test_a_text_that_was_cut_off(
+    offer: OfferedTools, text: str, reason: str, answer: str, facts: str
+) -> None:
+    assert summarize(read_in_pieces(text, offer, reason)) == (answer, "", facts)
+
+
+STATES = [
+    ("Looking.", State.CONTENT),
+    (RESPOND[:-16], State.MESSAGE),
+    (f"{RESPOND}\nDone.", State.CONTENT),
+    (f"Looking.\n{CALL}\nDone.", State.PENDING),
+    (f"{CALL}\n{CALL}\n{CALL}\n", State.ENDED),
+]
+
+
+@pytest.mark.parametrize(("text", "state"), STATES)
+def test_a_text_leads_to_a_state(text: str, state: State) -> None:
+    reader = ReplyReader(OFFER)
+    for piece in text:
+        reader.read(TextDelta(piece))
+    assert reader.state is state
+    if state is State.ENDED:
+        with pytest.raises(EnoughHeardError):
+            reader.read(TextDelta(CALL))
+    if state is State.PENDING:
+        reader.read(started("get_time"))
+        assert reader.state is State.CONTENT
+
+
+Row: TypeAlias = tuple[tuple[ReplyEvent, ...], list[ReplyPart], str, str]
+
+
+def row(events: tuple[ReplyEvent, ...], part: ReplyPart, calls: str, facts: str) -> Row:
+    return events, [part], calls, facts
+
+
+EVENTS: list[Row] = [
+    (
+        (
+            *(started("get_weather", 1), started("repeated", 1), PromptProgress(1, 1, 1)),
+            *(arguments('{"city":', 1), arguments('"Paris"}', 1), arguments("no call", 7)),
+        ),
+        [],
+        *("get_weather", ""),
+    ),
+    (
+        (TextDelta("Well."), started("respond"), arguments('{"message": "Hi'), arguments('!"}')),
+        [Prose("Well."), RespondText("\n\nHi!")],
+        *("", "has_responded"),
+    ),
+    (
+        (TextDelta("\n\n"), started("respond"), arguments('{"message": "Hi!"}')),
+        [RespondText("Hi!")],
+        *("", "has_responded"),
+    ),
+    (
+        (started("respond"), arguments('{"answer": "Hi!"}')),
+        [RespondText("Hi!")],
+        *("", "has_responded"),
+    ),
+    *(
+        row((TextDelta(space), started("get_time")), Prose(space), "get_time", "")
+        for space in ("Well.\n\n", " \n", "Well. ")
+    ),
+    (
+        (started("respond"), arguments(BOTCHED)),
+        [WithheldText(BOTCHED)],
+        *("", "has_responded is_broken"),
+    ),
+    (
+        (TextDelta("Well."), started("respond"), arguments(BOTCHED)),
+        [Prose("Well."), WithheldText(f"\n\n{BOTCHED}")],
+        *("", "has_responded is_broken"),
+    ),
+    (
+        (TextDelta("<tool_call>{,</tool_call>"), started("respond"), arguments(BOTCHED)),
+        [WithheldText(f"<tool_call>{{,</tool_call>\n\n{BOTCHED}")],
+        *("", "broken has_responded is_broken"),
+    ),
+    # calls in reasoning that the backend separates
+    *(
+        row((ReasoningDelta(text),), ReasoningDelta(text), calls, facts)
+        for text, calls, facts in (
+            (f"I will call.\n{CALL}", "get_time", "hermes"),
+            (f"I call:\n{CALL}\n{OTHER}</s>\n", "get_time get_weather", "hermes"),
+            (PLAIN_CALL, "", ""),
+            (f"{CALL}\nNo.", "", ""),
+            (f"{CALL}\nor\n{CALL}", "", ""),
+            (f"{CALL} is one.", "", ""),
+            (f"{CALL}\n```json\n{PLAIN_CALL}\n```", "", ""),
+            (f"{BROKEN}\n{CALL}", "", ""),
+        )
+    ),
+    ((ReasoningDelta(CALL), TextDelta("Noon.")), [ReasoningDelta(CALL), Prose("Noon.")], "", ""),
+]
+
+
+@pytest.mark.parametrize(("events", "parts", "calls", "facts"), EVENTS)
+def test_events_have_these_parts(
+    events: tuple[ReplyEvent, ...], parts: list[ReplyPart], calls: str, facts: str
+) -> None:
+    given, reply = read(*events)
+    assert given == parts
+    assert summarize(reply) == (shown(parts), calls, facts)
+
+
+def test_a_structured_call_keeps_its_id_and_its_arguments() -> None:
+    events = (started("get_weather"), arguments('{"city":'), arguments('"Paris"}'))
+    assert read(*events)[1].calls == (WrittenCall("get_weather", '{"city":"Paris"}', "a"),)
+
+
+def test_an_unreadable_message_is_not_shown_unless_it_was_cut_off() -> None:
+    call = (started("respond"), arguments(BOTCHED))
+    assert BOTCHED not in read(*call)[1].text_without_calls
+    reply = read(*call, reason="length")[1]
     assert (reply.is_broken, reply.text) == (False, BOTCHED)
-
-
-def test_a_respond_call_in_bare_json_is_a_message() -> None:
-    written = '{"name": "respond", "arguments": {"message": "Hi!"}}'
-    assert read(TextDelta(written))[1].text == "Hi!"
-
-
-def test_a_message_with_half_a_character_is_not_repeated() -> None:
-    written = '<tool_call>{"name": "respond", "arguments": {"message": "a\\ud83d b"}}</tool_call>'
-    assert read(TextDelta(written))[1].text == "a\ufffd b"
-
-
-def test_a_respond_call_cut_off_keeps_what_was_said() -> None:
-    written = '<tool_call>{"name": "respond", "arguments": {"message": "Good'
-    heard, reply = read(TextDelta(written), reason="length")
-    assert heard == [RespondText("Good")]
-    assert reply.has_responded
-    assert Refused("cut_off") in reply.facts
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_a_call_cut_off_is_dropped_and_reported(reason: str) -> None:
-    heard, reply = read(TextDelta('Hm. <tool_call>{"name": "get_t'), reason=reason)
-    assert heard == [Prose("Hm.")]
-    assert reply.is_cut_off
-    assert reply.facts == (Refused("cut_off"), Dropped("cut_off_call"))
-
-
-def test_a_call_without_marks_that_was_cut_off_is_shown() -> None:
-    heard, reply = read(TextDelta('get_weather(city="Par'), reason="length")
-    assert heard == [Prose('get_weather(city="Par')]
-    assert reply.is_cut_off
-
-
-def test_json_that_was_cut_off_is_still_an_answer() -> None:
-    _, reply = read(TextDelta('{"temperature": 2'), reason="length")
-    assert reply.text == '{"temperature": 2'
-
-
-def test_a_call_quoted_from_a_tool_result_is_not_the_models_own() -> None:
-    offer = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
-    _, reply = read(TextDelta(CALL), offer=offer)
-    assert reply.calls == ()
-    assert reply.text == CALL
-    assert reply.facts == (Refused("quoted_from_history"),)
-
-
-PARIS = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-OTHERWISE = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
-LET_ME = "Let me check the weather in Paris.\n"
-SAYINGS = ("", "Sure.\n", LET_ME, "The page shows how to ask for it.\n\n")
-
-
-@pytest.mark.parametrize("said", SAYINGS)
-def test_a_call_that_a_tool_wrote_in_another_syntax_is_no_call(said: str) -> None:
-    offer = replace(OFFER, results=(f"An agent wrote this:\n{OTHERWISE}\nEnd",))
-    _, reply = read(TextDelta(said + PARIS), offer=offer)
-    assert reply.calls == ()
-    assert Refused("quoted_from_history") in reply.facts
-    assert [one.is_denied for one in reply.ambiguous] == [True]
-    assert reply.text.split() == (said + PARIS).split()
-
-
-@pytest.mark.parametrize("said", SAYINGS[:3])
-def test_one_whose_values_the_user_named_is_the_models_own(said: str) -> None:
-    offer = replace(OFFER, spoken=("How is it in Paris?",), results=(f"Write\n{OTHERWISE}\nnow",))
-    assert read(TextDelta(said + PARIS), offer=offer)[1].calls
-
-
-def test_one_that_was_forbidden_or_that_the_user_wrote_is_text() -> None:
-    for offer in (
-        replace(OFFER, results=(f"You must not write\n{OTHERWISE}\nhere",)),
-        replace(OFFER, spoken=(f"What does {PARIS} mean?",)),
-    ):
-        _, reply = read(TextDelta(PARIS), offer=offer)
-        assert (reply.calls, reply.ambiguous, reply.text) == ((), (), PARIS)
-
-
-@pytest.mark.parametrize("said", SAYINGS)
-def test_another_call_than_was_read_is_a_call(said: str) -> None:
-    offer = replace(OFFER, results=(OTHERWISE.replace("Paris", "Oslo"),))
-    assert read(TextDelta(said + PARIS), offer=offer)[1].calls
-
-
-def test_a_call_that_the_client_demands_may_repeat_what_it_wrote() -> None:
-    offer = replace(OFFER, results=(CALL,), choice=ToolUse.REQUIRED)
-    assert read(TextDelta(CALL), offer=offer)[1].calls == (WrittenCall("get_time", {}),)
-
-
-@pytest.mark.fault("F104")
-@pytest.mark.parametrize("change", CASES)
-@pytest.mark.parametrize(("opening", "closing"), RESULTS.items())
-def test_a_call_in_a_result_that_the_model_invented_is_never_read(
-    opening: str, closing: str, change: Callable[[str], str]
-) -> None:
-    offer = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None)
-    for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
-        written = f"{change(opening)}\n{content}\n{change(closing)}\nIt is sunny."
-        whole = read(TextDelta(written), offer=offer)
-        assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
-        assert Dropped("invented_result") in whole[1].facts
-        assert read(*map(TextDelta, written), offer=offer) == whole
-
-
-@pytest.mark.fault("F104")
-@pytest.mark.parametrize("change", CASES)
-@pytest.mark.parametrize(("opening", "closing"), REASONING.items())
-def test_a_call_within_reasoning_is_never_read(
-    opening: str, closing: str, change: Callable[[str], str]
-) -> None:
-    written = f"{change(opening)}\nPerhaps\n{CALL}\nor not.\n{change(closing)}\n\nIt is sunny."
-    whole = read(TextDelta(written))
-    assert (whole[1].calls, whole[1].text) == ((), "It is sunny.")
-    assert read(*map(TextDelta, written)) == whole
-
-
-@pytest.mark.fault("F104")
-@pytest.mark.parametrize(
-    "inner", ["<tool_result>42</tool_result>", "]~b]TOOL\n42\n[e~[", "</think>"]
-)
-def test_an_invented_result_with_another_block_in_it_is_no_answer(inner: str) -> None:
-    written = f"<tool_response>\nI look.\n{inner}\n</tool_response>\nIt is sunny."
-    whole = read(TextDelta(written))
-    assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
-    assert read(*map(TextDelta, written)) == whole
-
-
-def test_results_that_the_model_invented_are_dropped() -> None:
-    _, reply = read(TextDelta(f"{CALL}\n<tool_response>\n12\n</tool_response>"))
-    assert reply.calls == (WrittenCall("get_time", {}),)
-    assert Dropped("invented_result") in reply.facts
-
-
-def test_reasoning_in_the_text_is_split_off() -> None:
-    heard, reply = read(TextDelta("<think>\nhm\n</think>\n\nFour."))
-    assert heard == [ReasoningDelta("hm"), Prose("Four.")]
-    assert reply.text == "Four."
-
-
-def test_calls_inside_reasoning_do_not_count_beside_an_answer() -> None:
-    _, reply = read(ReasoningDelta(CALL), TextDelta("Noon."))
-    assert reply.calls == ()
-
-
-def test_calls_inside_reasoning_count_when_there_is_nothing_else() -> None:
-    _, reply = read(ReasoningDelta(f"I will call.\n{CALL}"))
-    assert reply.calls == (WrittenCall("get_time", {}),)
-    assert reply.facts == (Rescued("hermes", "get_time"),)
-
-
-def test_unmarked_json_inside_reasoning_never_counts() -> None:
-    _, reply = read(ReasoningDelta('{"name": "get_time", "arguments": {}}'))
-    assert reply.calls == ()
-
-
-def test_reasoning_that_was_cut_off_is_not_searched() -> None:
     assert read(ReasoningDelta(CALL), reason="length")[1].calls == ()
 
 
-BROKEN = '<tool_call>{"name": "get_time", "arguments": {oh}}</tool_call>'
+@pytest.mark.parametrize("count", [MOST_CALLS, MOST_CALLS + 2])
+def test_the_number_of_calls_is_limited(count: int) -> None:
+    events: list[ReplyEvent] = []
+    for index in range(count):
+        events += [started("get_time", index), arguments(f'{{"at": {index}}}', index)]
+    texts = [CALL.replace("{}", f'{{"at": {index}}}') for index in range(count)]
+    copies = read(TextDelta("\n".join((OTHER, *[CALL] * count))))[1]
+    assert [call.name for call in copies.calls] == ["get_weather", "get_time"]
+    for reply in (read(*events)[1], read(TextDelta("\n".join(texts)))[1]):
+        assert len(reply.calls) == MOST_CALLS
+        assert (Dropped("too_many_calls") in reply.facts) == (count > MOST_CALLS)
+    assert read(*events)[1].calls[-1].arguments == f'{{"at": {MOST_CALLS - 1}}}'
+    equal = [started("get_time", index) for index in range(20)]
+    assert len(read(*equal)[1].calls) == 20
 
 
-def test_a_call_that_nobody_can_read_is_broken() -> None:
-    heard, reply = read(TextDelta(f"Hm.\n{BROKEN}"))
-    assert heard == [Prose("Hm."), WithheldText(f"\n{BROKEN}")]
-    assert reply.is_broken
-    assert reply.facts == (Refused("broken"),)
+TO_TOOL = "<|start|>assistant<|channel|>commentary to=functions.get_time<|message|>{}<|call|>"
+ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
 
 
-def test_a_call_broken_where_a_stop_string_may_stand_counts_as_cut_off() -> None:
-    heard, reply = read(TextDelta(BROKEN[:40]), offer=replace(OFFER, stop_strings=True))
-    assert heard == []
-    assert reply.is_cut_off
-    assert not reply.is_broken
+@pytest.mark.parametrize(
+    ("offer", "text", "rest"),
+    [
+        (OFFER, f"{CALL}\n", "That was an example."),
+        (OFFER, TO_TOOL, ANALYSIS),
+        (OFFER, f"So.\n{CALL}\n", CALL),
+        (REACT, f"{CALL}\n", "Thought: It is noon.\n"),
+        (REACT, "Action: get_time\nAction Input: {}\n", ""),
+    ],
+)
+def test_the_rest_after_too_many_copies_is_ignored(
+    offer: OfferedTools, text: str, rest: str
+) -> None:
+    whole, *others = (
+        read(*map(TextDelta, pieces), offer=offer) for pieces in chunkings(text * 5 + rest)
+    )
+    assert whole[1].calls == (WrittenCall("get_time", {}),)
+    assert "noon" not in "".join(part.text for part in whole[0])
+    assert all(other == whole for other in others)
 
 
-def test_a_call_quoted_in_prose_is_neither_botched_nor_hidden() -> None:
-    heard, reply = read(TextDelta(f"Write `{BROKEN}`."))
-    assert heard == [Prose(f"Write `{BROKEN}`.")]
-    assert not reply.is_broken
+def spellings(marks: dict[str, str]) -> list[tuple[str, str]]:
+    """Return pairs of marks as models may write them: in other cases, and with a space."""
+    changes: list[Callable[[str], str]] = [str, str.upper, str.title]
+    changes.append(lambda mark: mark.replace(">", " >"))
+    return [(change(start), change(end)) for start, end in marks.items() for change in changes]
 
 
-def test_the_beginning_of_a_tag_that_never_comes_is_prose() -> None:
-    assert read(TextDelta("<thi")) == ([Prose("<thi")], ReadReply("<thi"))
+@pytest.mark.fault("F104")
+@pytest.mark.parametrize(("opening", "closing"), spellings(RESULTS))
+def test_a_call_in_an_invented_result_is_never_made(opening: str, closing: str) -> None:
+    offer = replace(AUTO, spoken=())
+    for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
+        text = f"{opening}\n{content}\n{closing}\nIt is sunny."
+        whole = read(TextDelta(text), offer=offer)
+        assert (whole[1].calls, whole[1].text.strip()) == ((), "It is sunny.")
+        assert Dropped("invented_result") in whole[1].facts
+        assert read(*map(TextDelta, text), offer=offer) == whole
 
 
-THOUGHT = f"I look:\n{CALL}\n</think>\n"
+@pytest.mark.fault("F104")
+@pytest.mark.parametrize(("opening", "closing"), spellings(REASONING))
+def test_a_call_within_reasoning_is_never_made(opening: str, closing: str) -> None:
+    text = f"{opening}\nPerhaps\n{CALL}\nor not.\n{closing}\n\nIt is sunny."
+    whole = read(TextDelta(text))
+    assert (whole[1].calls, whole[1].text) == ((), "It is sunny.")
+    assert read(*map(TextDelta, text)) == whole
 
 
-def test_calls_before_the_end_of_thoughts_do_not_count_beside_an_answer() -> None:
-    _, reply = read(TextDelta(f"{THOUGHT}It is noon."))
-    assert reply.calls == ()
-    assert reply.facts == (Refused("in_thoughts"),)
-
-
-def test_calls_before_the_end_of_thoughts_do_not_count_beside_others() -> None:
-    _, reply = read(TextDelta(f"{THOUGHT}{CALL}"))
-    assert [call.name for call in reply.calls] == ["get_time"]
-    assert set(reply.facts) == {Refused("in_thoughts"), Rescued("hermes", "get_time")}
-
-
-def test_calls_before_the_end_of_thoughts_count_when_there_is_nothing_else() -> None:
-    _, reply = read(TextDelta(THOUGHT))
-    assert [call.name for call in reply.calls] == ["get_time"]
-    assert reply.facts == (Rescued("hermes", "get_time"),)
-
-
-def test_tags_named_like_an_offered_tool_are_read() -> None:
-    _, reply = read(TextDelta("<get_weather>\n<city>Paris</city>\n</get_weather>"))
-    assert reply.calls == (WrittenCall("get_weather", {"city": "Paris"}),)
-
-
-# Calls that thoughts go on behind, and calls that break.
-
-
-@pytest.mark.parametrize("thoughts", [f"{CALL}\nNo.", f"{CALL}\nor\n{CALL}", f"{CALL} is one."])
-def test_calls_that_the_reasoning_goes_on_behind_were_only_considered(thoughts: str) -> None:
-    assert read(ReasoningDelta(thoughts))[1].calls == ()
-
-
-def test_a_marked_call_before_plain_json_in_the_reasoning_does_not_count() -> None:
-    json = '```json\n{"name": "get_time", "arguments": {}}\n```'
-    assert read(ReasoningDelta(f"{CALL}\n{json}"))[1].calls == ()
-
-
-def test_a_broken_call_in_the_reasoning_lets_no_other_count() -> None:
-    _, reply = read(ReasoningDelta(f"{BROKEN}\n{CALL}"))
-    assert reply.calls == ()
-    assert not reply.is_broken
-
-
-def test_all_calls_at_the_end_of_the_reasoning_count() -> None:
-    assert len(read(ReasoningDelta(f"I call:\n{CALL}\n{OTHER}</s>\n"))[1].calls) == 2
-
-
-def test_calls_that_unopened_thoughts_go_on_behind_were_only_considered() -> None:
-    _, reply = read(TextDelta(f"{CALL}\nNo.\n</think>\n"))
-    assert reply.calls == ()
-    assert reply.facts == (Refused("in_thoughts"), EndedThoughts())
-
-
-def test_a_call_that_breaks_and_ends_in_unopened_thoughts_botches_nothing() -> None:
-    _, reply = read(TextDelta(f"It reads {BROKEN} then.\n</think>\n{CALL}"))
-    assert not reply.is_broken
-    assert reply.calls == (WrittenCall("get_time", {}),)
-
-
-def test_a_call_that_breaks_without_an_end_botches_what_follows_the_thoughts() -> None:
-    broken = BROKEN.removesuffix("</tool_call>")
-    _, reply = read(TextDelta(f"So {broken} then.\n</think>\n{CALL}"))
-    assert reply.is_broken
-    assert reply.calls == ()
-    assert reply.facts == (Refused("broken"), Refused("nested"), EndedThoughts())
-
-
-def test_no_call_behind_a_broken_one_is_part_of_the_reply() -> None:
-    _, reply = read(TextDelta(f"{CALL}\n{BROKEN}\n{CALL}"))
-    assert len(reply.calls) == 1
-    assert reply.is_broken
-
-
-def test_calls_out_of_order_are_botched_but_no_sign_of_a_stop_string() -> None:
-    text = f"I could send {CALL} first.\n{CALL}"
-    for offer in (OFFER, replace(OFFER, stop_strings=True)):
-        _, reply = read(TextDelta(text), offer=offer)
-        assert reply.is_broken
-        assert reply.calls == ()
-        assert not reply.is_cut_off
-
-
-WEATHER_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'
-
-
-def test_a_call_with_words_on_its_line_is_doubted_if_it_is_fit() -> None:
-    def ambiguous(text: str, offer: OfferedTools = OFFER) -> int:
-        reply = read(TextDelta(f"{text} and more"), offer=offer)[1]
-        assert reply.calls == ()
-        return len(reply.ambiguous)
-
-    assert ambiguous(WEATHER_CALL) == 1
-    for unfit in ('"arguments": {"town": 1}', '"arguments": 7'):
-        assert ambiguous(WEATHER_CALL.replace('"arguments": {"city": "Paris"}', unfit)) == 0
-    unknown = WEATHER_CALL.replace("get_weather", "other")
-    for tool, count in (("get_weather", 1), ("no_tool", 0)):
-        assert ambiguous(unknown, replace(OFFER, aliases={"other": tool})) == count
-    assert ambiguous(unknown) == 0
-
-
-def test_words_behind_a_call_take_it_back() -> None:
-    _, reply = read(TextDelta(f"Here.\n{CALL}\nThat was an example."))
-    assert (reply.calls, reply.ambiguous) == ((), ())
-    assert reply.text == f"Here.\n{CALL}\nThat was an example."
-    assert reply.facts == (Refused("quoted"),)
-    assert read(TextDelta(f"{CALL}\nThat was an example."))[1].ambiguous
-
-
-OPENED = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, opens_thoughts=True)
-
-
-def test_thoughts_that_the_prompt_had_opened_are_none_of_the_answer() -> None:
-    heard, reply = read(TextDelta("I look.\n</think>\nIt is "), TextDelta("noon."), offer=OPENED)
-    assert heard == [ReasoningDelta("I look."), Prose("It is noon.")]
-    assert (reply.text, reply.facts) == ("It is noon.", (EndedThoughts(),))
-
-
-def test_what_ends_in_thoughts_that_were_shown_is_noted() -> None:
-    heard, reply = read(TextDelta("I look.\n</think>\nIt is noon."))
-    assert text_of(heard) == reply.text == "I look.\n</think>\nIt is noon."
-    assert reply.facts == (EndedThoughts(),)
-    _, reply = read(TextDelta("First <think>.\n</think>\nIt is noon."))
-    assert reply.facts == ()
-
-
-def test_nothing_is_held_of_a_model_whose_thoughts_come_apart() -> None:
+def test_text_is_not_held_back_after_separate_reasoning() -> None:
     reader = ReplyReader(OPENED)
     reader.read(ReasoningDelta("I look."))
     assert reader.read(TextDelta("It is noon.")) == [Prose("It is noon.")]
 
 
-def test_a_call_that_the_backend_recognised_ends_what_may_have_been_thoughts() -> None:
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [("I look.", Prose("I look.")), ("I look.\n</think>", ReasoningDelta("I look."))],
+)
+def test_a_structured_call_ends_possible_reasoning(text: str, part: ReplyPart) -> None:
     reader = ReplyReader(OPENED)
-    assert reader.read(TextDelta("I look.")) == []
-    assert reader.read(ToolCallStarted(0, "a", "get_time")) == [Prose("I look.")]
-    reader = ReplyReader(OPENED)
-    assert reader.read(TextDelta("I look.\n</think>")) == []
-    assert reader.read(ToolCallStarted(0, "a", "get_time")) == [ReasoningDelta("I look.")]
-    assert reader.finish("tool_calls")[1].text == ""
+    assert reader.read(TextDelta(text)) == []
+    assert reader.read(started("get_time")) == [part]
 
 
 BEGINNINGS = [
@@ -596,118 +514,10 @@ BEGINNINGS = [
 
 @pytest.mark.parametrize("text", BEGINNINGS)
 @pytest.mark.parametrize("before", ["", "Let me look.\n"])
-def test_a_call_that_ends_behind_its_name_was_meant_as_one(before: str, text: str) -> None:
+def test_a_call_that_ends_after_its_name_is_broken(before: str, text: str) -> None:
     for pieces in chunkings(before + text):
-        heard, reply = read(*map(TextDelta, pieces))
+        parts, reply = read(*map(TextDelta, pieces))
         assert (reply.is_broken, reply.calls) == (True, ())
         assert reply.text_without_calls.strip() == before.strip()
         assert Refused("not_closed") in reply.facts
-        assert not any("get_weather" in one.text for one in heard if isinstance(one, Prose))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It is written as <tool_call>get_weather\n",
-        "<tool_call>get_weather of today",
-        "<tool_call>get_news\n",
-        "<tool_call>\n<name>get_weather</name>",
-        "<tool_call>hm <tool_call>{",
-    ],
-)
-def test_what_is_only_like_the_beginning_of_a_call_is_left_alone(text: str) -> None:
-    _, reply = read(TextDelta(text))
-    assert Refused("not_closed") not in reply.facts
-    assert reply.text.strip() == text.strip()
-
-
-AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, spoken=("How warm is it?",))
-PYTHON = '```python\nget_weather(city="Paris")\n```'
-WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
-IN_PARIS = WrittenCall("get_weather", {"city": "Paris"})
-KIMI = 'toolscall tool="get_weather" index="1"argument key="city" type="string"Paris'
-
-
-def read_in_pieces(text: str, offer: OfferedTools = AUTO) -> ReadReply:
-    """Read a reply cut in every way; the result must be the same."""
-    _, reply = read(TextDelta(text), offer=offer)
-    for pieces in chunkings(text):
-        heard, other = read(*map(TextDelta, pieces), offer=offer)
-        assert (other.text, other.calls) == (reply.text, reply.calls)
-        shown = (one.text for one in heard if isinstance(one, Prose | WithheldText))
-        assert "".join(shown) == reply.text
-    return reply
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (PYTHON, ""),
-        (f"I will get the weather.\n\n{PYTHON}", "I will get the weather."),
-        (WORDS, ""),
-        (f"analysisThey want the weather.assistant{WORDS}", ""),
-        (f"{KIMI}argumentcalltools", ""),
-        (f"{WORDS}call", ""),
-        (WORDS.replace(" json", " jsonmessage"), ""),
-        (WORDS.replace("commentary to=", "assistant to=").replace(" json", " commentary json"), ""),
-        (PYTHON.replace("python", ""), ""),
-        ('<function=get_weather{"city": "Paris"}></function>', ""),
-        ('<function=get_weather({"city": "Paris"})</function>', ""),
-    ],
-)
-def test_a_call_in_words_or_in_python_is_read(text: str, said: str) -> None:
-    reply = read_in_pieces(text)
-    assert (reply.text, reply.calls) == (said, (IN_PARIS,))
-
-
-def test_calls_in_words_follow_one_another() -> None:
-    time = WrittenCall("get_time", {})
-    both = f"{WORDS}assistantcommentary to=functions.get_time json{{}}"
-    assert read_in_pieces(both).calls == (IN_PARIS, time)
-    both = f'{KIMI}argumentcallcall tool="get_time" index="2"calltools'
-    assert read_in_pieces(both).calls == (IN_PARIS, time)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Here is how you would do it:\n\n{PYTHON}",
-        f"{PYTHON}\n\nThat is it.",
-        f"The call is this one:\n\n{PYTHON.replace('python', '')}",
-        "```python\nimport os\nget_weather(city='Paris')\n```",
-        "```python\nget_weather(days='x')\n```",
-        f"gpt-oss writes `{WORDS}` without its tokens.",
-    ],
-)
-def test_python_and_words_that_are_shown_stay_text(text: str) -> None:
-    reply = read_in_pieces(text)
-    assert (reply.text, reply.calls) == (text, ())
-
-
-@pytest.mark.parametrize("spoken", ["Use Python.", "How would I call get_weather?"])
-def test_python_that_was_asked_for_stays_text(spoken: str) -> None:
-    assert read_in_pieces(PYTHON, replace(AUTO, spoken=(spoken,))).text == PYTHON
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"To call it, write:\n\n    {CALL}\n\nThat is the syntax.",
-        "To call it, write:\n\n    <tool_call>...</tool_call>\n\nThat is the syntax.",
-        f"I could do this:\n\n  {CALL}  \n\nShall I?",
-        f"For example:\n\n{CALL}\n \n{CALL}\n\n\nThat is it.",
-    ],
-)
-def test_a_call_that_stays_text_keeps_what_is_around_it(text: str) -> None:
-    reply = read_in_pieces(text)
-    assert (reply.text, reply.calls) == (text, ())
-
-
-def test_stray_marks_are_reported() -> None:
-    reply = read_in_pieces(f"<tool_call>\nOne moment.\n{CALL}")
-    assert (reply.text, len(reply.calls)) == ("One moment.", 1)
-    assert Dropped("stray_mark") in reply.facts
-    assert read_in_pieces("Sure.</tool_call>").text == "Sure."
-    assert read_in_pieces('Result: fo"}}\n</tool_call>').is_broken
-    asked = replace(AUTO, spoken=("What is </tool_call>?",))
-    assert read_in_pieces("An end.</tool_call>", asked).text == "An end.</tool_call>"
+        assert not any("get_weather" in part.text for part in parts if isinstance(part, Prose))

@@ -2,6 +2,8 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
+from proxy.api.dialects import STAMP
+from proxy.conversation.requests import Request
 from proxy.conversation.tools import RequestedTools
 from proxy.dialects.dialect import Client, Decoded
 from proxy.dialects.openai_chat.dialect import chat_answering
@@ -62,6 +64,7 @@ def test_who_gets_which_tools_and_how_far_stands_in_the_settings() -> None:
         ["web_search"],
     )
     assert (hosting.limits, hosting.offer.source) == (CallLimits(), source)
+    request = Request("m", (), {})
     wanted = (RequestedTools("tools.0", kind="web_search"),)
     decoded = Decoded(request, chat_answering(request, STAMP), requested_tools=wanted)
     service = ServiceOptions().service(ScriptedBackend())

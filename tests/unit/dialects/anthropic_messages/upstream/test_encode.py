@@ -14,6 +14,7 @@ from proxy.dialects.anthropic_messages.upstream.encode import (
 )
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.openai_chat.decode import decode_request
+from tests.examples import examples
 from tests.fakes.anthropic_types import check_count, check_question
 from tests.fakes.histories import history
 from tests.fakes.scripts import TOOLS
