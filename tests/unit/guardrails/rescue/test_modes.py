@@ -9,7 +9,8 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText
 from proxy.guardrails.rescue.formats import Place
 from proxy.guardrails.rescue.marks import LONGEST_CLOSER, closer_in
-from proxy.guardrails.rescue.modes import Beginning, OpeningAttempt, Openings, openings_of
+from proxy.guardrails.rescue.modes import OpeningAttempt, Openings, openings_of
+from proxy.guardrails.rescue.position import Position, is_in_sentence
 from proxy.guardrails.rescue.registry import find_syntax
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
@@ -39,7 +40,7 @@ def test_openings_of_a_whole_reply_are_not_looked_for_in_prose() -> None:
     openings = Openings.of([BARE])
     assert openings.first.at("{", 0, is_finished=True) == "{"
     assert openings.in_prose.at("{", 0, is_finished=True) == ""
-    assert openings.behind_call.at("{", 0, is_finished=True) == ""
+    assert openings.after_call.at("{", 0, is_finished=True) == ""
 
 
 def test_what_can_begin_depends_on_the_place() -> None:
@@ -92,8 +93,8 @@ def test_the_openings_of_one_clients_tools_join_the_others() -> None:
         5,
     ]
     assert joined.first.at(text, 0, is_finished=True) == "look"
-    assert joined.behind_call.at("<loo", 0, is_finished=False) is None
-    assert joined.behind_call.at("<tool_", 0, is_finished=False) is None
+    assert joined.after_call.at("<loo", 0, is_finished=False) is None
+    assert joined.after_call.at("<tool_", 0, is_finished=False) is None
     assert [opening for opening, _ in joined.find_fitting("<look>")] == ["<look>"]
 
 
@@ -132,13 +133,13 @@ def test_arguments_are_announced_as_they_arrive() -> None:
     cursor = Cursor('<tool_call>{"name": "f", "arguments": {"a')
     attempt = OpeningAttempt(cursor, BOTH, ())
     assert attempt.resume() is None
-    assert attempt.take_heard() == [ArgumentsStarted("f", is_marked=True), ArgumentsText('{"a')]
+    assert attempt.take_findings() == [ArgumentsStarted("f", is_marked=True), ArgumentsText('{"a')]
     cursor.feed("")
     assert attempt.resume() is None
-    assert attempt.take_heard() == []
+    assert attempt.take_findings() == []
     cursor.feed('": 1}}</tool_call>')
     assert isinstance(attempt.resume(), Calls)
-    assert attempt.take_heard() == [ArgumentsText('": 1}')]
+    assert attempt.take_findings() == [ArgumentsText('": 1}')]
 
 
 def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_not_announced() -> None:
@@ -146,13 +147,13 @@ def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_not_announced() -> No
     for offered, count in (((), 0), (("f",), 2)):
         attempt = OpeningAttempt(Cursor(text, is_finished=True), [("{", BARE_JSON)], offered)
         assert isinstance(attempt.resume(), Calls)
-        assert len(attempt.take_heard()) == count
+        assert len(attempt.take_findings()) == count
         assert not attempt.is_marked
 
 
 def test_the_words_before_a_call_say_what_it_is() -> None:
-    assert Beginning(words="For example: ").is_example
-    assert not Beginning(words="Let me look.\n").is_example
+    assert Position(words="For example: ").is_example
+    assert not Position(words="Let me look.\n").is_example
 
 
 @pytest.mark.parametrize(
@@ -169,4 +170,4 @@ def test_the_words_before_a_call_say_what_it_is() -> None:
 def test_a_plain_call_may_belong_to_the_sentence_before_it(
     opening: str, words: str, is_within: bool
 ) -> None:
-    assert Beginning(opening, words=words).is_in_sentence(["get_weather"]) is is_within
+    assert is_in_sentence(Position(opening, words=words), ["get_weather"]) is is_within

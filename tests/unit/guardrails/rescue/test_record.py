@@ -18,44 +18,44 @@ SIGN = LeftOut("invented_result")
 
 def test_prose_is_joined_up_to_what_is_none() -> None:
     report = Report()
-    assert report.say("One ") == ("One", " ")
-    report.say("two")
+    assert report.add_prose("One ") == ("One", " ")
+    report.add_prose("two")
     report.add(SIGN)
-    report.say("three")
+    report.add_prose("three")
     assert report.take() == [Prose("One two"), SIGN, Prose("three")]
     assert report.take() == []
 
 
 def test_space_and_tokens_are_held_until_prose_goes_on() -> None:
     report = Report()
-    report.say("One \n")
+    report.add_prose("One \n")
     report.hold("</s>")
     report.hold("")
     assert report.take() == [Prose("One")]
-    report.say("\ttwo")
+    report.add_prose("\ttwo")
     assert report.take() == [Prose(" \n</s>\ttwo")]
 
 
 def test_what_is_held_can_be_left_out_or_kept() -> None:
     report = Report()
-    report.say("One ")
+    report.add_prose("One ")
     assert report.take_held() == " "
-    report.say("two ")
+    report.add_prose("two ")
     report.keep_held()
     assert report.take() == [Prose("Onetwo ")]
 
 
 def test_prose_can_be_set_apart() -> None:
     report = Report()
-    report.say("One")
+    report.add_prose("One")
     report.flush()
-    report.say("two")
+    report.add_prose("two")
     assert report.take() == [Prose("One"), Prose("two")]
 
 
 def test_white_space_that_is_held_can_be_taken_out_and_tokens_cannot() -> None:
     report = Report()
-    report.say("One \n")
+    report.add_prose("One \n")
     assert report.take_space() == " \n"
     assert report.take_space() == ""
     report.hold("</s>")
@@ -73,7 +73,7 @@ def found(name: str, source: str = "", *, is_marked: bool = True) -> FoundCalls:
 
 def test_calls_that_wait_count_with_the_next_one() -> None:
     record = Record(("look", "now"))
-    record.say("So: ")
+    record.add_prose("So: ")
     record.join(found("look"), "\n")
     assert record.is_doubtful
     assert record.report.take() == [Prose("So:")]
@@ -104,14 +104,14 @@ def test_a_call_that_is_repeated_counts_once() -> None:
 def test_prose_ends_the_waiting() -> None:
     record = Record(("look",))
     record.join(found("look"), "\n")
-    record.say("more")
+    record.add_prose("more")
     assert record.end() == [RefusedText(Reason.IN_SENTENCE), Prose("<look>"), Prose("\nmore")]
 
 
 def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
     record = Record(("look",))
     record.siblings.break_off("", is_marked=True)
-    record.say("</tool_call></think>")
+    record.add_prose("</tool_call></think>")
     record.restart()
     record.accept(found("look"))
     assert record.report.take() == [Prose("</tool_call></think>"), EarlierThoughts()]
@@ -122,7 +122,7 @@ def test_behind_a_broken_call_in_thoughts_calls_wait_for_the_end() -> None:
 def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
     record = Record(("look",))
     record.siblings.break_off("", is_marked=True)
-    record.say("</think>")
+    record.add_prose("</think>")
     record.widen_gap("\n")
     record.restart()
     assert joined(record.end()) == [Prose("</think>"), EarlierThoughts(is_over=False)]
@@ -131,10 +131,10 @@ def test_of_a_broken_call_the_thoughts_have_no_end() -> None:
 
 def test_white_space_behind_a_call_that_waits_belongs_to_it() -> None:
     record = Record(("look",))
-    record.say("So: ")
+    record.add_prose("So: ")
     assert record.take_space() == " "
     record.join(found("look"))
-    record.say(" ")
+    record.add_prose(" ")
     assert record.take_space() == ""
 
 
@@ -142,5 +142,5 @@ def test_a_call_may_stand_at_the_start_of_the_reply_of_a_line_or_anywhere() -> N
     record = Record(())
     assert record.places(is_first=True) == {*get_args(Place)}
     assert record.places(is_first=False) == {"anywhere", "line_start"}
-    record.say("So")
+    record.add_prose("So")
     assert record.places(is_first=False) == {"anywhere"}

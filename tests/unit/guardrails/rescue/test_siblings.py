@@ -2,8 +2,8 @@ import pytest
 
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import FoundCalls
-from proxy.guardrails.rescue.modes import Beginning
-from proxy.guardrails.rescue.neighbours import Siblings, is_apart
+from proxy.guardrails.rescue.position import Position, is_apart
+from proxy.guardrails.rescue.siblings import Siblings
 from proxy.guardrails.rescue.syntax import Reason
 
 OFFERED = ("look", "now")
@@ -65,7 +65,7 @@ def test_words_separate_calls_of_different_syntaxes() -> None:
     siblings = Siblings(OFFERED)
     siblings.accept(found(), TAG)
     assert siblings.object_to(found(syntax="invoke"), "<invoke name=") is None
-    siblings.hear("Words.")
+    siblings.add_words("Words.")
     assert siblings.has_spoken
     assert siblings.object_to(found(syntax="invoke"), "<invoke name=") is Reason.QUOTED
     assert siblings.object_to(found(syntax="qwen_coder"), TAG) is None
@@ -107,7 +107,7 @@ def test_the_mere_name_of_a_tool_is_no_call() -> None:
 
 
 def test_thoughts_without_calls_mean_nothing_for_what_follows_them() -> None:
-    siblings = Siblings(OFFERED).end_thoughts()
+    siblings = Siblings(OFFERED).end_reasoning()
     assert siblings is not None
     assert not siblings.must_end_reply
 
@@ -115,10 +115,10 @@ def test_thoughts_without_calls_mean_nothing_for_what_follows_them() -> None:
 def test_behind_thoughts_with_calls_others_have_to_end_the_reply() -> None:
     siblings = Siblings(OFFERED)
     siblings.accept(found(), TAG)
-    anew = siblings.end_thoughts()
+    anew = siblings.end_reasoning()
     assert anew is not None
     assert anew.must_end_reply
-    again = anew.end_thoughts()
+    again = anew.end_reasoning()
     assert again is not None
     assert again.must_end_reply
 
@@ -126,10 +126,10 @@ def test_behind_thoughts_with_calls_others_have_to_end_the_reply() -> None:
 def test_a_broken_call_has_to_end_before_its_thoughts_do() -> None:
     siblings = Siblings(OFFERED)
     siblings.break_off("<tool_call>{oh", is_marked=True)
-    siblings.hear("}\nHm.\n</think>")
-    assert siblings.end_thoughts() is None
-    siblings.hear("</tool_call>\n</think>")
-    anew = siblings.end_thoughts()
+    siblings.add_words("}\nHm.\n</think>")
+    assert siblings.end_reasoning() is None
+    siblings.add_words("</tool_call>\n</think>")
+    anew = siblings.end_reasoning()
     assert anew is not None
     assert anew.must_end_reply
     assert anew.object_to(found(), TAG) is None
@@ -137,8 +137,8 @@ def test_a_broken_call_has_to_end_before_its_thoughts_do() -> None:
 
 SOURCE = '<tool_call>{"name": "look"}</tool_call>'
 TOKEN = '<|tool_call|>{"name": "look"}'
-START = Beginning("<tool_call>")
-WITHIN = Beginning("<tool_call>", begins_reply=False, is_sentence_start=False, is_apart=True)
+START = Position("<tool_call>")
+WITHIN = Position("<tool_call>", begins_reply=False, is_sentence_start=False, is_apart=True)
 
 
 def call(source: str = SOURCE, **arguments: str) -> FoundCalls:
@@ -149,10 +149,10 @@ def call(source: str = SOURCE, **arguments: str) -> FoundCalls:
 
 
 def judge(
-    text: str, source: str = SOURCE, beginning: Beginning = START, *, is_all: bool = True
+    text: str, source: str = SOURCE, beginning: Position = START, *, is_all: bool = True
 ) -> bool | None:
     """Tell whether a call is apart from the text behind it."""
-    return is_apart(text, call(source), beginning, is_all=is_all)
+    return is_apart(text, source, beginning, is_all=is_all)
 
 
 def test_a_new_sentence_is_apart() -> None:
