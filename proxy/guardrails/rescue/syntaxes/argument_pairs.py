@@ -161,10 +161,10 @@ class _PairsReader:
         return bool(self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
 
     def _read_json(self, name: str) -> Reading:
-        found = yield from read_arguments(self._cursor, name, (self._closer,))
+        result = yield from read_arguments(self._cursor, name, (self._closer,))
         yield from self._pass_space()
         is_closed = yield from self._cursor.literal(self._closer)
-        return Calls(found.calls, found.closed and is_closed)
+        return Calls(result.calls, result.closed and is_closed)
 
     def _pass_space(self) -> Waiting[None]:
         yield from self._cursor.whitespace()
@@ -311,15 +311,15 @@ def suffixed_pairs(row: Format) -> Syntax:
             yield from cursor.whitespace()
             if not (yield from cursor.literal(opening)):
                 raise NoCall
-        found = yield from read_row(
+        result = yield from read_row(
             cursor,
             lambda cursor: _PairsReader(cursor, tags).read(),
             lambda cursor: cursor.literal(opening),
         )
         if not wrapper:
-            return found
+            return result
         return Calls(
-            found.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
+            result.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
         )
 
     return Syntax.of(row, read)

@@ -40,13 +40,13 @@ def marked_json(row: Format) -> Syntax:
         yield from cursor.whitespace()
         is_fenced = yield from pass_fence(cursor, _LANGUAGE)
         is_list = yield from cursor.is_next("[")
-        found = yield from read_all_calls(cursor, is_marked=True, ends=ends)
-        if found.is_cut:
-            return found
+        result = yield from read_all_calls(cursor, is_marked=True, ends=ends)
+        if result.is_cut:
+            return result
         if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
         is_closed = yield from _pass_closer(cursor, ends)
-        return Calls(found.calls, found.closed and (is_closed or is_list or not ends))
+        return Calls(result.calls, result.closed and (is_closed or is_list or not ends))
 
     return Syntax.of(row, read)
 
@@ -79,8 +79,8 @@ def definitions(row: Format) -> Syntax:
             is_closed = value.is_closed
             char = yield from cursor.next_visible()
         is_marked_off = yield from cursor.literal(closer)
-        behind = yield from cursor.peek()
-        if not calls or not (is_marked_off or behind in ("", "<")):
+        next_char = yield from cursor.peek()
+        if not calls or not (is_marked_off or next_char in ("", "<")):
             raise NoCall
         return Calls(tuple(calls), is_closed and is_marked_off)
 

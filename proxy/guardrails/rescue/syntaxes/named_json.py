@@ -55,9 +55,9 @@ def _read(cursor: Cursor, row: Format) -> Reading:
         return Calls((WrittenCall(name, {}),))
     if not (yield from cursor.is_next("{")):
         raise NoCall
-    found = yield from read_arguments(cursor, name, row.ends)
+    result = yield from read_arguments(cursor, name, row.ends)
     is_closed = (yield from _pass_closers(cursor, row)) or not row.ends
-    return Calls(found.calls, found.closed and is_closed)
+    return Calls(result.calls, result.closed and is_closed)
 
 
 def _pass_marks(cursor: Cursor, row: Format) -> Waiting[bool]:

@@ -19,7 +19,7 @@ from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
-from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
+from proxy.guardrails.rescue.values.strings import QUOTES, Quoted, StringContext, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 # A run is looked for after so many members of a container. After a vain search the next one comes
@@ -76,7 +76,7 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
 
 
 _FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
-_around = lru_cache(maxsize=256)(Around)
+_context_of = lru_cache(maxsize=256)(StringContext)
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
@@ -200,7 +200,7 @@ class _ValueReader:
         """Read a scalar that needs no decision and no waiting, if one comes next."""
         char = self._cursor.visible()
         if char == '"' and self._open:
-            text = strings.pass_plain_string(self._cursor, self._around())
+            text = strings.pass_plain_string(self._cursor, self._context_of())
             return _Step.VALUE if text is None else text
         if char in _NUMBER_BEGINS and not self._style.has_bare_text:
             digits = self._cursor.look(_PLAIN_NUMBER)
@@ -351,7 +351,7 @@ class _ValueReader:
     def _read_key(self, char: str) -> Waiting[str]:
         if char in QUOTES or self._is_foreign(char):
             text = (
-                strings.pass_plain_string(self._cursor, self._around(is_key=True))
+                strings.pass_plain_string(self._cursor, self._context_of(is_key=True))
                 if char == '"'
                 else None
             )
@@ -411,16 +411,16 @@ class _ValueReader:
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
         if quote in strings.FOREIGN_QUOTES:
             self._size += _FOREIGN_SIZE
-        around = self._around(is_key=is_key)
-        return self._text((yield from strings.read_string(self._cursor, quote, around)))
+        context = self._context_of(is_key=is_key)
+        return self._text((yield from strings.read_string(self._cursor, quote, context)))
 
-    def _around(self, *, is_key: bool = False) -> Around:
+    def _context_of(self, *, is_key: bool = False) -> StringContext:
         if not self._open:
-            return _around(ends=self._style.ends)
+            return _context_of(ends=self._style.ends)
         innermost = self._open[-1]
         outer = self._open[-2].closer if len(self._open) > 1 else self._style.outer
         is_list = isinstance(innermost.container, list)
-        return _around(innermost.closer, outer, is_list, is_key, self._style.ends)
+        return _context_of(innermost.closer, outer, is_list, is_key, self._style.ends)
 
     def _read_marked(self) -> Waiting[str]:
         mark = yield from self._cursor.one_of(_MARKS)
