@@ -299,7 +299,10 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 
 def suffixed_pairs(row: Format) -> Syntax:
-    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper."""
+    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper.
+
+    <tool_call:x1>NAME<arg_key:x1>KEY</arg_key:x1><arg_value:x1>value</arg_value:x1></tool_call:x1>
+    """
     wrapper = row.parts.get("wrapper")
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -333,6 +336,8 @@ _IS_STRING = 'type="string"'
 
 def key_values(row: Format) -> Syntax:
     """Return the syntax of a name, and of keys and values between control tokens.
+
+        <|open|>call tool="NAME"<|sep|><|open|>argument key="KEY"<|sep|>value<|close|>argument ...
 
     If the marks before name and key end in a quote, more attributes may follow them.
     """
@@ -395,7 +400,10 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as by `key_values` of which only the words are left."""
+    """Return the syntax of calls as by `key_values` of which only the words are left.
+
+    toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
+    """
     call, (end,) = row.part("call"), row.ends
 
     def read(cursor: Cursor, opening: str) -> Reading:

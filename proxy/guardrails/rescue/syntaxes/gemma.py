@@ -22,12 +22,12 @@ _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
 
 
 def gemma(row: Format) -> Syntax:
-    """Return the syntax of calls between marks."""
+    """Return the syntax of `<|tool_call>call:NAME{KEY:<|"|>value<|"|>}<tool_call|>`."""
     return Syntax.of(row, _read)
 
 
 def bare_gemma(row: Format) -> Syntax:
-    """Return the syntax of calls without opening marks, one after another."""
+    """Return the syntax of `call:NAME{KEY:value}`, one after another."""
     return Syntax.of(row, read_bare)
 
 

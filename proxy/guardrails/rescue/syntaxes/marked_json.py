@@ -27,6 +27,8 @@ _REPETITIONS = 3  # of the opening mark
 def marked_json(row: Format) -> Syntax:
     """Return the syntax of JSON after a mark: objects, a list or a code fence.
 
+        <tool_call>{"name": "NAME", "arguments": {"KEY": "value"}}</tool_call>
+
     The marks after the calls may be missing; after a list nothing is missing, because a list has
     its own end.
     """
@@ -61,7 +63,10 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
 
 
 def definitions(row: Format) -> Syntax:
-    """Return the syntax of objects, or lists of them, between the marks of definitions."""
+    """Return the syntax of objects, or lists of them, between the marks of definitions.
+
+    <tools>{"name": "NAME", "arguments": {"KEY": "value"}}</tools>
+    """
     (closer,) = row.ends
 
     def read(cursor: Cursor, opening: str) -> Reading:

@@ -19,6 +19,8 @@ _NUMBER = re.compile(r":\d+$")
 def named_json(row: Format) -> Syntax:
     """Return the syntax of a name, marks, a JSON object and closing marks.
 
+        <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{"KEY": "value"}<|call|>
+
     One of the `required` marks has to be present between name and object, unless `before_name` was
     present or the row `is_sure` that the opening is enough. An id may precede `before_name`. The
     marks `next` introduce further calls. A message to the `user` is no call.
@@ -87,7 +89,11 @@ _PLAIN_NAME = re.compile(r"[\w.-]+")
 
 
 def named_line(row: Format) -> Syntax:
-    """Return the syntax of a name and, on the next line, an object; there may be several."""
+    """Return the syntax of a name and, on the next line, an object; there may be several.
+
+    >>>NAME
+    {"KEY": "value"}
+    """
     mark = row.openings[0].strip()
 
     def read(cursor: Cursor, opening: str) -> Reading:

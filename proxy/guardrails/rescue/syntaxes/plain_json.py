@@ -25,7 +25,12 @@ def _read_reply(cursor: Cursor, opening: str) -> Reading:
 
 
 def unopened_json(row: Format) -> Syntax:
-    """Return the syntax of JSON values on lines of their own, with a closing mark after each."""
+    """Return the syntax of JSON values on lines of their own, with a closing mark after each.
+
+    I look.
+    {"name": "NAME", "arguments": {"KEY": "value"}}
+    </tool_call>
+    """
     return Syntax.of(row, partial(read_unopened, ends=row.ends))
 
 
@@ -83,7 +88,12 @@ _NOISE_LIMIT = 4
 
 
 def fenced_json(row: Format, marked: Sequence[Syntax] = ()) -> Syntax:
-    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones."""
+    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones.
+
+    ```json
+    {"name": "NAME", "arguments": {"KEY": "value"}}
+    ```
+    """
     return Syntax.of(row, _FenceReader(marked).read)
 
 

@@ -98,7 +98,7 @@ def begins_list(cursor: Cursor) -> Waiting[bool]:
 
 
 def marked_python(row: Format) -> Syntax:
-    """Return the syntax of Python calls after a mark, perhaps in a code fence."""
+    """Return the syntax of `<|tool_call_start|>[NAME(KEY='value')]<|tool_call_end|>`."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         yield from cursor.whitespace()
@@ -116,7 +116,7 @@ def marked_python(row: Format) -> Syntax:
 
 
 def python_list(row: Format) -> Syntax:
-    """Return the syntax of a list of Python calls, or of several lists."""
+    """Return the syntax of a list of Python calls, `[NAME(KEY='value')]`, or of several lists."""
     return Syntax.of(row, read_python_list)
 
 

@@ -115,6 +115,8 @@ _HEADER_END = TABLE.messages.header_end
 def tagged(row: Format) -> Syntax:
     """Return the syntax of calls in tags, with or without a wrapper around one or several.
 
+        <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
+
     `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
     arguments counts only in a wrapper, as the whole reply, or if its two tags are on lines of their
     own: on one line they are more often mentioned than meant.

@@ -4,6 +4,22 @@ Beyond RFC 8259 it accepts what models write and what can mean only one thing: P
 single quotes, trailing and missing commas, comments, bare keys, raw control characters and
 quotation marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a
 value, and never chooses between two values of one member.
+
+Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers.
+In state VALUE it reads a scalar, or opens a container; in state MEMBER it reads a key up to its
+colon, or closes the container; a finished value is put into the innermost container, and the next
+character decides: a comma or the next member leads to MEMBER, a bracket closes. It yields only
+where more text could change the decision. For `{'a': [1, "he said "no"",]` these are the steps:
+
+    VALUE    `{` opens an object                      stack {
+    MEMBER   `'a':` is a key                          stack {a
+    VALUE    `[` opens a list, 1 is an item           stack {a, [1
+    VALUE    `"no"` has no escapes, but is paired     stack {a, [1, he said "no"
+    MEMBER   `,]` closes the list                     stack {a: [1, he said "no"]
+    then     the text ends within the object          Value(..., is_closed=False)
+
+A string with unescaped quotation marks is doubtful (`strings.StringDoubt`): the value counts only
+if the text after it can follow a call. Many members that are valid JSON are read at once (`runs`).
 """
 
 import re
