@@ -13,12 +13,10 @@ from functools import cache
 
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
-from proxy.guardrails.rescue.marks import THOUGHT_ENDS
 
 _TAIL = 600  # characters
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
-_THOUGHTS_END = re.compile("|".join(map(re.escape, THOUGHT_ENDS)))
 # Lines that are no prose of the model's own: quotations, tables, headings, items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
 # The head of a letter: what follows was written for the user to send.
@@ -76,11 +74,10 @@ def is_question(text: str) -> bool:
 
 
 def _tail(text: str) -> str:
-    """Return the part to examine: prose after the last thought and the last block of code."""
+    """Return the part to examine: prose after the last block of code."""
     if text.count(_FENCE) % 2:
         return ""
-    tail = _THOUGHTS_END.split(text[-_TAIL:])[-1]
-    return tail.rpartition(_FENCE)[2].rstrip()
+    return text[-_TAIL:].rpartition(_FENCE)[2].rstrip()
 
 
 def normalise(sentence: str) -> Sentence:

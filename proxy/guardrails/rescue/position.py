@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.guardrails.announcements import recognition
-from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
+from proxy.guardrails.rescue.examples import gives_account, introduces_example
 from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
@@ -70,8 +70,7 @@ def is_in_sentence(position: Position, tools: Sequence[str]) -> bool:
         return True
     if not position.opening.startswith(" "):
         return False
-    is_meant = recognition.announces(words, tools) or presents(words)
-    return not (position.is_sentence_start and is_meant)
+    return not (position.is_sentence_start and recognition.announces(words, tools))
 
 
 def is_apart(text: str, source: str, position: Position, *, is_all: bool) -> bool | None:
