@@ -130,7 +130,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """What the sentence may end with: a stem and its suffix, or the whole word."""
+        """A pattern for the end of the sentence: a stem and its suffix, or the whole word."""
         cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"

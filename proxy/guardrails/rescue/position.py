@@ -27,7 +27,7 @@ _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 
 @dataclass(frozen=True)
 class Position:
-    """What precedes a call at its `opening`.
+    """The text before a call at its `opening`.
 
     `is_first` if only white space and reasoning precede it, `begins_reply` if only calls do.
     `words` is the end of the prose, in which a call `is_apart` after white space. `layout` holds

@@ -83,7 +83,7 @@ _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*
 
 
 class Reader(NamedTuple):
-    """What is needed to read text again: the syntaxes, and the names of tools."""
+    """Reads text again, with these syntaxes and names of tools."""
 
     syntaxes: Sequence[Syntax]
     names: Sequence[str]

@@ -127,7 +127,7 @@ class Reading:
         return False
 
     def may_continue(self) -> bool:
-        """Whether what is prose at the end may be something else with more text."""
+        """Whether the prose at the end may become a key, a name or a mark with more text."""
         rest = self._text[self._index : self._index + _LONGEST_HEAD]
         if rest in ("`", "``"):
             return True

@@ -1,4 +1,4 @@
-"""Whether a reply is nothing but a call of an offered tool, in an unknown syntax.
+"""Recognizes a reply that is nothing but a call of an offered tool, in an unknown syntax.
 
 In doubt it is an answer: text that the model was given, explanations of a tool, code, a definition,
 a document. Missing a call changes nothing; mistaking an answer for one costs a generation.

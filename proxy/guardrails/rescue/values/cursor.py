@@ -176,14 +176,14 @@ class Cursor:
     def here(self, literals: Literals, offset: int = 0) -> str | None:
         """Return the next literal, "" if there is none, None if it is undecided.
 
-        It begins after `behind` characters, which are known to be there.
+        It begins after `offset` characters, which are known to be there.
         """
         return literals.at(self._text, self._position + offset, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
         """Return up to `length` of the next characters, and whether these are all there will be.
 
-        They begin after `behind` other characters.
+        They begin after `offset` other characters.
         """
         start = self._position + offset
         text = self._text[start : start + length]

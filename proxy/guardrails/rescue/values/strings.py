@@ -50,7 +50,7 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
-    """What closes the containers around a string, "" if none; `ends` follow the whole value."""
+    """The brackets that close the containers of a string, "" if none; `ends` follow the value."""
 
     closer: str = ""
     outer: str = ""
