@@ -23,11 +23,13 @@ from proxy.guardrails.rescue import copies, examples, provenance
 
 ROOM = "proxy.guardrails"
 MODULES = (
-    *(f"rescue.{name}" for name in ("scanner", "modes", "surroundings", "neighbours", "copies")),
+    *(f"rescue.{name}" for name in ("scanner", "position", "surroundings", "siblings", "copies")),
     *(f"rescue.{name}" for name in ("examples", "markup", "record", "findings", "unnamed")),
+    *("rescue.stray", "rescue.swallowed", "rescue.marks"),
     *("announcements.recognition", "announcements.matching"),
     *("unparsed_calls.recognition", "unparsed_calls.reading", "unparsed_calls.words"),
     *("labels", "call_facts", "reading", "reply_scanner"),
+    *("executed_calls", "grounding", "repetition"),
 )
 _PLAIN = str.maketrans({"|": "/", "`": "'"})  # for a table in Markdown
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)

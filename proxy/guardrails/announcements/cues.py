@@ -76,5 +76,5 @@ def fold(text: str) -> str:
 
 def split_phrases(field: str) -> tuple[str, ...]:
     """Return the phrases of a field, the longest first."""
-    found = {" ".join(one.split()) for one in fold(field).split(",")}
-    return tuple(sorted(found - {""}, key=lambda one: (-len(one), one)))
+    phrases = {" ".join(phrase.split()) for phrase in fold(field).split(",")}
+    return tuple(sorted(phrases - {""}, key=lambda phrase: (-len(phrase), phrase)))

@@ -44,7 +44,9 @@ class Matcher:
         fields = cues.openings, cues.subjects, cues.forms, cues.starts, cues.trailing, cues.endings
         self._first_words = _first_words_of(",".join((*fields, cues.wholes)))
         self._words_of_afterthoughts = _first_words_of(cues.afterthoughts)
-        self._last_words = tuple(one.rpartition(" ")[2] for one in split_phrases(cues.suffixes))
+        self._last_words = tuple(
+            phrase.rpartition(" ")[2] for phrase in split_phrases(cues.suffixes)
+        )
 
     def prepare(self) -> None:
         """Compile all patterns now, which takes 10 to 100 ms."""
@@ -86,16 +88,16 @@ class Matcher:
 
     def _spans(self, text: str, tool_words: Collection[str]) -> Iterator[tuple[int, int]]:
         last = self._last.finditer(text, max(0, len(text) - _TAIL))
-        for found in chain(self._cue.finditer(text), last):
-            yield found.span()
-        for found in self._start.finditer(text):
-            rest = text[found.end() :]
+        for match in chain(self._cue.finditer(text), last):
+            yield match.span()
+        for match in self._start.finditer(text):
+            rest = text[match.end() :]
             clause = self._clause.search(rest)
             if not self._finite.search(rest[: clause.start() + 1] if clause else rest):
-                yield found.span()  # it is not the subject of a sentence
-        for found in self._opening.finditer(text):
-            if self._is_act(found[1], text, tool_words):
-                yield found.span()
+                yield match.span()  # it is not the subject of a sentence
+        for match in self._opening.finditer(text):
+            if self._is_act(match[1], text, tool_words):
+                yield match.span()
 
     def _is_act(self, word: str, text: str, tool_words: Collection[str]) -> bool:
         if word in self._sayings or not word.isalpha():
@@ -106,12 +108,12 @@ class Matcher:
         return is_urgent and bool(self._sayings)
 
     def _counts(self, text: str, start: int, end: int) -> bool:
-        before, cue, behind = text[:start], text[start:end], text[end:]
+        before, cue, after = text[:start], text[start:end], text[end:]
         if self._before.search(before) or self._beside.search(before):
             return False
         if self._inside.search(f" {cue} "):
             return False
-        return not (self._behind.match(behind) or _SAID.search(behind))
+        return not (self._behind.match(after) or _SAID.search(after))
 
     @cached_property
     def _cue(self) -> re.Pattern[str]:
@@ -128,7 +130,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """What the sentence may end with: a stem and its suffix, or the whole word."""
+        """A pattern for the end of the sentence: a stem and its suffix, or the whole word."""
         cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"
@@ -188,8 +190,8 @@ class Matcher:
     def _leads(self) -> str:
         return _any_number_of(f"(?:{_any_of(self.cues.leads)}) (?:, )?")
 
-    def pattern(self, written: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
-        return re.compile(at + self._bound(f"{prefix}(?:{_any_of(written)})"))
+    def pattern(self, listed: str, prefix: str = "", at: str = "") -> re.Pattern[str]:
+        return re.compile(at + self._bound(f"{prefix}(?:{_any_of(listed)})"))
 
     def _bound(self, pattern: str) -> str:
         return f"(?<= )(?:{pattern})(?= )" if self.cues.is_spaced else pattern
@@ -200,9 +202,9 @@ _PATTERNS = tuple(
 )
 
 
-def _any_of(written: str) -> str:
+def _any_of(listed: str) -> str:
     """Return a pattern for any of these phrases; for none it never matches."""
-    phrases = [re.escape(one).replace(r"\ ", " ") for one in split_phrases(written)]
+    phrases = [re.escape(phrase).replace(r"\ ", " ") for phrase in split_phrases(listed)]
     return "|".join(phrases).replace(r"\*", "[^ ]*") or "(?!)"
 
 
@@ -211,5 +213,5 @@ def _any_number_of(pattern: str) -> str:
     return f"(?>{pattern})*"
 
 
-def _first_words_of(written: str) -> frozenset[str]:
-    return frozenset(one.partition(" ")[0] for one in split_phrases(written))
+def _first_words_of(listed: str) -> frozenset[str]:
+    return frozenset(phrase.partition(" ")[0] for phrase in split_phrases(listed))

@@ -5,8 +5,7 @@ approval and small talk are answers. In doubt it is an answer: missing an announ
 nothing, but mistaking an answer for one costs a generation and may cause an act that nobody wanted.
 """
 
-# ruff: noqa: RUF001 - marks of many scripts look alike
-# ruff: noqa: RUF001 - letters of many scripts look alike
+# ruff: noqa: RUF001 - marks and letters of many scripts look alike
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +13,10 @@ from functools import cache
 
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
-from proxy.guardrails.rescue.marks import THOUGHT_ENDS
 
 _TAIL = 600  # characters
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
-_THOUGHTS_END = re.compile("|".join(map(re.escape, THOUGHT_ENDS)))
 # Lines that are no prose of the model's own: quotations, tables, headings, items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
 # The head of a letter: what follows was written for the user to send.
@@ -64,7 +61,7 @@ def find_last_sentences(text: str) -> tuple[str, ...]:
 
 
 def split_sentences(prose: str) -> list[str]:
-    return [one for one in _SENTENCE_END.split(prose) if one.strip(' .!"')]
+    return [item for item in _SENTENCE_END.split(prose) if item.strip(' .!"')]
 
 
 def is_question(text: str) -> bool:
@@ -77,11 +74,10 @@ def is_question(text: str) -> bool:
 
 
 def _tail(text: str) -> str:
-    """Return the part to examine: prose after the last thought and the last block of code."""
+    """Return the part to examine: prose after the last block of code."""
     if text.count(_FENCE) % 2:
         return ""
-    tail = _THOUGHTS_END.split(text[-_TAIL:])[-1]
-    return tail.rpartition(_FENCE)[2].rstrip()
+    return text[-_TAIL:].rpartition(_FENCE)[2].rstrip()
 
 
 def normalise(sentence: str) -> Sentence:
@@ -125,18 +121,18 @@ def announces(text: str, tools: Sequence[str] = ()) -> bool:
     *before, last = sentences
     sentence = normalise(last)
     matchers = matchers_for(sentence.text)
-    if before and any(one.is_afterthought(sentence) for one in matchers):
+    if before and any(matcher.is_afterthought(sentence) for matcher in matchers):
         *before, last = before
         sentence = normalise(last)
     names = [name[:64] for name in tools[:_MOST_TOOLS]]
     tool_words = frozenset(word.lower() for name in names for word in _WORD.findall(name))
-    found = {one.find(sentence, tool_words) for one in matchers}
-    if "announced" not in found or "barred" in found:
+    results = {matcher.find(sentence, tool_words) for matcher in matchers}
+    if "announced" not in results or "barred" in results:
         return False
-    # whatever follows a sentence that waits for the user waits for the user too
+    # after a sentence that waits for the user, everything else waits too
     return not any(
-        is_question(one) or any(each.is_request(said) for each in matchers)
-        for one, said in [(one, normalise(one)) for one in before]
+        is_question(earlier) or any(matcher.is_request(normalise(earlier)) for matcher in matchers)
+        for earlier in before
     )
 
 
@@ -191,41 +187,48 @@ def shows_next(words: str) -> bool:
 def shows_last(words: str) -> bool:
     """Return whether the first sentences after a call say that it was only shown."""
     sentences = split_sentences(words)[:_MOST_SENTENCES]
-    return any(_shows(one, may_report=True) for one in sentences)
+    return any(_shows(item, may_report=True) for item in sentences)
 
 
 def asks_user(text: str) -> bool:
     """Return whether one of the last sentences asks the user for something; no act follows it."""
     last = split_sentences(text[-_TAIL:])[-_MOST_SENTENCES:]
     sentences = map(normalise, last)
-    asked = any(each.is_request(one) for one in sentences for each in matchers_for(one.text))
-    return asked and not announces(last[-1])
+    is_request = any(
+        matcher.is_request(sentence)
+        for sentence in sentences
+        for matcher in matchers_for(sentence.text)
+    )
+    return is_request and not announces(last[-1])
 
 
-def _shows(written: str, *, may_report: bool) -> bool:
-    sentence = normalise(written)
-    found = matchers_for(sentence.text)
-    return any(one.shows(sentence, may_report=may_report) for one in found)
+def _shows(text: str, *, may_report: bool) -> bool:
+    sentence = normalise(text)
+    matchers = matchers_for(sentence.text)
+    return any(matcher.shows(sentence, may_report=may_report) for matcher in matchers)
 
 
 def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     """Return the languages that a sentence may be in, judged by its script."""
     if sentence.isascii():
         return _matchers()["latin"]
-    scripts = [one for one, letter in _LETTER.items() if letter.search(sentence)]
+    scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
     if "kana" in scripts and "han" in scripts:
         scripts.remove("han")
-    return tuple(matcher for one in scripts for matcher in _matchers()[one])
+    return tuple(matcher for script in scripts for matcher in _matchers()[script])
 
 
 def prepare() -> None:
     """Read and compile every language, so that no reply waits for it: about 0.3 s in all."""
     for matchers in _matchers().values():
-        for one in matchers:
-            one.prepare()
+        for matcher in matchers:
+            matcher.prepare()
 
 
 @cache
 def _matchers() -> Mapping[Script, tuple[Matcher, ...]]:
     matchers = [Matcher(cues) for cues in load_languages()]
-    return {script: tuple(one for one in matchers if one.script == script) for script in _LETTER}
+    return {
+        script: tuple(matcher for matcher in matchers if matcher.script == script)
+        for script in _LETTER
+    }

@@ -1,4 +1,9 @@
-"""Whether a call was only copied from what the model was given to read, and who wrote that."""
+"""Finds the origin of a call that the model only copied from the texts that it was given.
+
+A page that a tool fetched may hold `<tool_call>{"name": "rm", ...}</tool_call>`, or the same call
+in another syntax: a copy has the same text without white space, a repetition the same name, members
+and values with only marks in between.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,72 +22,69 @@ _MOST_PLACES = 200  # in one text
 _AROUND = 1_000  # to each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
 _NEAR = 100
-# Kimi K3 without its control tokens: a value and the word behind it are one word.
+# Kimi K3 without its control tokens: a value and the word after it are one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
 
 class EarlierTexts:
-    """What the model had been given to read: what users have `spoken`, and `results` of tools.
+    """The texts that the model had been given to read: of users, and results of tools.
 
-    What it takes to look for a call is made once of each text, however many calls there are.
+    The work to prepare a text is done once, however many calls are looked for in it.
     """
 
-    def __init__(self, spoken: Sequence[str], results: Sequence[str]) -> None:
-        self._spoken, self._results = spoken, results
+    def __init__(self, of_users: Sequence[str], results: Sequence[str]) -> None:
+        self._of_users, self._results = of_users, results
         self._without_space = cache(_without_space)
         self._is_forbidden = cache(_is_forbidden)
         self._search = cache(_Searched)
 
     def find_origin(self, source: str, calls: Sequence[WrittenCall]) -> Origin:
-        """Return who wrote a call before: the user, or a tool."""
-        wanted = _without_space(source)
-        by_user = [self._is_copied(wanted, one) for one in self._spoken]
-        found = [
-            one
-            for one, is_copied in zip(self._spoken, by_user, strict=True)
-            if is_copied or self._are_repeated(calls, one)
-        ]
+        """Return the first author of a call: the user, a tool, or else the model."""
+        compact = _without_space(source)
+        copied = [text for text in self._of_users if self._is_copied(compact, text)]
+        repeated = [text for text in self._of_users if self._are_repeated(calls, text)]
         of_tools = [
-            one
-            for one in self._results
-            if self._is_copied(wanted, one) or self._are_repeated(calls, one)
+            text
+            for text in self._results
+            if self._is_copied(compact, text) or self._are_repeated(calls, text)
         ]
-        if any(self._is_forbidden(call.name, one) for call in calls for one in found + of_tools):
+        texts = {*copied, *repeated, *of_tools}
+        if any(self._is_forbidden(call.name, text) for call in calls for text in texts):
             return Origin.FORBIDDEN
-        if any(by_user):
+        if copied:
             return Origin.USER
-        return Origin.RESULT if of_tools and not self._are_held(calls) else Origin.MODEL
+        return Origin.RESULT if of_tools and not self._are_named(calls) else Origin.MODEL
 
-    def _is_copied(self, wanted: str, text: str) -> bool:
-        return bool(wanted) and wanted[0] in text and wanted in self._without_space(text)
+    def _is_copied(self, compact: str, text: str) -> bool:
+        return bool(compact) and compact[0] in text and compact in self._without_space(text)
 
     def _are_repeated(self, calls: Sequence[WrittenCall], text: str) -> bool:
         return bool(calls) and all(map(self._search(text).has, calls))
 
     @cached_property
-    def _said(self) -> str:
-        return " ".join(" ".join(self._spoken).casefold().split())
+    def _words_of_users(self) -> str:
+        return " ".join(" ".join(self._of_users).casefold().split())
 
-    def _are_held(self, calls: Sequence[WrittenCall]) -> bool:
+    def _are_named(self, calls: Sequence[WrittenCall]) -> bool:
         """Return whether the user has named every value of some calls."""
         values = [value for call in calls for value in _leaves(call.arguments)]
         return bool(values) and all(
-            " ".join(one.casefold().split()) in self._said for one in values
+            " ".join(value.casefold().split()) in self._words_of_users for value in values
         )
 
 
-def is_same(one: WrittenCall, other: WrittenCall) -> bool:
-    """Return whether two calls say the same, in whatever types and order."""
-    said, also = (sorted(_words(call.arguments)) for call in (one, other))
-    return one.name == other.name and said == also
+def is_same(call: WrittenCall, other: WrittenCall) -> bool:
+    """Return whether two calls have the same content, in whatever types and order."""
+    is_equal = sorted(_words(call.arguments)) == sorted(_words(other.arguments))
+    return call.name == other.name and is_equal
 
 
 def is_quoted(source: str, texts: Iterable[str]) -> bool:
     """Return whether a call's text is in one of `texts`, ignoring white space."""
-    wanted = _without_space(source)
-    if not wanted:
-        return False
-    return any(wanted[0] in text and wanted in _without_space(text) for text in texts)
+    compact = _without_space(source)
+    return bool(compact) and any(
+        compact[0] in text and compact in _without_space(text) for text in texts
+    )
 
 
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
@@ -92,7 +94,7 @@ def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
     arguments never count: their name alone is in many texts.
     """
     searched = [_Searched(text) for text in texts]
-    return bool(calls) and all(any(one.has(call) for one in searched) for call in calls)
+    return bool(calls) and all(any(text.has(call) for text in searched) for call in calls)
 
 
 class _Searched:
@@ -116,8 +118,8 @@ class _Searched:
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
     """Return the `known` words beside a name, with no other word in between."""
     before = text[max(name.start() - _AROUND, 0) : name.start()]
-    behind = text[name.end() : name.end() + _AROUND]
-    sides = reversed(_WORD.findall(before)), _WORD.findall(behind)
+    after = text[name.end() : name.end() + _AROUND]
+    sides = reversed(_WORD.findall(before)), _WORD.findall(after)
     return {word for side in sides for word in takewhile(known.__contains__, side)}
 
 
@@ -131,9 +133,9 @@ def _forbids() -> re.Pattern[str]:
 
 
 def _is_forbidden(name: str, text: str) -> bool:
-    places = _find_places(text[:_MOST_TEXT], name)
-    around = (text[max(one.start() - _NEAR, 0) : one.end() + _NEAR] for one in places)
-    return any(map(_forbids().search, around))
+    matches = _find_places(text[:_MOST_TEXT], name)
+    excerpts = (text[max(match.start() - _NEAR, 0) : match.end() + _NEAR] for match in matches)
+    return any(map(_forbids().search, excerpts))
 
 
 def _words(value: JsonValue) -> Iterator[str]:

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
-# The length of prose that is needed to recognise an announcement.
+# The length of prose that is needed to recognize an announcement.
 LEAD_LENGTH = 120
 _FLAGS = re.IGNORECASE | re.VERBOSE
 _END = r"\s*(?:```\w*\s*)?\Z"
@@ -23,10 +23,6 @@ _ACCOUNT = re.compile(
     r"""\b(?:you|user|would|could|might|returned|received|got|sent|wrote|written|said|says
     |contains?|shows?|logs?|observation|response|payload|body)\b""",
     _FLAGS,
-)
-# These words present a call that is meant.
-_PRESENTED = re.compile(
-    r"\bhere(?:['’]s|\s+is)\s+the\s+(?:tool|function)[\s-]call\s*[:.]\s*\Z", _FLAGS
 )
 
 
@@ -53,10 +49,10 @@ def _announcements() -> list[re.Pattern[str]]:
     """Compile the patterns, which takes longer than a start should."""
     known = words_around_calls()
     patterns: list[re.Pattern[str]] = []
-    for written in known.announcements:
+    for source in known.announcements:
         for name, part in known.parts.items():
-            written = written.replace(f"{{{name}}}", part)
-        patterns.append(re.compile(written + _END, _FLAGS))
+            source = source.replace(f"{{{name}}}", part)
+        patterns.append(re.compile(source + _END, _FLAGS))
     return patterns
 
 
@@ -74,11 +70,6 @@ def gives_account(words: str) -> bool:
     """Return whether the last sentence of `words` reports what somebody else writes."""
     is_any = _ACCOUNT.search(words) is not None
     return is_any and _ACCOUNT.search(_last_sentence(words)) is not None
-
-
-def presents(words: str) -> bool:
-    """Return whether `words` present what follows as the call."""
-    return _PRESENTED.search(words) is not None
 
 
 def _last_sentence(words: str) -> str:

@@ -1,4 +1,4 @@
-"""What a scanner reports about a reply, in the order of the text.
+"""The findings of a scanner in a reply, in the order of the text.
 
 Joined in order, all `Prose` and the sources of all `FoundCalls` give the reply again. Three things
 are dropped on purpose: the `lead` of found calls, the `Gap` after them, and the text that a
@@ -40,11 +40,11 @@ class ArgumentsText(msgspec.Struct, frozen=True):
 class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written.
 
-    One that `is_doubtful` is in a place where calls are not accepted. One that is `within` an
-    element counts as inside it if one of these closing marks follows; "" is in any text. One that
-    `follows_mark` is inside of something if any mark follows. One that
-    `ends_reply` is followed by text that was dropped: the reply no longer made progress. The `lead`
-    is the white space and the leaked tokens before it.
+    They are doubtful in a position where calls are not accepted, for example in a sentence. Calls
+    `within` an element are inside of it if one of these closing marks follows; "" is in any text.
+    Calls that follow a mark are inside of something if another mark follows them. After calls that
+    end the reply, text was dropped: the reply no longer made progress. The `lead` is the white
+    space and the leaked tokens before the calls.
     """
 
     syntax_name: str
@@ -67,7 +67,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """What looked like a call is none; its text, and nothing after it, follows as `Prose`."""
+    """Text that looked like a call; it follows as `Prose`, and nothing else is in that finding."""
 
     reason: Reason
 

@@ -73,48 +73,48 @@ class Markup:
 
     @property
     def is_quotation(self) -> bool:
-        is_shown = any(count and not _is_layout(one) for one, count in self._open.items())
+        is_shown = any(count and not _is_layout(closer) for closer, count in self._open.items())
         return is_shown or self._end is not None or self._is_inline
 
     @property
     def layout(self) -> tuple[str, ...]:
         """The marks that would close elements in which a call may be meant or shown."""
-        return tuple(one for one, count in self._open.items() if count and _is_layout(one))
+        return tuple(closer for closer, count in self._open.items() if count and _is_layout(closer))
 
     def pass_text(self, text: str) -> None:
         self._is_inline = _INLINE.search(text[-40:]) is not None
-        place = self._pass_end(text, 0)
-        if place == 0 and _SIGNS.search(text) is None:
+        index = self._pass_end(text, 0)
+        if index == 0 and _SIGNS.search(text) is None:
             return
-        while place >= 0 and (found := _MARKUP.search(text, place)):
-            self._meet(found)
-            place = self._pass_end(text, found.end())
+        while index >= 0 and (match := _MARKUP.search(text, index)):
+            self._meet(match)
+            index = self._pass_end(text, match.end())
 
-    def _pass_end(self, text: str, place: int) -> int:
+    def _pass_end(self, text: str, index: int) -> int:
         """Return where to continue: after the awaited end, or -1 if it is not there."""
         if self._end is None:
-            return place
-        found = self._end.search(text, place)
-        if found is None:
+            return index
+        match = self._end.search(text, index)
+        if match is None:
             return -1
         self._end = None
-        return found.end()
+        return match.end()
 
-    def _meet(self, found: re.Match[str]) -> None:
-        mark = found.groupdict()
+    def _meet(self, match: re.Match[str]) -> None:
+        mark = match.groupdict()
         if word := mark["heredoc"]:
             self._end = re.compile(rf"^[ \t]*{re.escape(word)}\b", re.MULTILINE)
         elif verbatim := mark["verbatim"]:
             opener = verbatim.casefold()
             self._end = re.compile(re.escape(_CLOSING.get(opener, opener)))
-        elif found.lastgroup in _BLOCK_ENDS:
-            self._end = _BLOCK_ENDS[found.lastgroup]
+        elif match.lastgroup in _BLOCK_ENDS:
+            self._end = _BLOCK_ENDS[match.lastgroup]
         elif quote := mark["opened"] or mark["closed"]:
             closer = _CLOSING.get(quote, quote)
             is_end = quote not in _CLOSING or (quote == "“" and bool(self._open.get("”")))
             self._turn(closer, is_end=is_end)
         else:
-            self._meet_named(found[0], mark)
+            self._meet_named(match[0], mark)
 
     def _meet_named(self, text: str, mark: Mapping[str, str | None]) -> None:
         """Note the beginning or the end of markup that has a name."""

@@ -1,18 +1,14 @@
-"""The states of a scanner, as data, and the reading of what follows one opening."""
+"""The modes of a scanner, as data, and the reading of the text after one opening."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TypeAlias
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.announcements import recognition
 from proxy.guardrails.rescue import marks
-from proxy.guardrails.rescue.examples import gives_account, introduces_example, presents
 from proxy.guardrails.rescue.findings import ArgumentsStarted, ArgumentsText, Finding, FoundCalls
 from proxy.guardrails.rescue.formats import Place
-from proxy.guardrails.rescue.markup import ends_in_mark
-from proxy.guardrails.rescue.provenance import Words
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, fold_mark
 from proxy.guardrails.rescue.values.scalars import Unreadable
@@ -26,13 +22,13 @@ class Either(Literals):
         self._second = second
 
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
-        place = self._first.find(text, start, is_finished=is_finished)
-        return min(place, self._second.find(text, start, is_finished=is_finished))
+        index = self._first.find(text, start, is_finished=is_finished)
+        return min(index, self._second.find(text, start, is_finished=is_finished))
 
     def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
-        one = self._first.at(text, place, is_finished=is_finished)
-        other = self._second.at(text, place, is_finished=is_finished)
-        return None if one is None or other is None else max(one, other, key=len)
+        first = self._first.at(text, place, is_finished=is_finished)
+        second = self._second.at(text, place, is_finished=is_finished)
+        return None if first is None or second is None else max(first, second, key=len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Openings:
     known: tuple[tuple[str, Syntax], ...]
     first: Literals
     in_prose: Literals
-    behind_call: Literals
+    after_call: Literals
     _fitting: dict[str, list[tuple[str, Syntax]]] = field(default_factory=dict)
 
     @staticmethod
@@ -58,7 +54,7 @@ class Openings:
         )
 
     def find_fitting(self, literal: str) -> list[tuple[str, Syntax]]:
-        """Return what can begin at `literal`: longer openings first, otherwise in order."""
+        """Return the syntaxes that can begin at `literal`: longer openings first, then in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
             key = fold_mark(literal)  # a mark of results may be written in another case
@@ -81,7 +77,7 @@ class Openings:
             self.known + known,
             Either(self.first, everywhere),
             Either(self.in_prose, later),
-            Either(self.behind_call, later),
+            Either(self.after_call, later),
         )
 
 
@@ -96,7 +92,7 @@ def _openings_of_all(syntaxes: Iterable[Syntax]) -> tuple[tuple[str, Syntax], ..
 
 
 def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
-    """Return the openings that can stand behind the beginning of a reply."""
+    """Return the openings that count after the beginning of a reply."""
     return {opening for opening, syntax in known if syntax.place != "reply_start"}
 
 
@@ -110,10 +106,10 @@ def cut_nothing(source: str, calls: Sequence[WrittenCall]) -> bool:
 
 
 class OpeningAttempt:
-    """Reads what follows an opening, with each candidate from the same place.
+    """Reads the text after an opening with each candidate, all from the same position.
 
-    If none finds a call, all that any of them passed counts as read, so no character is read more
-    often than there are candidates.
+    If none finds a call, the text that any of them passed counts as read, so no character is read
+    more often than there are candidates.
     """
 
     def __init__(
@@ -127,10 +123,10 @@ class OpeningAttempt:
         self._may_cut = may_cut
         self._cursor = cursor
         self._offered = offered
-        self._left = list(candidates)
+        self._candidates = list(candidates)
         self._furthest = 0
         self._reason = Reason.NOT_A_CALL
-        self._heard: list[Finding] = []
+        self._findings: list[Finding] = []
         self.is_marked = any(syntax.is_marked for _, syntax in candidates)
         self._start_next()
 
@@ -141,44 +137,44 @@ class OpeningAttempt:
                 next(self._reading)
                 return None
             except StopIteration as end:
-                found: Calls = end.value
-                if not found.is_cut or self._may_cut(self._cursor.source(), found.calls):
-                    return found
+                calls: Calls = end.value
+                if not calls.is_cut or self._may_cut(self._cursor.source(), calls.calls):
+                    return calls
                 reason = Reason.NOT_A_CALL
             except NoCall as refusal:
                 reason = refusal.reason
             except Unreadable:
                 reason = Reason.BROKEN
             finally:
-                self._listen()
+                self._report_arguments()
             passed = len(self._cursor.source())
             if passed > self._furthest:
                 self._furthest, self._reason = passed, reason
             self._cursor.rewind()
-            if not self._left:
+            if not self._candidates:
                 self._cursor.advance(self._furthest)
                 return NoCall(self._reason)
             self._start_next()
 
-    def take_heard(self) -> list[Finding]:
-        heard, self._heard = self._heard, []
-        return heard
+    def take_findings(self) -> list[Finding]:
+        findings, self._findings = self._findings, []
+        return findings
 
     def _start_next(self) -> None:
-        opening, self.syntax = self._left.pop(0)
+        opening, self.syntax = self._candidates.pop(0)
         self._cursor.advance(len(opening))
         self._reading: Reading = self.syntax.read(self._cursor, opening)
-        self._has_announced = False
+        self._has_started = False
 
-    def _listen(self) -> None:
+    def _report_arguments(self) -> None:
         name = self._cursor.arguments_name
         if name is None or not (self.syntax.is_marked or name in self._offered):
             return
-        if not self._has_announced:
-            self._has_announced = True
-            self._heard.append(ArgumentsStarted(name, self.syntax.is_marked))
+        if not self._has_started:
+            self._has_started = True
+            self._findings.append(ArgumentsStarted(name, self.syntax.is_marked))
         if text := self._cursor.take_echo():
-            self._heard.append(ArgumentsText(text))
+            self._findings.append(ArgumentsText(text))
 
 
 @dataclass(slots=True)
@@ -186,51 +182,6 @@ class InProse:
     """In prose; `is_untouched` while only white space has been seen."""
 
     is_untouched: bool = False
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """What precedes a call at its `opening`.
-
-    `is_first` if only white space and thoughts precede it, `begins_reply` if only calls do. The
-    last `words` of the prose are examined only when they matter.
-    """
-
-    opening: str = ""
-    is_first: bool = True
-    begins_reply: bool = True
-    words: str = ""
-    is_sentence_start: bool = True
-    is_apart: bool = False
-    within: tuple[str, ...] = ()
-
-    @cached_property
-    def said(self) -> Words:
-        if not self.words.strip():
-            return Words.NONE
-        is_shown = introduces_example(self.words) or recognition.shows_next(self.words)
-        return Words.SHOWING if is_shown else Words.OTHER
-
-    @property
-    def is_example(self) -> bool:
-        return self.said is Words.SHOWING
-
-    @cached_property
-    def follows_mark(self) -> bool:
-        return ends_in_mark(self.words)
-
-    def is_in_sentence(self, tools: Sequence[str]) -> bool:
-        """Return whether a call belongs to the words before it.
-
-        These are on its line and announce no act, they are a sentence without an end, or they
-        report what somebody else writes.
-        """
-        if self.words.rstrip()[-1:].isalnum() or gives_account(self.words):
-            return True
-        if not self.opening.startswith(" "):
-            return False
-        is_meant = recognition.announces(self.words, tools) or presents(self.words)
-        return not (self.is_sentence_start and is_meant)
 
 
 @dataclass(slots=True)
@@ -243,20 +194,12 @@ class AfterCall:
     accepted: FoundCalls | None = None
 
 
-@dataclass(slots=True)
-class JoinedCall:
-    """A call that counts if the next one does, and the gap between the two."""
-
-    found: FoundCalls
-    gap: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """In something to drop, for example an invented result, up to `end`.
+    """In text to drop, for example an invented result, up to `end`.
 
     The `content` of a result that follows no call is collected after its `opening`, the white space
-    and the mark before it; None where it is not. If it `is_first`, nothing else precedes it.
+    and the mark before it; otherwise it is None. If it `is_first`, nothing else precedes it.
     """
 
     end: Literals

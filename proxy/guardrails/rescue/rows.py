@@ -20,15 +20,15 @@ def read_row(
 
     The third copy of a call ends the row, and the reply.
     """
-    found = Calls(())
-    while len(found.calls) <= MOST_CALLS:
-        found += yield from read_one(cursor)
-        if found.is_cut or (cursor.may_cut and found.is_runaway):
-            return replace(found, is_cut=True)
+    result = Calls(())
+    while len(result.calls) <= MOST_CALLS:
+        result += yield from read_one(cursor)
+        if result.is_cut or (cursor.may_cut and result.is_runaway):
+            return replace(result, is_cut=True)
         yield from cursor.whitespace()
         if not (yield from passes_next(cursor)):
             break
-    return found
+    return result
 
 
 def read_behind_marks(

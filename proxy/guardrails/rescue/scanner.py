@@ -13,6 +13,18 @@ Theory of operation. The scanner makes one pass over a `Cursor`, in four modes:
 - `Skipping`: inside a result that the model invented after its own call, or copied instead of an
   answer.
 
+| from | text | to | finding |
+|---|---|---|---|
+| InProse | an opening that may begin a call here | OpeningAttempt | |
+| InProse | the mark of a result, alone on its line | Skipping | `ResultText` at its end |
+| InProse | the end of reasoning | InProse, from the start | `EarlierThoughts` |
+| OpeningAttempt | a call | AfterCall | `ArgumentsStarted`, `ArgumentsText` |
+| OpeningAttempt | no call | InProse | `RefusedText` if an opening was marked, `Prose` |
+| AfterCall | a closing mark, a control token, white space | AfterCall | `Gap` |
+| AfterCall | a line end, another call, a new sentence | InProse | `FoundCalls` |
+| AfterCall | a sentence that continues | InProse | `FoundCalls`, doubtful |
+| AfterCall | an invented result | Skipping | `FoundCalls`, `LeftOut` |
+
 For example, `I look. <tool_call>{"name": "f", "arguments": {}}</tool_call><|im_end|>` takes these
 steps:
 
@@ -21,10 +33,14 @@ steps:
     AfterCall       `<|im_end|>` ends a reply, so no sentence continues
     findings        Prose("I look."), FoundCalls("hermes", f({})), Gap("<|im_end|>")
 
-The calls before a call (`Siblings`) decide about it first. The reply is cut off where it makes no
-progress: after an invented result, or at the third copy of a call. After an end-of-reasoning mark
-the scanner starts over, because the prompt had opened the reasoning block. Every decision depends
-on the text alone, never on the pieces in which it arrives.
+Three objects answer questions about a call. `Surroundings` follows the prose and gives the
+`Position` of an opening: quoted text is not even read. `Siblings` are the calls before it: after a
+refused or broken call no other counts alone. `Record` writes the findings down. The scanner reports
+each call with the facts about its position; `provenance` decides about it.
+
+The reply is cut off where it makes no progress: after an invented result, or at the third copy of a
+call. After an end-of-reasoning mark the scanner starts over, because the prompt had opened the
+reasoning block. Every decision depends on the text alone, never on the pieces in which it arrives.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -50,7 +66,7 @@ from proxy.guardrails.rescue.modes import (
     cut_nothing,
     openings_of,
 )
-from proxy.guardrails.rescue.neighbours import LOOKAHEAD, is_apart
+from proxy.guardrails.rescue.position import LOOKAHEAD, is_apart, is_in_sentence
 from proxy.guardrails.rescue.record import Record
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
@@ -66,9 +82,8 @@ class Scanner:
     """Finds the calls in one reply.
 
     `named` are syntaxes whose openings contain the offered names. `may_cut` says whether the model
-    itself made calls,
-    so that an invented result after them may be dropped, and `may_hide` whether a mark of results
-    (such as `<tool_response>`) may be; in doubt neither.
+    itself made calls, so that an invented result after them may be dropped, and `may_hide` whether
+    a result that begins with this mark (such as `<tool_response>`) may be; in doubt neither.
     """
 
     def __init__(
@@ -96,9 +111,9 @@ class Scanner:
         self._cursor.follows_results = True
 
     def feed(self, text: str) -> list[Finding]:
-        """Take text that has arrived and return what is now certain."""
+        """Take text that has arrived; return the findings that are certain now."""
         if self._is_plain(text):
-            self._record.say(text)
+            self._record.add_prose(text)
             return self._record.report.take()
         for start in range(0, len(text), _PIECE):
             self._cursor.feed(text[start : start + _PIECE])
@@ -111,7 +126,7 @@ class Scanner:
         if not isinstance(self._state, InProse):
             return ""
         if space := self._cursor.pass_last_space():
-            self._record.say(space)
+            self._record.add_prose(space)
         return self._record.take_space() if self._cursor.is_exhausted else ""
 
     def _is_plain(self, text: str) -> bool:
@@ -123,19 +138,19 @@ class Scanner:
     def finish(self, *, cut_off: bool = False) -> list[Finding]:
         """End the reply and return the rest; `cut_off` if more was to come."""
         self._cursor.finish()
-        breaks_off = cut_off and isinstance(self._state, OpeningAttempt)
-        while not breaks_off and self._step():
+        is_broken_off = cut_off and isinstance(self._state, OpeningAttempt)
+        while not is_broken_off and self._step():
             pass
         match self._state:
             case OpeningAttempt():
                 self._cursor.pass_until(_NOTHING)
                 self._record.refuse(Reason.CUT_OFF, self._source())
-            case AfterCall(FoundCalls() as found, gap):
-                reason = self._record.object_at_end(found, cut_off=cut_off)
+            case AfterCall(FoundCalls() as candidate, gap):
+                reason = self._record.object_at_end(candidate, cut_off=cut_off)
                 if reason:
-                    self._record.refuse(reason, found.source + "".join(gap))
+                    self._record.refuse(reason, candidate.source + "".join(gap))
                 else:
-                    self._record.accept(found)
+                    self._record.accept(candidate)
             case AfterCall(None, gap):
                 self._record.widen_gap("".join(gap))
             case Skipping(_, content, opening) if content is not None:
@@ -149,24 +164,24 @@ class Scanner:
         """Make one decision; return False if that needs more text."""
         state = self._state
         if isinstance(state, InProse):
-            return self._listen(state)
+            return self._read_prose(state)
         if isinstance(state, OpeningAttempt):
-            return self._read(state)
+            return self._read_call(state)
         if isinstance(state, AfterCall):
-            return self._look_behind(state)
+            return self._look_after(state)
         return self._drop(state)
 
     # In prose.
 
-    def _listen(self, state: InProse) -> bool:
+    def _read_prose(self, state: InProse) -> bool:
         if self._patience <= 0:
             return self._give_up()
         if state.is_untouched:
             literals = self._openings.first
-            self._record.say(self._cursor.pass_space())
+            self._record.add_prose(self._cursor.pass_space())
         else:
             literals = self._openings.in_prose
-            self._record.say(self._cursor.pass_until(literals))
+            self._record.add_prose(self._cursor.pass_until(literals))
         if self._cursor.is_exhausted or (literal := self._cursor.here(literals)) is None:
             return False
         self._patience -= 1
@@ -174,13 +189,13 @@ class Scanner:
         return True
 
     def _meet(self, state: InProse, literal: str) -> None:
-        """Go on at what may be an opening, a leaked token, or a mark of results or thoughts."""
+        """Handle a possible opening, a leaked token, or a mark of results or reasoning."""
         if literal in marks.SPECIAL_TOKENS:
             self._cursor.advance(len(literal))
             self._record.report.hold(literal)  # leaked, and so not part of the line
         elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
-            self._record.say(literal)
+            self._record.add_prose(literal)
             self._state = InProse()
             if not self._record.surroundings.is_quotation:
                 self._restart()
@@ -194,16 +209,16 @@ class Scanner:
 
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here: tags only at the start of a line, never quoted."""
-        around = self._record.surroundings
-        is_apart = around.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
-        return is_apart and not around.is_quotation and self._may_hide(mark)
+        surroundings = self._record.surroundings
+        is_alone = surroundings.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
+        return is_alone and not surroundings.is_quotation and self._may_hide(mark)
 
     def _give_up(self) -> bool:
         self._record.drop()
         if self._patience == 0 and not self._cursor.is_exhausted:
             self._patience = _GAVE_UP
             self._record.report.add(RefusedText(Reason.TOO_MANY_OPENINGS))
-        self._record.report.say(self._cursor.pass_until(_NOTHING))
+        self._record.report.add_prose(self._cursor.pass_until(_NOTHING))
         return False
 
     def _restart(self) -> None:
@@ -214,11 +229,13 @@ class Scanner:
         self._state = InProse()
         places = self._record.places(is_first=is_first)
         candidates = self._openings.find_candidates(literal, places)
-        around = self._record.surroundings
+        surroundings = self._record.surroundings
         is_line = literal.startswith("\n")
-        if candidates and not (around.is_next_line_quoted if is_line else around.is_quotation):
+        if candidates and not (
+            surroundings.is_next_line_quoted if is_line else surroundings.is_quotation
+        ):
             self._record.begin(literal, is_first=is_first)
-            may_cut = cut_nothing if self._record.beginning.follows_mark else self._may_cut
+            may_cut = cut_nothing if self._record.position.follows_mark else self._may_cut
             self._state = OpeningAttempt(self._cursor, candidates, self._offered, may_cut)
             return
         if is_line:
@@ -226,17 +243,17 @@ class Scanner:
         self._cursor.advance(len(literal))
         if any(syntax.is_marked for _, syntax in candidates):
             self._record.report.add(RefusedText(Reason.QUOTED))
-            self._record.say(literal, around.pass_quoted)
+            self._record.add_prose(literal, surroundings.pass_quoted)
         else:
-            self._record.say(literal)
+            self._record.add_prose(literal)
 
-    # Behind an opening.
+    # After an opening.
 
-    def _read(self, attempt: OpeningAttempt) -> bool:
+    def _read_call(self, attempt: OpeningAttempt) -> bool:
         outcome = attempt.resume()
-        heard = attempt.take_heard()
-        if heard and not self._record.is_doubtful:
-            for finding in heard:
+        findings = attempt.take_findings()
+        if findings and not self._record.is_doubtful:
+            for finding in findings:
                 self._record.report.add(finding)
         if outcome is None:
             return False
@@ -246,38 +263,38 @@ class Scanner:
             self._refuse_read(attempt, outcome.reason, source)
             return True
         syntax = attempt.syntax
-        place = self._record.beginning
-        found = FoundCalls(
+        position = self._record.position
+        candidate = FoundCalls(
             syntax.name,
             outcome.calls,
             source,
             syntax.is_marked,
             outcome.closed,
-            place.said,
-            place.within,
-            place.follows_mark,
+            position.lead,
+            position.layout,
+            position.follows_mark,
         )
-        if place.is_example:
-            self._record.siblings.refuse(Reason.QUOTED, found)
+        if position.is_example:
+            self._record.siblings.refuse(Reason.QUOTED, candidate)
             self._record.show(source)
-        elif outcome.is_bare and place.is_in_sentence([call.name for call in found.calls]):
-            self._record.doubt(None, found, "")
+        elif outcome.is_bare and is_in_sentence(position, [call.name for call in candidate.calls]):
+            self._record.doubt(None, candidate, "")
         else:
-            self._accept_or_wait(found, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
+            self._accept_or_wait(candidate, is_doubtful=outcome.is_doubtful, is_cut=outcome.is_cut)
         return True
 
-    def _cut(self, found: FoundCalls | None) -> None:
+    def _cut(self, candidate: FoundCalls | None) -> None:
         """Accept calls that are still pending, and drop the rest of the reply."""
-        if found is None:
+        if candidate is None:
             self._record.report.add(LeftOut("invented_result", ends_reply=True))
         else:
-            self._record.accept(replace(found, ends_reply=True))
+            self._record.accept(replace(candidate, ends_reply=True))
         self._state = Skipping(_NOTHING)
 
     def _refuse_read(self, attempt: OpeningAttempt, reason: Reason, source: str) -> None:
         is_marked, is_broken = attempt.is_marked, reason is Reason.BROKEN
         self._patience -= min(len(source) // bounds.READ_IN_VAIN, self._patience) * is_marked
-        if is_marked and is_broken and self._record.beginning.is_example:
+        if is_marked and is_broken and self._record.position.is_example:
             self._record.siblings.show_example()
             self._record.show(source)
             return
@@ -286,30 +303,30 @@ class Scanner:
             self._record.siblings.break_off(source, is_marked=is_marked)
 
     def _accept_or_wait(
-        self, found: FoundCalls, *, is_doubtful: bool, is_cut: bool = False
+        self, candidate: FoundCalls, *, is_doubtful: bool, is_cut: bool = False
     ) -> None:
-        objection = self._record.siblings.object_to(found, self._record.beginning.opening)
-        if is_doubtful and not self._record.beginning.is_first:
-            self._record.refuse(Reason.NOT_A_CALL, found.source)
+        objection = self._record.siblings.object_to(candidate, self._record.position.opening)
+        if is_doubtful and not self._record.position.is_first:
+            self._record.refuse(Reason.NOT_A_CALL, candidate.source)
         elif objection is not None:
-            self._record.refuse_call(objection, found)
-        elif len(found.calls) > self._record.room:
-            self._end_with(found)
+            self._record.refuse_call(objection, candidate)
+        elif len(candidate.calls) > self._record.room:
+            self._end_with(candidate)
         elif is_cut:
-            self._cut(found)
+            self._cut(candidate)
         else:
-            self._state = AfterCall(found, is_doubtful=is_doubtful)
-            if found.source.rstrip(" \t").endswith("\n"):  # the reading took it for its own
+            self._state = AfterCall(candidate, is_doubtful=is_doubtful)
+            if candidate.source.rstrip(" \t").endswith("\n"):  # the reading passed it
                 self._certify(self._state, is_mark_next=False)
 
-    def _end_with(self, found: FoundCalls) -> None:
-        """Accept as many of too many calls as allowed, and read nothing else."""
-        if not found.is_marked:
-            self._record.refuse(Reason.TOO_MANY_CALLS, found.source)
+    def _end_with(self, candidate: FoundCalls) -> None:
+        """Accept as many calls as allowed, and read nothing else."""
+        if not candidate.is_marked:
+            self._record.refuse(Reason.TOO_MANY_CALLS, candidate.source)
             self._patience = _GAVE_UP
             return
         if self._record.room:
-            self._record.accept(replace(found, calls=found.calls[: self._record.room]))
+            self._record.accept(replace(candidate, calls=candidate.calls[: self._record.room]))
         self._record.report.add(LeftOut("too_many_calls"))
         self._state = Skipping(_NOTHING)
 
@@ -318,19 +335,19 @@ class Scanner:
         self._cursor.release()
         return source
 
-    # Behind a call.
+    # After a call.
 
-    def _look_behind(self, state: AfterCall) -> bool:
+    def _look_after(self, state: AfterCall) -> bool:
         space = self._cursor.pass_space()
         state.gap.append(space)
         if "\n" in space:
             self._certify(state, is_mark_next=False)
-        literal = self._cursor.here(self._openings.behind_call)
+        literal = self._cursor.here(self._openings.after_call)
         rest, is_all = self._cursor.look_ahead(marks.LONGEST_CLOSER)
         closer = marks.closer_in(literal, rest, is_all=is_all)
         if literal is None or closer is None or not rest:
             return False
-        if closer.rstrip() == FENCE and not self._record.beginning.begins_reply:
+        if closer.rstrip() == FENCE and not self._record.position.begins_reply:
             closer = ""  # it may have been opened in the words before
         literal = literal or closer
         if literal and not closer:
@@ -341,7 +358,7 @@ class Scanner:
             self._pass_closer(state, closer)
         elif marks.ends_thoughts(literal):
             self._cursor.advance(len(literal))
-            self._end_behind(state)
+            self._end_reasoning(state)
         elif (end := marks.result_end(literal)) is not None and state.pending is None:
             self._cursor.advance(len(literal))
             self._record.report.add(LeftOut("invented_result"))
@@ -361,79 +378,84 @@ class Scanner:
 
     def _certify(self, state: AfterCall, *, is_mark_next: bool) -> None:
         """Accept a marked call that no sentence continues after."""
-        found = state.pending
-        if found and found.is_marked and not state.is_doubtful and (found.closed or is_mark_next):
-            self._record.accept(found)
-            state.pending, state.accepted = None, found
+        candidate = state.pending
+        if (
+            candidate
+            and candidate.is_marked
+            and not state.is_doubtful
+            and (candidate.closed or is_mark_next)
+        ):
+            self._record.accept(candidate)
+            state.pending, state.accepted = None, candidate
 
     def _leave(self, state: AfterCall, literal: str) -> bool:
-        found, gap = state.pending, "".join(state.gap)
+        candidate, gap = state.pending, "".join(state.gap)
         is_result = self._is_result_next(state, gap, literal)
         if is_result is None:
             return False
         if is_result:
-            self._cut(found)
-        elif found and found.is_marked and found.closed and not state.is_doubtful:
-            return self._leave_marked(state, found, gap)
+            self._cut(candidate)
+        elif candidate and candidate.is_marked and candidate.closed and not state.is_doubtful:
+            return self._leave_marked(state, candidate, gap)
         else:
-            self._leave_for_prose(state, found, gap, literal)
+            self._leave_for_prose(state, candidate, gap, literal)
         return True
 
     def _leave_for_prose(
-        self, state: AfterCall, found: FoundCalls | None, gap: str, literal: str
+        self, state: AfterCall, candidate: FoundCalls | None, gap: str, literal: str
     ) -> None:
         self._state = InProse()
-        if found is None:
+        if candidate is None:
             self._record.surroundings.pass_prose(gap)
             self._record.widen_gap(gap)
         elif state.is_doubtful:
-            self._record.refuse(Reason.NOT_A_CALL, found.source + gap)
-        elif not found.is_marked:
-            self._leave_unmarked(found, gap, literal)
+            self._record.refuse(Reason.NOT_A_CALL, candidate.source + gap)
+        elif not candidate.is_marked:
+            self._leave_unmarked(candidate, gap, literal)
         else:
-            self._record.refuse_call(Reason.NOT_CLOSED, found, gap)
+            self._record.refuse_call(Reason.NOT_CLOSED, candidate, gap)
 
     def _is_result_next(self, state: AfterCall, gap: str, literal: str) -> bool | None:
         """Return whether a result follows the model's own calls; None if more text is needed."""
-        found = state.pending or state.accepted
-        if found is None or state.is_doubtful or self._record.beginning.follows_mark:
+        candidate = state.pending or state.accepted
+        if candidate is None or state.is_doubtful or self._record.position.follows_mark:
             return False
         is_result: bool | None = marks.result_end(literal) is not None
-        is_line = "\n" in gap or found.source.endswith("\n")
-        is_open = is_line and found.closed and literal.strip() in ("", FENCE, "{", "[")
+        is_line = "\n" in gap or candidate.source.endswith("\n")
+        is_open = is_line and candidate.closed and literal.strip() in ("", FENCE, "{", "[")
         if not is_result and is_open:
             rest, is_all = self._cursor.look_ahead(LOOKAHEAD)
-            is_result = found.syntax_name == _REACT and marks.begins_step(rest, is_all=is_all)
+            is_result = candidate.syntax_name == _REACT and marks.begins_step(rest, is_all=is_all)
             if is_result is False:
                 is_result = marks.begins_result(rest, is_all=is_all)
-        return is_result and self._may_cut(found.source, found.calls)
+        return is_result and self._may_cut(candidate.source, candidate.calls)
 
-    def _leave_unmarked(self, found: FoundCalls, gap: str, literal: str) -> None:
+    def _leave_unmarked(self, candidate: FoundCalls, gap: str, literal: str) -> None:
         """Keep an unmarked call at the start of the reply for the marked one after it."""
-        is_first = self._record.beginning.is_first and self._record.beginning.opening != FENCE
+        is_first = self._record.position.is_first and self._record.position.opening != FENCE
         is_kept = is_first and self._openings.is_any_marked(literal)
-        if is_kept and self._record.siblings.offers(found):
-            self._record.join(found, gap)
+        if is_kept and self._record.siblings.offers(candidate):
+            self._record.join(candidate, gap)
         else:
-            may_be_meant = self._record.siblings.offers(found)
+            may_be_meant = self._record.siblings.offers(candidate)
             refuse = self._record.doubt if may_be_meant else self._record.refuse_call
-            refuse(None, found, gap)
+            refuse(None, candidate, gap)
 
-    def _leave_marked(self, state: AfterCall, found: FoundCalls, gap: str) -> bool:
+    def _leave_marked(self, state: AfterCall, candidate: FoundCalls, gap: str) -> bool:
         text, is_all = self._cursor.look_ahead(LOOKAHEAD)
-        counts = is_apart(text, found, self._record.beginning, is_all=is_all)
+        counts = is_apart(text, candidate.source, self._record.position, is_all=is_all)
         if counts is None:
             return False
         if counts:
-            self._record.accept(found)
+            self._record.accept(candidate)
             state.pending = None
         else:
-            self._record.doubt(Reason.IN_SENTENCE, found, gap)
+            self._record.doubt(Reason.IN_SENTENCE, candidate, gap)
             self._state = InProse()
         return True
 
-    def _end_behind(self, state: AfterCall) -> None:
-        """Continue after the end of thoughts whose last part was a call."""
+    def _end_reasoning(self, state: AfterCall) -> None:
+        """Continue after the end of reasoning whose last part was a call."""
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
         self._record.widen_gap("".join(state.gap))

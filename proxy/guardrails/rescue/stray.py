@@ -54,16 +54,18 @@ _ONLY_MARKS = re.compile(
 )
 
 
-def without_lone_marks(found: Sequence[Finding], is_given: Callable[[str], bool]) -> list[Finding]:
+def without_lone_marks(
+    findings: Sequence[Finding], is_given: Callable[[str], bool]
+) -> list[Finding]:
     """Replace the end of a reply that consists of marks only.
 
     Where the engine has read the calls, it can leave their opening mark or a control token behind
     the words: `I look.<tool_call>`.
     """
-    text = "".join(one.text for one in found if isinstance(one, Prose))
-    is_other = any(not isinstance(one, Prose | RefusedText) for one in found)
+    text = "".join(finding.text for finding in findings if isinstance(finding, Prose))
+    is_other = any(not isinstance(finding, Prose | RefusedText) for finding in findings)
     if is_other or _ONLY_MARKS.fullmatch(text) is None or is_given(text.strip()):
-        return [*found]
+        return [*findings]
     return [_STRAY]
 
 
@@ -75,41 +77,41 @@ class StrayMarks:
 
     def __init__(self, is_given: Callable[[str], bool]) -> None:
         self._is_given = is_given
-        self._said: list[str] = []
+        self._prose: list[str] = []
         self._held = ""
         self._patience = _MOST
         self._is_refused = False
         self.has_leak = False
 
-    def filter(self, found: Iterable[Finding], *, is_last: bool = False) -> list[Finding]:
+    def filter(self, findings: Iterable[Finding], *, is_last: bool = False) -> list[Finding]:
         kept: list[Finding] = []
-        for one in found:
-            if not isinstance(one, Prose):
+        for finding in findings:
+            if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
                 # text about calls, or the rest of one that could not be read
-                self._is_refused |= isinstance(one, RefusedText) and (
-                    one.reason is not Reason.NOT_A_CALL
+                self._is_refused |= isinstance(finding, RefusedText) and (
+                    finding.reason is not Reason.NOT_A_CALL
                 )
-                self._said += (one.source,) if isinstance(one, FoundCalls) else ()
-                kept.append(one)
+                self._prose += (finding.source,) if isinstance(finding, FoundCalls) else ()
+                kept.append(finding)
             elif self._is_refused:
-                kept += self._say(one.text)
+                kept += self._keep(finding.text)
             else:
-                kept += self._read(one.text, is_last=False)
+                kept += self._read(finding.text, is_last=False)
         return kept + (self._read("", is_last=True) if is_last else [])
 
-    def _say(self, text: str) -> list[Finding]:
-        self._said += (text,) if text else ()
+    def _keep(self, text: str) -> list[Finding]:
+        self._prose += (text,) if text else ()
         return [Prose(text)] if text else []
 
     def _read(self, text: str, *, is_last: bool) -> list[Finding]:
         text, self._held = self._held + text, ""
         kept: list[Finding] = []
         while text:
-            place = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
-            words = text[:place] if is_last and place == len(text) else text[:place].rstrip()
-            kept += self._say(words)
-            space, text = text[len(words) : place], text[place:]
+            index = _MARKS.find(text, 0, is_finished=is_last) if self._patience else len(text)
+            words = text[:index] if is_last and index == len(text) else text[:index].rstrip()
+            kept += self._keep(words)
+            space, text = text[len(words) : index], text[index:]
             mark = _MARKS.at(text, 0, is_finished=is_last) if text else ""
             rest = text[len(mark or "") :]
             blank = " \t\n" if mark in _OPENINGS else " \t"
@@ -118,14 +120,14 @@ class StrayMarks:
             if is_open and not is_last:
                 self._held = space + text
                 return kept
-            spaces = self._say(space)
+            spaces = self._keep(space)
             if not mark:
-                kept += spaces + self._say(text[:1])
+                kept += spaces + self._keep(text[:1])
                 text = text[1:]
                 continue
             self._patience -= 1
             if self._is_text(mark, rest):
-                kept += spaces + self._say(mark)
+                kept += spaces + self._keep(mark)
             elif mark in _LEAKS or self._ends_call(mark):
                 self.has_leak = self._is_refused = True
                 kept += (RefusedText(Reason.BROKEN), Prose(space + text))
@@ -138,17 +140,17 @@ class StrayMarks:
 
     def _ends_call(self, mark: str) -> bool:
         """Return whether a closing mark follows the last brackets of a call."""
-        said = "".join(self._said).rstrip()
-        return mark in _CLOSERS and said.endswith(("}}", '"}', "]}"))
+        prose = "".join(self._prose).rstrip()
+        return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))
 
     def _is_text(self, mark: str, rest: str) -> bool:
-        said = "".join(self._said)
-        line = said[said.rfind("\n") + 1 :]
-        lead = said[-_LEAD:].rstrip()
+        prose = "".join(self._prose)
+        line = prose[prose.rfind("\n") + 1 :]
+        lead = prose[-_LEAD:].rstrip()
         is_alone = not line.strip()
-        if self._is_given(mark) or holds_call(said) or line.count("`") % 2 or lead.endswith(":"):
+        if self._is_given(mark) or holds_call(prose) or line.count("`") % 2 or lead.endswith(":"):
             return True
-        if len(_FENCED_LINE.findall(said)) % 2 or introduces_example(lead):
+        if len(_FENCED_LINE.findall(prose)) % 2 or introduces_example(lead):
             return True
         if mark in _LEAKS:
             return not is_alone
@@ -158,4 +160,4 @@ class StrayMarks:
             return not is_alone or rest.lstrip()[:1] in _MARKUP
         opening = mark.replace("/", "", 1).removesuffix(">")
         is_glued = bool(line) and not line[-1].isspace() and line[-1] not in "\"'`"
-        return opening in said or not (is_alone or is_glued)
+        return opening in prose or not (is_alone or is_glued)

@@ -1,8 +1,8 @@
-"""Where in the prose of a reply a place is: in code, a quotation, or a JSON document.
+"""Follows the prose of a reply, to tell code, quotations and JSON documents at its end.
 
-It gets all text that is prose, in order, in pieces of any size, and knows nothing about calls. Text
-in a document is data, even if it reads like a call. A broken document has no recognizable end, so
-it continues as long as there is text.
+It gets all prose in order, in pieces of any size, and knows nothing about calls. Text in a document
+is data, even if it reads like a call. A broken document has no recognizable end, so it continues as
+long as there is text.
 """
 
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.guardrails.rescue.examples import LEAD_LENGTH
 from proxy.guardrails.rescue.markup import Markup
+from proxy.guardrails.rescue.position import Position
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable
@@ -22,7 +23,7 @@ from proxy.guardrails.rescue.values.scalars import Style, Unreadable
 class ProseDocument:
     """Follows one document from its first bracket, in pieces of any size.
 
-    It `is_known` to be one from the first key of an object. What nobody can read breaks it.
+    It `is_known` to be one from the first key of an object. Unreadable text breaks it.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class ProseDocument:
         return self._is_broken and self.is_known
 
     def pass_text(self, text: str) -> None:
-        """Read what comes next; anything after the end is ignored."""
+        """Read the next text; anything after the end is ignored."""
         if self.is_over or self._is_broken:
             return
         self._cursor.feed(text)
@@ -62,7 +63,7 @@ class ProseDocument:
 
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-# of a block quote, a diff, a comment, a table, a shell, Textile, a log, or said by the user
+# of a block quote, a diff, a comment, a table, a shell, Textile, a log, or quoting the user
 _QUOTED_LINE = re.compile(
     r"[>+#|%]|//|;;|(?:--|\$|(?:bq|bc|pre)\.)(?:[ ]|\Z)|(?:user|human)[ ]?:"
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
@@ -73,7 +74,6 @@ _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"
 _HEAD = 100  # characters at the beginning of a line that are examined
 _QUOTES = frozenset("\"'“‘‚«»《(")
-CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
 
@@ -87,7 +87,7 @@ class _Line:
 
     @property
     def fence(self) -> re.Match[str] | None:
-        """The code fence that the line begins or ends; one with text behind it is none."""
+        """The code fence that the line begins or ends; backticks around text are a span."""
         fence = _FENCE.match(self.head)
         is_span = fence is not None and self.ticks > fence["mark"].count(_TICK)
         return None if is_span else fence
@@ -96,15 +96,14 @@ class _Line:
     def is_in_span(self) -> bool:
         fence = _FENCE.match(self.head)
         opening = fence["mark"].count(_TICK) if fence else 0
-        later = self.ticks - opening
-        return later % 2 == 1 or 0 < later < opening
+        others = self.ticks - opening
+        return others % 2 == 1 or 0 < others < opening
 
 
 class Surroundings:
-    """What the prose so far says about the place where it ends.
+    """The prose so far, and the position at its end.
 
-    It `is_line_start` if only indentation is on the line. The `last_words` are as many as may
-    announce what comes next. Nothing is examined before it matters.
+    It `is_line_start` if only indentation is on the line. Text is examined only when it matters.
     """
 
     def __init__(self) -> None:
@@ -113,29 +112,24 @@ class Surroundings:
         self._line = _Line()
         self._fences = ""  # one mark for each open code fence
         self._first_indent: str | None = None  # None before the first words
-        self._last_words = ""
+        self._words = ""  # the last ones, as many as may announce what comes next
         self._document: ProseDocument | None = None
         self._is_still_quoted = False
 
     @property
     def is_line_start(self) -> bool:
-        self._look()
+        self._examine()
         return not self._line.head.strip()
 
     @property
-    def last_words(self) -> str:
-        self._look()
-        return self._last_words
-
-    @property
     def is_quotation(self) -> bool:
-        self._look()
+        self._examine()
         is_line = self._line.is_in_span or _QUOTED_LINE.match(self._line.head.lstrip()) is not None
-        return is_line or self._last_words[-1:] in _QUOTES or self.is_next_line_quoted
+        return is_line or self._words[-1:] in _QUOTES or self.is_next_line_quoted
 
     @property
     def is_next_line_quoted(self) -> bool:
-        self._look()
+        self._examine()
         is_in_document = self._document is not None and self._document.is_known
         is_shown = bool(self._find_fences()) or self._markup.is_quotation
         return is_shown or is_in_document or self._is_still_quoted
@@ -143,19 +137,29 @@ class Surroundings:
     @property
     def is_sentence_start(self) -> bool:
         """Whether a line or a sentence begins here, or something that a colon announced."""
-        is_after = self.last_words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
+        self._examine()
+        is_after = self._words.rstrip()[-1:] in {"", *_SENTENCE_ENDS}
         return self.is_line_start or (is_after and self._line.quotation_marks % 2 == 0)
 
-    @property
-    def is_apart(self) -> bool:
-        return self.last_words[-1:].isspace()
+    def position_of(self, opening: str, *, is_first: bool, begins_reply: bool) -> Position:
+        """Return the facts about a call that begins here; `Position` explains them."""
+        self._examine()
+        return Position(
+            opening,
+            is_first=is_first,
+            begins_reply=begins_reply,
+            words=self._words,
+            is_sentence_start=self.is_sentence_start,
+            is_apart=self._words[-1:].isspace() or opening[0].isspace(),
+            layout=() if is_first else self._find_layout(opening),
+        )
 
-    def find_layout(self, opening: str) -> tuple[str, ...]:
-        """Return the marks that would close the elements around; "" stands for indented code.
+    def _find_layout(self, opening: str) -> tuple[str, ...]:
+        """Return the marks that would close the elements here, and "" for indented code.
 
-        What is indented no further than the words with which the reply begins is no code.
+        Text that is indented no further than the first words of the reply is no code.
         """
-        line = self.last_words + opening[: len(opening) - len(opening.lstrip())]
+        line = self._words + opening[: len(opening) - len(opening.lstrip())]
         indent = _CODE_LINE.search(line)
         is_indented = indent is not None and indent[1] != self._first_indent
         return (*self._markup.layout, "") if is_indented else self._markup.layout
@@ -164,26 +168,27 @@ class Surroundings:
         self._fresh.append(text)
 
     def pass_quoted(self, opening: str) -> None:
-        """Note a quoted opening; what directly follows is quoted as well."""
+        """Note a quoted opening; the text right after it is quoted as well."""
         self.pass_prose(opening)
-        self._look()
+        self._examine()
         self._is_still_quoted = True
 
     def pass_example(self, text: str) -> None:
         """Note a call given as an example; another one may follow."""
-        words = self.last_words
+        self._examine()
+        words = self._words
         self.pass_prose(text)
-        self._look()
-        self._last_words = words
+        self._examine()
+        self._words = words
 
     def pass_call(self) -> None:
-        self._look()
+        self._examine()
         self._first_indent = self._first_indent or ""
         self._line = _Line("call")
         self._is_still_quoted = False
-        self._last_words = ""
+        self._words = ""
 
-    def _look(self) -> None:
+    def _examine(self) -> None:
         if self._fresh:
             text = "".join(self._fresh)
             self._fresh.clear()
@@ -203,9 +208,9 @@ class Surroundings:
             self._pass_in_document("\n")
             self._pass_within_line(line)
         if self._first_indent is None and (words := text.lstrip()):
-            lead = self._last_words + text[: len(text) - len(words)]
+            lead = self._words + text[: len(text) - len(words)]
             self._first_indent = lead.rpartition("\n")[2]
-        self._last_words = (self._last_words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
+        self._words = (self._words + text[-LEAD_LENGTH:])[-LEAD_LENGTH:]
         self._is_still_quoted &= not text.strip()
 
     def _pass_within_line(self, text: str) -> None:
@@ -227,7 +232,7 @@ class Surroundings:
                 self._document = None
 
     def _find_fences(self) -> str:
-        """Return the open fences; one that names a language ends no other."""
+        """Return the open fences; a fence that names a language closes no other."""
         fence, fences = self._line.fence, self._fences
         if fence is None:
             return fences

@@ -48,11 +48,11 @@ def _families() -> Iterator[Family]:
         for end in {end for tag in row.variants for end in tag.parameters.values()}
     )
     for row in TABLE.formats:
-        for before, end, after in _written(row):
+        for before, end, after in _forms(row):
             yield Family(before, end, after, is_sure=ends[end] <= 1)
 
 
-def _written(row: Format) -> Iterator[tuple[str, str, str]]:
+def _forms(row: Format) -> Iterator[tuple[str, str, str]]:
     """Yield the text before the argument, its end, and the end of the call, once for each end."""
     known: set[str] = set()
     for element in row.variants:
@@ -83,7 +83,7 @@ _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*
 
 
 class Reader(NamedTuple):
-    """What is needed to read text again: the syntaxes, and the names of tools."""
+    """Reads text again, with these syntaxes and names of tools."""
 
     syntaxes: Sequence[Syntax]
     names: Sequence[str]
@@ -105,9 +105,12 @@ def _is_incomplete(call: WrittenCall) -> bool:
 
 def may_hold_calls(call: WrittenCall) -> bool:
     """Return whether there can be a mark in a call's name or arguments, without reading them."""
-    written = call.arguments
+    arguments = call.arguments
     return (
-        has_markup(call.name) or not isinstance(written, str) or "<" in written or "\\u" in written
+        has_markup(call.name)
+        or not isinstance(arguments, str)
+        or "<" in arguments
+        or "\\u" in arguments
     )
 
 
@@ -119,15 +122,15 @@ def reread(
     if has_markup(call.name):
         return _reread_name(call, reader) or (call,)
     for key, value in _parse(call.arguments).items():
-        if isinstance(value, str) and "<" in value and (found := _reread_value(call, key, reader)):
-            return found
+        if isinstance(value, str) and "<" in value and (calls := _reread_value(call, key, reader)):
+            return calls
     return (call,)
 
 
-def _parse(written: JsonValue) -> JsonObject:
+def _parse(arguments: JsonValue) -> JsonObject:
     """Return the members of arguments in JSON, none if they are broken."""
     try:
-        value = json.parse(written) if isinstance(written, str) else None
+        value = json.parse(arguments) if isinstance(arguments, str) else None
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -145,34 +148,34 @@ def _reread_name(call: WrittenCall, reader: Reader) -> Sequence[WrittenCall] | N
         f"{call.name}{_CALL_END}",
         f"{_FUNCTION.call}{name}>{brace}{rest}{_FUNCTION.end}",
     ):
-        found = reader.read(text)
-        if found and len(found) == 1:
-            return (_merge(call, _parse(call.arguments), found[0]),)
+        calls = reader.read(text)
+        if calls and len(calls) == 1:
+            return (_merge(call, _parse(call.arguments), calls[0]),)
     return None
 
 
-def _merge(call: WrittenCall, known: JsonObject, found: WrittenCall) -> WrittenCall:
-    more = found.arguments if isinstance(found.arguments, dict) else {}
-    return WrittenCall(found.name, json.dump_text({**known, **more}), call.id)
+def _merge(call: WrittenCall, known: JsonObject, repaired: WrittenCall) -> WrittenCall:
+    more = repaired.arguments if isinstance(repaired.arguments, dict) else {}
+    return WrittenCall(repaired.name, json.dump_text({**known, **more}), call.id)
 
 
 def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[WrittenCall] | None:
     arguments = _parse(call.arguments)
     value = str(arguments[key])
     for family in _FAMILIES:
-        place = _find_end(value, family)
-        if place is None:
+        index = _find_end(value, family)
+        if index is None:
             continue
-        rest = value[place + len(family.end) :]
+        rest = value[index + len(family.end) :]
         if _REST_OF_CALL.match(rest) and (family.is_sure or rest.strip()):
-            named = {**arguments, key: value[:place].removesuffix("\n")}
+            named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)
         text = family.before % (call.name, key) + value
         for whole in (text, f"{text}{family.end}{family.after}") if rest.strip() else ():
-            if found := reader.read(whole):
-                without = {name: one for name, one in arguments.items() if name != key}
-                others = [replace(one, arguments=_text_of(one)) for one in found[1:]]
-                return (_merge(call, without, found[0]), *others)
+            if calls := reader.read(whole):
+                without = {name: other for name, other in arguments.items() if name != key}
+                others = [replace(other, arguments=_text_of(other)) for other in calls[1:]]
+                return (_merge(call, without, calls[0]), *others)
     return None
 
 
@@ -200,19 +203,19 @@ def _ends_with_mark(value: JsonValue) -> bool:
     if not (isinstance(value, str) and "<" in value):
         return False
     text = value.rstrip()
-    end = next((one for one in STRAY_CLOSERS if text.endswith(one)), "")
+    end = next((closer for closer in STRAY_CLOSERS if text.endswith(closer)), "")
     return bool(end) and end.replace("/", "", 1).removesuffix(">") not in text.removesuffix(end)
 
 
 def _find_end(value: str, family: Family) -> int | None:
     """Return where a closing mark, perhaps half of it, ends a value that did not open it."""
-    place = value.find(family.end)
-    if place < 0:
+    index = value.find(family.end)
+    if index < 0:
         half = next(
             (n for n in range(len(family.end) - 1, _HALF, -1) if value.endswith(family.end[:n])), 0
         )
-        place = len(value) - half if half else -1
-    if place < 0 or family.opening in value[:place]:
+        index = len(value) - half if half else -1
+    if index < 0 or family.opening in value[:index]:
         return None
-    rest = value[place + len(family.end) :]
-    return place if not rest.strip() or _MARK.match(rest) else None
+    rest = value[index + len(family.end) :]
+    return index if not rest.strip() or _MARK.match(rest) else None

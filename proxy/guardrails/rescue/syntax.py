@@ -1,13 +1,13 @@
 """The contract of a rescue syntax: how a textual form of a tool call is read while it arrives.
 
 A syntax names its openings and starts a `Reading`: a generator over a `Cursor` that yields
-whenever it needs more text and returns what it found. A reading
-  - starts behind the opening and only moves forward, so the work is linear in the text;
+whenever it needs more text and returns `Calls`. A reading
+  - starts after the opening and only moves forward, so the work is linear in the text;
   - raises `NoCall` with a reason, or `Unreadable` where a call is broken within a value;
   - consumes everything up to the end of the call, closer included where there is one;
   - returns as soon as it knows that this is not a call, with as little consumed as possible.
 Syntaxes may share an opening: they are tried in order from the same place, each judges for itself.
-The scanner does the rest: it finds openings, keeps prose apart and enforces provenance.
+The scanner does the rest: it finds openings and keeps prose apart.
 """
 
 from collections.abc import Callable, Generator
@@ -30,7 +30,7 @@ MOST_SAME = 3
 
 
 class Reason(StrEnum):
-    """Why text that looked like a call is none."""
+    """The reason why text that looked like a call is no call."""
 
     QUOTED = "quoted"
     DOUBTFUL = "doubtful"

@@ -24,13 +24,13 @@ def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
     fits = _split(name, tools) if mark else _find_parameter(name, tools)
     if len(fits) != 1 or (key := fits[0][1]) in arguments:
         return None
-    named = {key if one == UNNAMED else one: value for one, value in arguments.items()}
+    named = {key if known == UNNAMED else known: value for known, value in arguments.items()}
     return WrittenCall(fits[0][0], named, call.id)
 
 
 def _split(glued: str, tools: Sequence[Tool]) -> list[tuple[str, str]]:
     """Return the names and the keys of which the text may consist."""
-    parts = ((glued[:place], glued[place:]) for place in range(1, len(glued)))
+    parts = ((glued[:index], glued[index:]) for index in range(1, len(glued)))
     by_name = {tool.name: properties_of(tool.parameters) for tool in tools}
     return [(name, key) for name, key in parts if name in by_name and key in by_name[name]]
 

@@ -44,11 +44,11 @@ class Token(NamedTuple):
     end: int
 
 
-def token_at(text: str, place: int) -> Token:
+def token_at(text: str, index: int) -> Token:
     """Return the piece that begins at `place`, which is within the text."""
-    found = _TOKEN.match(text, place)
-    assert found is not None  # noqa: S101 - one alternative takes anything
-    return Token(str(found.lastgroup), found[0], found.end())
+    match = _TOKEN.match(text, index)
+    assert match is not None  # noqa: S101 - one alternative takes anything
+    return Token(str(match.lastgroup), match[0], match.end())
 
 
 def attributes(tag: str) -> Iterator[tuple[str, str]]:
@@ -57,16 +57,16 @@ def attributes(tag: str) -> Iterator[tuple[str, str]]:
         yield word, value.strip("\"'")
 
 
-def value_place(text: str, place: int) -> int:
+def value_start(text: str, index: int) -> int:
     """Return where the value begins after a key that ends at `place`; -1 if it is no key."""
-    found = _SEPARATOR.match(text, place)
-    return -1 if found is None else found.end()
+    match = _SEPARATOR.match(text, index)
+    return -1 if match is None else match.end()
 
 
-def bare_value(text: str, place: int) -> str:
+def bare_value(text: str, index: int) -> str:
     """Return the text at `place` without quotation marks or brackets, if there is any."""
-    found = _BARE.match(text, place)
-    return "" if found is None else found[0]
+    match = _BARE.match(text, index)
+    return "" if match is None else match[0]
 
 
 Tools: TypeAlias = Mapping[str, Tool]
@@ -86,7 +86,7 @@ class Reading:
 
     The `tool` that is named last is the one found. `has_key` says that one of its parameters is in
     the position of a key, `is_marked` that a mark says that this is about a call, and `is_torn`
-    that it ends within a value or a mark. `said` has all keys and values in order.
+    that it ends within a value or a mark. `contents` has all keys and values in order.
     """
 
     def __init__(self, text: str, tools: Tools) -> None:
@@ -94,11 +94,11 @@ class Reading:
         self.has_key = False
         self.is_marked = False
         self.is_torn = False
-        self.said: list[str] = []
+        self.contents: list[str] = []
         self._text = text
         self._tools = tools
         self._keys: frozenset[str] = frozenset()
-        self._place = 0
+        self._index = 0
         self._is_first = True  # whether this piece is the first of the text
         self._depth = 0
         self._level: int | None = None  # the depth of the keys
@@ -118,45 +118,45 @@ class Reading:
 
     def read_to_end(self) -> bool:
         for _ in range(_MOST_TOKENS):
-            if self._place >= len(self._text):
+            if self._index >= len(self._text):
                 return True
-            token = token_at(self._text, self._place)
+            token = token_at(self._text, self._index)
             has_room = self.tool is not None or token.end <= _LONGEST_HEAD
             if not has_room or not self._passes(token):
                 return False
         return False
 
     def may_continue(self) -> bool:
-        """Whether what is prose at the end may be something else with more text."""
-        rest = self._text[self._place : self._place + _LONGEST_HEAD]
+        """Whether the prose at the end may become a key, a name or a mark with more text."""
+        rest = self._text[self._index : self._index + _LONGEST_HEAD]
         if rest in ("`", "``"):
             return True
-        written = rest.rstrip()
-        if not written or len(rest) == _LONGEST_HEAD:
+        source = rest.rstrip()
+        if not source or len(rest) == _LONGEST_HEAD:
             return False
-        token = token_at(written, 0)
-        is_fence = token.kind == "fence" and self._place == 0
-        if token.end < len(written) or not (is_fence or token.kind == "word"):
+        token = token_at(source, 0)
+        is_fence = token.kind == "fence" and self._index == 0
+        if token.end < len(source) or not (is_fence or token.kind == "word"):
             return False
-        if written != rest:
+        if source != rest:
             return token.text in self._keys or self._is_nested
         return self._may_go_on(token.text)
 
     def _may_go_on(self, word: str) -> bool:
-        written = word.removeprefix(FENCE)
+        source = word.removeprefix(FENCE)
         known = (*self._tools, *self._keys)
-        is_name = any(name.startswith(self._without_namespace(written)) for name in known)
-        may_mark = words.begins_marker(written, is_first=self._place == 0)
+        is_name = any(name.startswith(self._without_namespace(source)) for name in known)
+        may_mark = words.begins_marker(source, is_first=self._index == 0)
         return is_name or may_mark or self._is_nested
 
     def _passes(self, token: Token) -> bool:
         """Pass a piece, and the value after it; return False if it is prose."""
-        begin, self._place = self._place, token.end
-        self._is_first = begin == 0
+        start, self._index = self._index, token.end
+        self._is_first = start == 0
         passes = self._kinds.get(token.kind)
         if passes is not None and passes(token):
             return True
-        self._place = begin
+        self._index = start
         return False
 
     # Marks.
@@ -194,7 +194,7 @@ class Reading:
         is_listed = self._depth > 0 and self._text.startswith("(", token.end)
         if self._meets(word, is_listed=is_listed):
             return True
-        is_key = value_place(self._text, token.end) >= 0
+        is_key = value_start(self._text, token.end) >= 0
         if word in self._keys:
             return (is_key or self._text.startswith("<", token.end)) and self._key(token)
         if words.is_marker(word):
@@ -214,7 +214,7 @@ class Reading:
         if self.tool is None:
             self.is_marked |= words.is_about_calls(content)
             return words.is_marker(content)
-        if value_place(self._text, token.end) < 0:
+        if value_start(self._text, token.end) < 0:
             self._note(content)
             is_object = content.startswith("{") and any(
                 f'\\"{key}\\"' in content for key in self._keys
@@ -253,20 +253,20 @@ class Reading:
         if self._level is None:
             self._level = self._depth
 
-    def _note(self, written: str) -> None:
-        if written:
-            self.said.append(written[:_MOST_SAID])
+    def _note(self, source: str) -> None:
+        if source:
+            self.contents.append(source[:_MOST_SAID])
 
     def _key(self, token: Token) -> bool:
         self._note_key(token.text)
-        place = value_place(self._text, token.end)
-        self._awaits_value = self._text.startswith(_CONTROL, max(place, token.end))
-        if place < 0:
+        index = value_start(self._text, token.end)
+        self._awaits_value = self._text.startswith(_CONTROL, max(index, token.end))
+        if index < 0:
             return True
-        value = bare_value(self._text, place)
-        self._place = place + len(value)
+        value = bare_value(self._text, index)
+        self._index = index + len(value)
         self._note(value)
-        if self._place == len(self._text):  # there may be more of it
+        if self._index == len(self._text):  # there may be more of it
             return True
         is_long = len(value.split(maxsplit=_MOST_WORDS)) > _MOST_WORDS
         return not is_long and not words.is_placeholder(value)
@@ -292,18 +292,18 @@ class Reading:
         """Allow one unknown tag directly before the name of the tool."""
         is_first, self._has_odd_tag = not self._has_odd_tag, True
         is_before_word = (
-            not self._text[self._place : self._place + _LOOKAHEAD].lstrip().startswith("<")
+            not self._text[self._index : self._index + _LOOKAHEAD].lstrip().startswith("<")
         )
         return is_first and is_before_word and self.tool is None
 
-    def _element(self, closer: str, begin: int) -> bool:
+    def _element(self, closer: str, start: int) -> bool:
         self._awaits_value = False
-        end = self._text.find(closer, begin)
+        end = self._text.find(closer, start)
         if end < 0:
             self.is_torn = True
             end = len(self._text)
-        self._place = end
-        value = self._text[begin:end]
+        self._index = end
+        value = self._text[start:end]
         self._note(value)
         return self.is_torn or not words.is_placeholder(value)
 
@@ -320,8 +320,8 @@ class Reading:
 
         It is the mark of no family: `<command_bash>`.
         """
-        for place in _JOINTS.finditer(word):
-            halves = word[: place.start()], word[place.end() :]
+        for joint in _JOINTS.finditer(word):
+            halves = word[: joint.start()], word[joint.end() :]
             for name, key in (halves, halves[::-1]):
                 tool = self._tools.get(name)
                 if tool is not None and key in keys_of(tool) and self._meets(name):

@@ -1,4 +1,4 @@
-"""Whether a reply is nothing but a call of an offered tool, in an unknown syntax.
+"""Recognizes a reply that is nothing but a call of an offered tool, in an unknown syntax.
 
 In doubt it is an answer: text that the model was given, explanations of a tool, code, a definition,
 a document. Missing a call changes nothing; mistaking an answer for one costs a generation.
@@ -38,23 +38,23 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
 
     `quotable` texts were given to the model to read.
     """
-    written = _as_code(text.strip())
-    if not written.endswith(_ENDS) or not _may_begin(written):
+    source = _as_code(text.strip())
+    if not source.endswith(_ENDS) or not _may_begin(source):
         return False
-    reading = Reading(written, {tool.name: tool for tool in tools})
+    reading = Reading(source, {tool.name: tool for tool in tools})
     if not reading.read_to_end() or reading.is_torn or reading.tool is None:
         return False
-    if not _is_whole(reading, reading.tool, written):
+    if not _is_whole(reading, reading.tool, source):
         return False
-    return not _is_read(written, reading.tool, reading.said, quotable)
+    return not _is_read(source, reading.tool, reading.contents, quotable)
 
 
 def begins_call(text: str, tools: Sequence[Tool]) -> bool:
     """Return whether a text is only the beginning of a call: marks and a name, perhaps a key."""
-    written = text.strip()
-    reading = Reading(written, {tool.name: tool for tool in tools})
+    source = text.strip()
+    reading = Reading(source, {tool.name: tool for tool in tools})
     is_read = reading.read_to_end() and reading.tool is not None and reading.is_marked
-    return is_read and _CLOSED.search(written) is None
+    return is_read and _CLOSED.search(source) is None
 
 
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
@@ -62,12 +62,12 @@ def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
 
     Every beginning of what looks like a call does, unless it is a capital letter.
     """
-    written = _as_code(text.lstrip())
-    if not written:
+    source = _as_code(text.lstrip())
+    if not source:
         return True
-    if written[0].isupper() or not _may_begin(written):
+    if source[0].isupper() or not _may_begin(source):
         return False
-    reading = Reading(written, {tool.name: tool for tool in tools})
+    reading = Reading(source, {tool.name: tool for tool in tools})
     return reading.read_to_end() or reading.may_continue()
 
 
@@ -81,34 +81,32 @@ def _as_code(text: str) -> str:
     return text
 
 
-def _may_begin(written: str) -> bool:
-    return _BEGINS.match(written) is not None and not is_imperative(written)
+def _may_begin(source: str) -> bool:
+    return _BEGINS.match(source) is not None and not is_imperative(source)
 
 
-def _is_whole(reading: Reading, tool: Tool, written: str) -> bool:
+def _is_whole(reading: Reading, tool: Tool, source: str) -> bool:
     """Return whether its marks and arguments distinguish it from data, code and prose."""
-    is_json = _is_json(written)
+    is_json = _is_json(source)
     if reading.has_key:
         is_plain = is_json or _COMPOUND.match(tool.name) is None
         return reading.is_marked or not is_plain
     schema = tool.parameters
     needs_any = isinstance(schema, dict) and bool(schema.get("required"))
-    is_empty = not needs_any and _EMPTY.search(written) is not None
+    is_empty = not needs_any and _EMPTY.search(source) is not None
     return is_empty and reading.is_marked and not is_json
 
 
-def _is_json(written: str) -> bool:
-    return written.lstrip("[ \n").startswith("{")
+def _is_json(source: str) -> bool:
+    return source.lstrip("[ \n").startswith("{")
 
 
-def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[str]) -> bool:
+def _is_read(source: str, tool: Tool, contents: Sequence[str], quotable: Sequence[str]) -> bool:
     """Return whether the model has read this call, or was asked about calls of the tool."""
-    is_json = _is_json(written)
-    if is_quoted(written[:_MOST_QUOTED], quotable) or (
-        is_json and any(map(_JSON.search, quotable))
-    ):
+    is_json = _is_json(source)
+    if is_quoted(source[:_MOST_QUOTED], quotable) or (is_json and any(map(_JSON.search, quotable))):
         return True
-    if are_repeated((WrittenCall(tool.name, [*said]),), quotable):
+    if are_repeated((WrittenCall(tool.name, [*contents]),), quotable):
         return True
     return any(is_asked_about(tool.name, text) for text in quotable)
 
@@ -116,5 +114,5 @@ def _is_read(written: str, tool: Tool, said: Sequence[str], quotable: Sequence[s
 def is_asked_about(name: str, text: str) -> bool:
     """Return whether words about how something is called are near a name."""
     places = islice(re.finditer(re.escape(name), text), _MOST_PLACES)
-    around = (text[max(one.start() - _AROUND, 0) : one.end() + _AROUND] for one in places)
-    return any(map(_ASKED.search, around))
+    excerpts = (text[max(match.start() - _AROUND, 0) : match.end() + _AROUND] for match in places)
+    return any(map(_ASKED.search, excerpts))

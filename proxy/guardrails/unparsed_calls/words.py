@@ -37,55 +37,55 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def is_marker(written: str) -> bool:
+def is_marker(mark: str) -> bool:
     """Return whether marks consist of this word, like `tool_call`."""
-    is_whole = _PARTS.fullmatch(written) is not None
-    return is_whole and _WORDS.issuperset(_parts(written))
+    is_whole = _PARTS.fullmatch(mark) is not None
+    return is_whole and _WORDS.issuperset(_parts(mark))
 
 
-def is_first_marker(written: str) -> bool:
+def is_first_marker(mark: str) -> bool:
     """Return whether a marker may be the first word of a reply, with no other mark before it."""
-    return is_marker(written) and _parts(written)[0] in _KNOWN.first
+    return is_marker(mark) and _parts(mark)[0] in _KNOWN.first
 
 
-def begins_marker(written: str, *, is_first: bool) -> bool:
+def begins_marker(mark: str, *, is_first: bool) -> bool:
     """Return whether more letters may make a word a marker, or a first one."""
-    parts = _parts(written)
-    if _BEGINNING.fullmatch(written) is None or not parts:
-        return not written
+    parts = _parts(mark)
+    if _BEGINNING.fullmatch(mark) is None or not parts:
+        return not mark
     *before, last = parts
     known = _KNOWN.first if is_first and not before else _WORDS
     return _WORDS.issuperset(before) and any(word.startswith(last) for word in known)
 
 
-def is_about_calls(written: str, *, is_tag: bool = False) -> bool:
-    parts = _parts(written)
+def is_about_calls(mark: str, *, is_tag: bool = False) -> bool:
+    parts = _parts(mark)
     return not _KNOWN.of_calls.isdisjoint(parts) or (
         is_tag and not _KNOWN.of_arguments.isdisjoint(parts)
     )
 
 
-def is_name_of_key(written: str) -> bool:
+def is_name_of_key(mark: str) -> bool:
     """Return whether what a tag assigns to this is a key, as with `parameter`."""
-    parts = _parts(written)
+    parts = _parts(mark)
     return not (_KNOWN.of_arguments | {"name", "key"}).isdisjoint(parts)
 
 
-def holds_value(written: str) -> bool:
+def holds_value(mark: str) -> bool:
     """Return whether this mark introduces a value, like `arg_value`."""
-    return not _KNOWN.of_values.isdisjoint(_parts(written))
+    return not _KNOWN.of_values.isdisjoint(_parts(mark))
 
 
-def is_literal(written: str) -> bool:
+def is_literal(mark: str) -> bool:
     """Return whether a bare word is a value of JSON or Python, for example a number."""
-    return written[0].isdigit() or written.casefold() in _LITERALS
+    return mark[0].isdigit() or mark.casefold() in _LITERALS
 
 
 def is_placeholder(value: str) -> bool:
     """Return whether a value is only a placeholder, like a type or `<city>`."""
-    written = value.strip()
-    is_short = len(written) <= _MOST_OF_PLACEHOLDER
-    return is_short and _PLACEHOLDER.fullmatch(written) is not None
+    mark = value.strip()
+    is_short = len(mark) <= _MOST_OF_PLACEHOLDER
+    return is_short and _PLACEHOLDER.fullmatch(mark) is not None
 
 
 def is_imperative(text: str) -> bool:
@@ -93,5 +93,5 @@ def is_imperative(text: str) -> bool:
     return _IMPERATIVE.match(text) is not None
 
 
-def _parts(written: str) -> list[str]:
-    return [part.casefold() for part in _PART.findall(written)]
+def _parts(mark: str) -> list[str]:
+    return [part.casefold() for part in _PART.findall(mark)]

@@ -161,10 +161,10 @@ class _PairsReader:
         return bool(self._arguments) and (yield from self._sees(_unopened_pair_of(self._tags)))
 
     def _read_json(self, name: str) -> Reading:
-        found = yield from read_arguments(self._cursor, name, (self._closer,))
+        result = yield from read_arguments(self._cursor, name, (self._closer,))
         yield from self._pass_space()
         is_closed = yield from self._cursor.literal(self._closer)
-        return Calls(found.calls, found.closed and is_closed)
+        return Calls(result.calls, result.closed and is_closed)
 
     def _pass_space(self) -> Waiting[None]:
         yield from self._cursor.whitespace()
@@ -299,7 +299,10 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 
 def suffixed_pairs(row: Format) -> Syntax:
-    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper."""
+    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper.
+
+    <tool_call:x1>NAME<arg_key:x1>KEY</arg_key:x1><arg_value:x1>value</arg_value:x1></tool_call:x1>
+    """
     wrapper = row.parts.get("wrapper")
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -311,15 +314,15 @@ def suffixed_pairs(row: Format) -> Syntax:
             yield from cursor.whitespace()
             if not (yield from cursor.literal(opening)):
                 raise NoCall
-        found = yield from read_row(
+        result = yield from read_row(
             cursor,
             lambda cursor: _PairsReader(cursor, tags).read(),
             lambda cursor: cursor.literal(opening),
         )
         if not wrapper:
-            return found
+            return result
         return Calls(
-            found.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
+            result.calls, (yield from cursor.literal(f"{end_of(wrapper[0])[:-1]}{suffix}>"))
         )
 
     return Syntax.of(row, read)
@@ -333,6 +336,8 @@ _IS_STRING = 'type="string"'
 
 def key_values(row: Format) -> Syntax:
     """Return the syntax of a name, and of keys and values between control tokens.
+
+        <|open|>call tool="NAME"<|sep|><|open|>argument key="KEY"<|sep|>value<|close|>argument ...
 
     If the marks before name and key end in a quote, more attributes may follow them.
     """
@@ -395,7 +400,10 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as by `key_values` of which only the words are left."""
+    """Return the syntax of calls as by `key_values` of which only the words are left.
+
+    toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
+    """
     call, (end,) = row.part("call"), row.ends
 
     def read(cursor: Cursor, opening: str) -> Reading:

@@ -64,18 +64,18 @@ def read_calls(
         raise NoCall
     if needs_tools and any(find_name(call.name, cursor.offered) is None for call in calls):
         raise NoCall(Reason.NOT_A_CALL)
-    found = Calls(calls, value.is_closed)
-    return replace(found, is_cut=announcer.is_tired and cursor.may_cut and found.is_runaway)
+    result = Calls(calls, value.is_closed)
+    return replace(result, is_cut=announcer.is_tired and cursor.may_cut and result.is_runaway)
 
 
 def _has_two_readings(item: JsonObject) -> bool:
     """Return whether an item is a call with two names or two sets of arguments."""
     inner = item.get("function")
-    written = [item, inner] if isinstance(inner, dict) else [item]
-    names = {name for one in written if isinstance(name := one.get("name"), str)}
-    arguments = [one[key] for one in written for key in ARGUMENT_KEYS if key in one]
+    objects = [item, inner] if isinstance(inner, dict) else [item]
+    names = {name for envelope in objects if isinstance(name := envelope.get("name"), str)}
+    arguments = [envelope[key] for envelope in objects for key in ARGUMENT_KEYS if key in envelope]
     is_called = bool(_name_in(item))
-    return is_called and (len(names) > 1 or any(one != arguments[0] for one in arguments[1:]))
+    return is_called and (len(names) > 1 or any(other != arguments[0] for other in arguments[1:]))
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
@@ -99,32 +99,32 @@ def read_all_calls(cursor: Cursor, *, is_marked: bool, ends: tuple[str, ...] = (
     marks of other syntaxes begin with one. Calls that no mark ends are cut before JSON that is no
     call, or one of a tool that does not exist.
     """
-    found = Calls(())
+    result = Calls(())
     char = yield from cursor.next_visible()
     marks = literals_of(*ends)
-    while char and char in "{[" and found.closed and not (yield from cursor.next_of(marks)):
-        if len(found.calls) > MOST_CALLS or (found.calls and not (yield from _can_begin(cursor))):
-            return found
-        may_cut = cursor.may_cut and bool(found.calls) and not ends
+    while char and char in "{[" and result.closed and not (yield from cursor.next_of(marks)):
+        if len(result.calls) > MOST_CALLS or (result.calls and not (yield from _can_begin(cursor))):
+            return result
+        may_cut = cursor.may_cut and bool(result.calls) and not ends
         needs_tools = may_cut and cursor.follows_results and not is_marked
         try:
-            found += yield from read_calls(
+            result += yield from read_calls(
                 cursor, is_marked=is_marked, ends=ends, needs_tools=needs_tools
             )
         except NoCall as refusal:
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise
-            return replace(found, is_cut=True)
-        if cursor.may_cut and found.is_runaway:
-            return replace(found, is_cut=True)
+            return replace(result, is_cut=True)
+        if cursor.may_cut and result.is_runaway:
+            return replace(result, is_cut=True)
         char = yield from cursor.next_visible()
         if char and char in ",;":
             cursor.advance(1)
             char = yield from cursor.next_visible()
-    if not found.calls:
+    if not result.calls:
         raise NoCall
     yield from cursor.take(_EXTRA_CLOSERS)
-    return found
+    return result
 
 
 def items_of(value: JsonValue) -> list[JsonValue]:
@@ -143,12 +143,12 @@ def calls_in(value: JsonValue, *, is_marked: bool) -> tuple[WrittenCall, ...]:
             return ()
         listed = _unwrap_calls(item)
         if listed is None:
-            found = _call_in(item, is_marked=is_marked)
+            result = _call_in(item, is_marked=is_marked)
         else:
-            found = calls_in(listed, is_marked=is_marked)
-        if not found:
+            result = calls_in(listed, is_marked=is_marked)
+        if not result:
             return ()
-        calls += found
+        calls += result
     return tuple(calls)
 
 

@@ -22,12 +22,12 @@ _STYLE = Style(_ENDS, is_python=True, has_bare_text=True)
 
 
 def gemma(row: Format) -> Syntax:
-    """Return the syntax of calls between marks."""
+    """Return the syntax of `<|tool_call>call:NAME{KEY:<|"|>value<|"|>}<tool_call|>`."""
     return Syntax.of(row, _read)
 
 
 def bare_gemma(row: Format) -> Syntax:
-    """Return the syntax of calls without opening marks, one after another."""
+    """Return the syntax of `call:NAME{KEY:value}`, one after another."""
     return Syntax.of(row, read_bare)
 
 
@@ -35,10 +35,10 @@ def _read(cursor: Cursor, opening: str) -> Reading:
     """Read calls between marks; the first `call:` may be missing."""
     yield from cursor.whitespace()
     yield from _pass_word(cursor)
-    found = yield from _read_call(cursor)
-    while not found.closed and len(found.calls) <= MOST_CALLS and (yield from _pass_word(cursor)):
-        found += yield from _read_call(cursor)
-    return found
+    result = yield from _read_call(cursor)
+    while not result.closed and len(result.calls) <= MOST_CALLS and (yield from _pass_word(cursor)):
+        result += yield from _read_call(cursor)
+    return result
 
 
 def read_bare(cursor: Cursor, opening: str) -> Reading:
@@ -60,11 +60,11 @@ def _read_call(cursor: Cursor) -> Reading:
         raise NoCall
     if char == "{":
         value = yield from read_value(cursor, None, _STYLE)
-        found = Calls((WrittenCall(name, value.value),), value.is_closed)
+        result = Calls((WrittenCall(name, value.value),), value.is_closed)
     else:
-        found = yield from read_python_arguments(cursor, name)
-    if not found.closed:
+        result = yield from read_python_arguments(cursor, name)
+    if not result.closed:
         raise NoCall(Reason.BROKEN)
     yield from cursor.whitespace()
     closer = yield from cursor.one_of(_CLOSERS)
-    return Calls(found.calls, bool(closer))
+    return Calls(result.calls, bool(closer))

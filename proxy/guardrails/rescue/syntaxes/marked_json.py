@@ -27,6 +27,8 @@ _REPETITIONS = 3  # of the opening mark
 def marked_json(row: Format) -> Syntax:
     """Return the syntax of JSON after a mark: objects, a list or a code fence.
 
+        <tool_call>{"name": "NAME", "arguments": {"KEY": "value"}}</tool_call>
+
     The marks after the calls may be missing; after a list nothing is missing, because a list has
     its own end.
     """
@@ -40,13 +42,13 @@ def marked_json(row: Format) -> Syntax:
         yield from cursor.whitespace()
         is_fenced = yield from pass_fence(cursor, _LANGUAGE)
         is_list = yield from cursor.is_next("[")
-        found = yield from read_all_calls(cursor, is_marked=True, ends=ends)
-        if found.is_cut:
-            return found
+        result = yield from read_all_calls(cursor, is_marked=True, ends=ends)
+        if result.is_cut:
+            return result
         if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
         is_closed = yield from _pass_closer(cursor, ends)
-        return Calls(found.calls, found.closed and (is_closed or is_list or not ends))
+        return Calls(result.calls, result.closed and (is_closed or is_list or not ends))
 
     return Syntax.of(row, read)
 
@@ -61,7 +63,10 @@ def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
 
 
 def definitions(row: Format) -> Syntax:
-    """Return the syntax of objects, or lists of them, between the marks of definitions."""
+    """Return the syntax of objects, or lists of them, between the marks of definitions.
+
+    <tools>{"name": "NAME", "arguments": {"KEY": "value"}}</tools>
+    """
     (closer,) = row.ends
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -79,8 +84,8 @@ def definitions(row: Format) -> Syntax:
             is_closed = value.is_closed
             char = yield from cursor.next_visible()
         is_marked_off = yield from cursor.literal(closer)
-        behind = yield from cursor.peek()
-        if not calls or not (is_marked_off or behind in ("", "<")):
+        next_char = yield from cursor.peek()
+        if not calls or not (is_marked_off or next_char in ("", "<")):
             raise NoCall
         return Calls(tuple(calls), is_closed and is_marked_off)
 

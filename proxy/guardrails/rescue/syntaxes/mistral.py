@@ -48,21 +48,21 @@ def _read(cursor: Cursor, opening: str) -> Reading:
 
 
 def read_named(cursor: Cursor, name: str) -> Reading:
-    found = Calls(())
-    while len(found.calls) <= MOST_CALLS:
+    result = Calls(())
+    while len(result.calls) <= MOST_CALLS:
         char = yield from cursor.next_visible()
-        if char == "[" and not found.calls:  # a word between the mark and the list
+        if char == "[" and not result.calls:  # a word between the mark and the list
             return (yield from _read_json(cursor))
         if char != "{":
             raise NoCall
-        found += yield from read_arguments(cursor, name)
+        result += yield from read_arguments(cursor, name)
         between = yield from cursor.match(_NEXT, _NEXT_BEGINS, _LOOKAHEAD)
         if between is None:
             break
         cursor.advance(len(between[0]))
         name = yield from _read_name(cursor)
         yield from cursor.literal(ARGUMENTS)
-    return found
+    return result
 
 
 def _read_name(cursor: Cursor) -> Waiting[str]:
@@ -75,18 +75,18 @@ def _read_name(cursor: Cursor) -> Waiting[str]:
 
 def _read_json(cursor: Cursor, word: str = "") -> Reading:
     """Read a list of calls, or calls separated by commas; a `word` may precede it."""
-    found = yield from read_calls(cursor, is_marked=True)
-    while found.closed and len(found.calls) <= MOST_CALLS and (yield from cursor.literal(",")):
+    result = yield from read_calls(cursor, is_marked=True)
+    while result.closed and len(result.calls) <= MOST_CALLS and (yield from cursor.literal(",")):
         yield from cursor.whitespace()
-        found += yield from read_calls(cursor, is_marked=True)
-    return found
+        result += yield from read_calls(cursor, is_marked=True)
+    return result
 
 
 def _read_python(cursor: Cursor, name: str) -> Reading:
-    found = yield from read_python_arguments(cursor, name)
-    if not found.closed:
+    result = yield from read_python_arguments(cursor, name)
+    if not result.closed:
         raise NoCall(Reason.BROKEN)
-    return found
+    return result
 
 
 _BRACKETS: dict[str, Callable[[Cursor, str], Reading]] = {

@@ -19,6 +19,8 @@ _NUMBER = re.compile(r":\d+$")
 def named_json(row: Format) -> Syntax:
     """Return the syntax of a name, marks, a JSON object and closing marks.
 
+        <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{"KEY": "value"}<|call|>
+
     One of the `required` marks has to be present between name and object, unless `before_name` was
     present or the row `is_sure` that the opening is enough. An id may precede `before_name`. The
     marks `next` introduce further calls. A message to the `user` is no call.
@@ -55,9 +57,9 @@ def _read(cursor: Cursor, row: Format) -> Reading:
         return Calls((WrittenCall(name, {}),))
     if not (yield from cursor.is_next("{")):
         raise NoCall
-    found = yield from read_arguments(cursor, name, row.ends)
+    result = yield from read_arguments(cursor, name, row.ends)
     is_closed = (yield from _pass_closers(cursor, row)) or not row.ends
-    return Calls(found.calls, found.closed and is_closed)
+    return Calls(result.calls, result.closed and is_closed)
 
 
 def _pass_marks(cursor: Cursor, row: Format) -> Waiting[bool]:
@@ -87,7 +89,11 @@ _PLAIN_NAME = re.compile(r"[\w.-]+")
 
 
 def named_line(row: Format) -> Syntax:
-    """Return the syntax of a name and, on the next line, an object; there may be several."""
+    """Return the syntax of a name and, on the next line, an object; there may be several.
+
+    >>>NAME
+    {"KEY": "value"}
+    """
     mark = row.openings[0].strip()
 
     def read(cursor: Cursor, opening: str) -> Reading:

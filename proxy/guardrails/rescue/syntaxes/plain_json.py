@@ -25,7 +25,12 @@ def _read_reply(cursor: Cursor, opening: str) -> Reading:
 
 
 def unopened_json(row: Format) -> Syntax:
-    """Return the syntax of JSON values on lines of their own, with a closing mark after each."""
+    """Return the syntax of JSON values on lines of their own, with a closing mark after each.
+
+    I look.
+    {"name": "NAME", "arguments": {"KEY": "value"}}
+    </tool_call>
+    """
     return Syntax.of(row, partial(read_unopened, ends=row.ends))
 
 
@@ -36,40 +41,40 @@ def read_unopened(cursor: Cursor, opening: str, ends: tuple[str, ...] = ()) -> R
     """
     cursor.rewind()
     yield from cursor.whitespace()
-    found = Calls(())
-    while len(found.calls) <= MOST_CALLS and not found.is_cut:
-        may_cut = cursor.may_cut and bool(found.calls)
+    result = Calls(())
+    while len(result.calls) <= MOST_CALLS and not result.is_cut:
+        may_cut = cursor.may_cut and bool(result.calls)
         try:
-            found += yield from _read_one(
+            result += yield from _read_one(
                 cursor, ends, needs_tools=may_cut and cursor.follows_results
             )
         except NoCall as refusal:
             if not may_cut or refusal.reason is not Reason.NOT_A_CALL:
                 raise NoCall from refusal
-            return replace(found, is_bare=True, is_cut=True)
-        found = replace(found, is_cut=cursor.may_cut and found.is_runaway)
+            return replace(result, is_bare=True, is_cut=True)
+        result = replace(result, is_cut=cursor.may_cut and result.is_runaway)
         if not (yield from cursor.is_next(opening[1])):
             break
-    return replace(found, is_bare=True)
+    return replace(result, is_bare=True)
 
 
 def _read_one(cursor: Cursor, ends: tuple[str, ...], *, needs_tools: bool) -> Reading:
     """Read one complete JSON value, and a mark that may be missing."""
     try:
-        found = yield from read_calls(
+        result = yield from read_calls(
             cursor, is_marked=False, is_silent=True, needs_tools=needs_tools
         )
     except NoCall as refusal:
         yield from cursor.whitespace()
         raise NoCall from refusal
     yield from cursor.whitespace()
-    if not found.closed:
-        if cursor.may_cut and found.is_runaway:
-            return found
+    if not result.closed:
+        if cursor.may_cut and result.is_runaway:
+            return result
         raise NoCall(Reason.NOT_CLOSED)
     yield from cursor.one_of(literals_of(*ends))
     yield from cursor.whitespace()
-    return found
+    return result
 
 
 _LANGUAGE = re.compile(r"[\w.+-]+", re.ASCII)
@@ -83,7 +88,12 @@ _NOISE_LIMIT = 4
 
 
 def fenced_json(row: Format, marked: Sequence[Syntax] = ()) -> Syntax:
-    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones."""
+    """Return the syntax of calls in consecutive code fences, which may contain `marked` ones.
+
+    ```json
+    {"name": "NAME", "arguments": {"KEY": "value"}}
+    ```
+    """
     return Syntax.of(row, _FenceReader(marked).read)
 
 
@@ -101,35 +111,35 @@ def _calls_tool(cursor: Cursor) -> Waiting[bool]:
 class _FenceReader:
     def __init__(self, marked: Sequence[Syntax]) -> None:
         self._marked = [
-            (one, syntax)
+            (mark, syntax)
             for syntax in marked
             if syntax.place == "anywhere"
-            for one in syntax.openings
+            for mark in syntax.openings
         ]
-        self._marks = tuple(dict.fromkeys(one for one, _ in self._marked))
+        self._marks = tuple(dict.fromkeys(mark for mark, _ in self._marked))
 
     def read(self, cursor: Cursor, opening: str) -> Reading:
-        found = Calls(())
+        result = Calls(())
         is_fence = True
-        while is_fence and len(found.calls) <= MOST_CALLS:
+        while is_fence and len(result.calls) <= MOST_CALLS:
             language = yield from cursor.take(_LANGUAGE)
             if language not in _LANGUAGES:
                 raise NoCall
             yield from cursor.whitespace()
             try:
-                found += yield from self._read_content(cursor, language)
+                result += yield from self._read_content(cursor, language)
             except NoCall as refusal:
-                is_json = language in _JSON_LANGUAGES and found.calls
+                is_json = language in _JSON_LANGUAGES and result.calls
                 if not (cursor.may_cut and is_json) or refusal.reason is not Reason.NOT_A_CALL:
                     raise
-                return replace(found, is_cut=True)
-            if found.is_cut or (cursor.may_cut and found.is_runaway):
-                return replace(found, is_cut=True)
+                return replace(result, is_cut=True)
+            if result.is_cut or (cursor.may_cut and result.is_runaway):
+                return replace(result, is_cut=True)
             is_closed = yield from cursor.literal(opening)
-            found = Calls(found.calls, found.closed and is_closed)
+            result = Calls(result.calls, result.closed and is_closed)
             yield from cursor.whitespace()
             is_fence = is_closed and (yield from cursor.literal(opening))
-        return found
+        return result
 
     def _read_content(self, cursor: Cursor, language: str) -> Reading:
         if mark := (yield from self._find_mark(cursor)):
@@ -156,13 +166,13 @@ class _FenceReader:
         return ""
 
     def _read_all_marked(self, cursor: Cursor, mark: str) -> Reading:
-        found = Calls(())
+        result = Calls(())
         for _ in range(_MARKED_LIMIT):
-            found += yield from self._read_marked(cursor, mark)
+            result += yield from self._read_marked(cursor, mark)
             mark = yield from self._find_mark(cursor)
             if not mark:
                 break
-        return Calls(found.calls)
+        return Calls(result.calls)
 
     def _read_marked(self, cursor: Cursor, mark: str) -> Reading:
         """Read what follows one mark, with each syntax from the same place."""
@@ -175,11 +185,11 @@ class _FenceReader:
             cursor.mute()
             cursor.advance(place + len(opening))
             try:
-                found = yield from syntax.read(cursor, opening)
+                result = yield from syntax.read(cursor, opening)
             except (NoCall, Unreadable) as failure:
                 refusal = failure
             else:
-                if not found.is_doubtful:
-                    return found
+                if not result.is_doubtful:
+                    return result
                 refusal = NoCall()
         raise refusal

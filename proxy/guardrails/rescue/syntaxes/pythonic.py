@@ -69,27 +69,27 @@ def read_python_calls(
         cursor.advance(1)
         yield from cursor.whitespace()
     quote = (yield from cursor.one_of(_QUOTES)) if is_list else ""
-    found = Calls(())
-    while len(found.calls) <= MOST_CALLS and (
+    result = Calls(())
+    while len(result.calls) <= MOST_CALLS and (
         yield from cursor.match(_CALL, _CALL_BEGINS, _LOOKAHEAD)
     ):
-        found += yield from read_python_call(cursor, replace(style, outer=quote))
-        if not found.closed and not may_be_open:
+        result += yield from read_python_call(cursor, replace(style, outer=quote))
+        if not result.closed and not may_be_open:
             raise NoCall(Reason.BROKEN)
-        is_cut = cursor.may_cut and found.is_runaway
-        if is_cut or not found.closed:
-            return replace(found, is_cut=is_cut)
+        is_cut = cursor.may_cut and result.is_runaway
+        if is_cut or not result.closed:
+            return replace(result, is_cut=is_cut)
         is_quoted = bool(quote) and not (yield from cursor.literal(quote))
         yield from cursor.take(_SEPARATORS)
         if quote and not is_quoted:
             quote = yield from cursor.one_of(_QUOTES)
-    if not found.calls:
+    if not result.calls:
         raise NoCall
     is_closed = not is_list or (yield from cursor.literal("]"))
     if quote and not is_closed:
         raise NoCall(Reason.BROKEN)
     yield from cursor.whitespace()
-    return Calls(found.calls, is_closed)
+    return Calls(result.calls, is_closed)
 
 
 def begins_list(cursor: Cursor) -> Waiting[bool]:
@@ -98,25 +98,25 @@ def begins_list(cursor: Cursor) -> Waiting[bool]:
 
 
 def marked_python(row: Format) -> Syntax:
-    """Return the syntax of Python calls after a mark, perhaps in a code fence."""
+    """Return the syntax of `<|tool_call_start|>[NAME(KEY='value')]<|tool_call_end|>`."""
 
     def read(cursor: Cursor, opening: str) -> Reading:
         yield from cursor.whitespace()
         is_fenced = yield from pass_fence(cursor, _LANGUAGE)
         closer = row.marks[opening]
         style = Style((closer,) if closer else (), is_python=True)
-        found = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
-        if found.is_cut:
-            return found
+        result = yield from read_python_calls(cursor, style, may_be_open=not is_fenced)
+        if result.is_cut:
+            return result
         if is_fenced and (yield from cursor.literal(FENCE)):
             yield from cursor.whitespace()
-        return Calls(found.calls, (yield from cursor.literal(closer))) if closer else found
+        return Calls(result.calls, (yield from cursor.literal(closer))) if closer else result
 
     return Syntax.of(row, read)
 
 
 def python_list(row: Format) -> Syntax:
-    """Return the syntax of a list of Python calls, or of several lists."""
+    """Return the syntax of a list of Python calls, `[NAME(KEY='value')]`, or of several lists."""
     return Syntax.of(row, read_python_list)
 
 

@@ -115,6 +115,8 @@ _HEADER_END = TABLE.messages.header_end
 def tagged(row: Format) -> Syntax:
     """Return the syntax of calls in tags, with or without a wrapper around one or several.
 
+        <tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>
+
     `noise` may occur between the marks of a wrapper. With `is_empty_doubtful`, a call without
     arguments counts only in a wrapper, as the whole reply, or if its two tags are on lines of their
     own: on one line they are more often mentioned than meant.
@@ -126,26 +128,26 @@ def tagged(row: Format) -> Syntax:
         if opening in wrappers:
             return (yield from read_wrapped(cursor, opening))
         call = _CallReader(cursor, known[opening], row)
-        written = yield from call.read()
-        if not written.arguments and not call.is_closed:
+        only_call = yield from call.read()
+        if not only_call.arguments and not call.is_closed:
             raise NoCall(Reason.BROKEN)
-        is_doubtful = row.is_empty_doubtful and not written.arguments and not call.has_lines
-        return Calls((written,), call.is_closed, is_doubtful)
+        is_doubtful = row.is_empty_doubtful and not only_call.arguments and not call.has_lines
+        return Calls((only_call,), call.is_closed, is_doubtful)
 
     def read_wrapped(cursor: Cursor, opening: str) -> Reading:
-        found, begins = Calls(()), literals_of(*known)
+        result, begins = Calls(()), literals_of(*known)
         yield from _pass_noise(cursor, noise)
-        while len(found.calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
-            found += Calls(((yield from _CallReader(cursor, known[mark], row).read()),))
-            if cursor.may_cut and found.is_runaway:
-                return Calls(found.calls, is_cut=True)
+        while len(result.calls) <= MOST_CALLS and (mark := (yield from cursor.one_of(begins))):
+            result += Calls(((yield from _CallReader(cursor, known[mark], row).read()),))
+            if cursor.may_cut and result.is_runaway:
+                return Calls(result.calls, is_cut=True)
             yield from _pass_noise(cursor, noise)
-        if not found.calls:
+        if not result.calls:
             cursor.rewind()
             cursor.advance(len(opening))
             raise NoCall
         closer = yield from cursor.one_of(literals_of(*row.ends))
-        return Calls(found.calls, bool(closer))
+        return Calls(result.calls, bool(closer))
 
     return Syntax.of(row, read)
 
@@ -311,7 +313,7 @@ class _CallReader:
         return holds_mark(text) or any(mark in text for mark in self._openings)
 
     def _read_value(self, end: str) -> Waiting[str]:
-        loose = (one for one, meant in self._element.loose.items() if meant == end)
+        loose = (spelling for spelling, meant in self._element.loose.items() if meant == end)
         marks = literals_of(end, *self._parameters, *self._ends, *loose)
         pieces: list[str] = []
         while len(pieces) < 2 * _INNER_MARK_LIMIT:
@@ -340,7 +342,7 @@ class _CallReader:
 
     def _is_parameter(self) -> Waiting[bool]:
         """Return whether a whole parameter tag comes next."""
-        mark = next((one for one in self._parameters if self._cursor.stands_at(one)), "")
+        mark = next((known for known in self._parameters if self._cursor.stands_at(known)), "")
         while mark:
             head, is_all = self._cursor.look_ahead(_LONGEST_HEAD, len(mark))
             if is_all or _HEAD_ENDS.search(head):

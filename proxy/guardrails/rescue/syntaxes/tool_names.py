@@ -77,10 +77,10 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         name = opening.partition("=")[2]
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
-        found = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in found.calls):
+        result = yield from _HARMONY.read(cursor, opening)
+        if any(call.name != name for call in result.calls):
             raise NoCall
-        return found
+        return result
 
     rows = ("tool_recipients", "tool_recipients_at_start")
     return tuple(Syntax.of(_row(row, names), read) for row in rows)
@@ -170,12 +170,12 @@ def _read_code(cursor: Cursor, opening: str) -> Reading:
 def _read_bare(reading: Reading, *, may_be_open: bool = False) -> Reading:
     """Read calls that count only with further proof."""
     try:
-        found = yield from reading
+        result = yield from reading
     except (NoCall, Unreadable) as refusal:
         raise NoCall from refusal
-    if not found.closed and not may_be_open:
+    if not result.closed and not may_be_open:
         raise NoCall
-    return dataclasses.replace(found, is_bare=True)
+    return dataclasses.replace(result, is_bare=True)
 
 
 _CODE_WORDS = tuple(
@@ -245,7 +245,7 @@ def tool_words(names: Sequence[str]) -> Syntax:
     """
     known = Literals(names)
     # In Python the rest may be joined differently: `get.time`, or `get\_time` for Markdown.
-    heads = (found[0] for name in names if (found := _HEAD.match(name)))
+    heads = (result[0] for name in names if (result := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
         rest = yield from cursor.take(_REST_IN_PYTHON)

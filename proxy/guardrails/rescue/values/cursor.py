@@ -25,23 +25,23 @@ class Literals:
     def find(self, text: str, start: int, *, is_finished: bool) -> int:
         """Return where the first literal is or may begin, otherwise the end of the text."""
         match = self._pattern.search(text, start)
-        found = match.start() if match else len(text)
+        first = match.start() if match else len(text)
         if is_finished:
-            return found
-        place = max(start, len(text) - self._longest + 1)
-        while match := self._initial.search(text, place, found):
+            return first
+        index = max(start, len(text) - self._longest + 1)
+        while match := self._initial.search(text, index, first):
             if self._may_begin(text[match.start() :]):
                 return match.start()
-            place = match.end()
-        return found
+            index = match.end()
+        return first
 
-    def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
+    def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
         """Return the literal at `place`, "" if there is none, None if it is undecided."""
-        if not is_finished and len(text) - place < self._longest:
-            rest = text[place:]
+        if not is_finished and len(text) - index < self._longest:
+            rest = text[index:]
             if not rest or self._may_begin(rest):
                 return None
-        match = self._pattern.match(text, place)
+        match = self._pattern.match(text, index)
         return match[0] if match else ""
 
     def _may_begin(self, text: str) -> bool:
@@ -173,19 +173,19 @@ class Cursor:
     def stands_at(self, text: str) -> bool:
         return self._text.startswith(text, self._position)
 
-    def here(self, literals: Literals, behind: int = 0) -> str | None:
+    def here(self, literals: Literals, offset: int = 0) -> str | None:
         """Return the next literal, "" if there is none, None if it is undecided.
 
-        It begins after `behind` characters, which are known to be there.
+        It begins after `offset` characters, which are known to be there.
         """
-        return literals.at(self._text, self._position + behind, is_finished=self._is_finished)
+        return literals.at(self._text, self._position + offset, is_finished=self._is_finished)
 
-    def look_ahead(self, length: int, behind: int = 0) -> tuple[str, bool]:
+    def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
         """Return up to `length` of the next characters, and whether these are all there will be.
 
-        They begin after `behind` other characters.
+        They begin after `offset` other characters.
         """
-        start = self._position + behind
+        start = self._position + offset
         text = self._text[start : start + length]
         return text, self._is_finished or len(text) == length
 

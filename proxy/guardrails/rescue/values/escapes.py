@@ -31,10 +31,10 @@ _SECOND_BEGINS = re.compile(rf"(?:\\(?:u(?:[dD](?:[c-fC-F]{_UNIT}?)?)?)?)?")
 _HEX = re.compile(_UNIT)
 
 
-def decode(written: str, quote: str) -> str:
+def decode(escaped: str, quote: str) -> str:
     """Return the meaning of whole escapes, and of text between them, in a string in such quotes."""
     with suppress(ValueError):
-        return str(json.parse(f'"{written}"'))
+        return str(json.parse(f'"{escaped}"'))
 
     def meaning(match: re.Match[str]) -> str:
         escape, kind = match[0], match[0][1]
@@ -42,7 +42,7 @@ def decode(written: str, quote: str) -> str:
             return _meaning(escape)
         return quote if kind == quote else _SIMPLE.get(kind, escape)
 
-    return _ESCAPE.sub(meaning, written)
+    return _ESCAPE.sub(meaning, escaped)
 
 
 def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
@@ -50,12 +50,12 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
-        written = yield from _read_unit(cursor)
-        if _FIRST_OF_TWO.fullmatch(written):
-            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_BEGINS, len(written))
+        escaped = yield from _read_unit(cursor)
+        if _FIRST_OF_TWO.fullmatch(escaped):
+            second = yield from cursor.match(_SECOND_OF_TWO, _SECOND_BEGINS, len(escaped))
             cursor.advance(len(second[0]) if second else 0)
-            written += second[0] if second else ""
-        return _meaning(written)
+            escaped += second[0] if second else ""
+        return _meaning(escaped)
     return char if char == quote else _SIMPLE.get(char, "\\" + char)
 
 
@@ -67,7 +67,7 @@ def _read_unit(cursor: Cursor) -> Waiting[str]:
     return "\\u" + digits
 
 
-def _meaning(written: str) -> str:
+def _meaning(escaped: str) -> str:
     """Return the meaning of one or two escaped UTF-16 units."""
-    units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), written)
+    units = _ESCAPED_UNIT.sub(lambda unit: chr(int(unit[1], 16)), escaped)
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -4,6 +4,22 @@ Beyond RFC 8259 it accepts what models write and what can mean only one thing: P
 single quotes, trailing and missing commas, comments, bare keys, raw control characters and
 quotation marks in strings, unknown escapes (kept) and missing closing brackets. It never guesses a
 value, and never chooses between two values of one member.
+
+Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers.
+In state VALUE it reads a scalar, or opens a container; in state MEMBER it reads a key up to its
+colon, or closes the container; a finished value is put into the innermost container, and the next
+character decides: a comma or the next member leads to MEMBER, a bracket closes. It yields only
+where more text could change the decision. For `{'a': [1, "he said "no"",]` these are the steps:
+
+    VALUE    `{` opens an object                      stack {
+    MEMBER   `'a':` is a key                          stack {a
+    VALUE    `[` opens a list, 1 is an item           stack {a, [1
+    VALUE    `"no"` has no escapes, but is paired     stack {a, [1, he said "no"
+    MEMBER   `,]` closes the list                     stack {a: [1, he said "no"]
+    then     the text ends within the object          Value(..., is_closed=False)
+
+A string with unescaped quotation marks is doubtful (`strings.StringDoubt`): the value counts only
+if the text after it can follow a call. Many members that are valid JSON are read at once (`runs`).
 """
 
 import re
@@ -19,7 +35,7 @@ from proxy.guardrails.rescue.marks import holds_mark
 from proxy.guardrails.rescue.values import runs, scalars, strings
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting, literals_of
 from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
-from proxy.guardrails.rescue.values.strings import QUOTES, Around, Quoted, StringDoubt
+from proxy.guardrails.rescue.values.strings import QUOTES, Quoted, StringContext, StringDoubt
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 # A run is looked for after so many members of a container. After a vain search the next one comes
@@ -76,7 +92,7 @@ def pass_comments(cursor: Cursor) -> Waiting[bool]:
 
 
 _FOREIGN_SIZE = 8  # of a string in quotation marks that are read slowly
-_around = lru_cache(maxsize=256)(Around)
+_context_of = lru_cache(maxsize=256)(StringContext)
 _NUMBER_BEGINS = frozenset("-0123456789")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?=[,\]} \t\r\n])")
 _FIRST_LETTER = re.compile(r"[A-Za-z_$]")
@@ -200,7 +216,7 @@ class _ValueReader:
         """Read a scalar that needs no decision and no waiting, if one comes next."""
         char = self._cursor.visible()
         if char == '"' and self._open:
-            text = strings.pass_plain_string(self._cursor, self._around())
+            text = strings.pass_plain_string(self._cursor, self._context_of())
             return _Step.VALUE if text is None else text
         if char in _NUMBER_BEGINS and not self._style.has_bare_text:
             digits = self._cursor.look(_PLAIN_NUMBER)
@@ -351,7 +367,7 @@ class _ValueReader:
     def _read_key(self, char: str) -> Waiting[str]:
         if char in QUOTES or self._is_foreign(char):
             text = (
-                strings.pass_plain_string(self._cursor, self._around(is_key=True))
+                strings.pass_plain_string(self._cursor, self._context_of(is_key=True))
                 if char == '"'
                 else None
             )
@@ -411,16 +427,16 @@ class _ValueReader:
     def _read_string(self, quote: str, *, is_key: bool = False) -> Waiting[str]:
         if quote in strings.FOREIGN_QUOTES:
             self._size += _FOREIGN_SIZE
-        around = self._around(is_key=is_key)
-        return self._text((yield from strings.read_string(self._cursor, quote, around)))
+        context = self._context_of(is_key=is_key)
+        return self._text((yield from strings.read_string(self._cursor, quote, context)))
 
-    def _around(self, *, is_key: bool = False) -> Around:
+    def _context_of(self, *, is_key: bool = False) -> StringContext:
         if not self._open:
-            return _around(ends=self._style.ends)
+            return _context_of(ends=self._style.ends)
         innermost = self._open[-1]
         outer = self._open[-2].closer if len(self._open) > 1 else self._style.outer
         is_list = isinstance(innermost.container, list)
-        return _around(innermost.closer, outer, is_list, is_key, self._style.ends)
+        return _context_of(innermost.closer, outer, is_list, is_key, self._style.ends)
 
     def _read_marked(self) -> Waiting[str]:
         mark = yield from self._cursor.one_of(_MARKS)

@@ -77,10 +77,10 @@ class RunFinder(Generic[Members]):
         """Return the members with which `text` begins, if there are at least two."""
         match = self._pattern.match(text)
         length = match.start("last") if match else 0
-        written = text[:length].rstrip(" \t\r\n").removesuffix(",")
-        if not written:
+        source = text[:length].rstrip(" \t\r\n").removesuffix(",")
+        if not source:
             return None
-        document = self._opening + written + self._closing
+        document = self._opening + source + self._closing
         members = self._parse(document)
         if members is None:
             document = _FOREIGN.sub(_in_json, document)
@@ -126,8 +126,8 @@ def _value(depth: int) -> str:
     if depth == 0:
         return f"(?:{_SCALAR})"
     key = rf"(?:{_KEY}{_SPACE}:{_SPACE})?+"
-    behind = rf"{_SPACE}(?:,{_SPACE}(?![\]}}])|(?=[\]}}]))"
-    return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{behind})*+[\]}}])"
+    separator = rf"{_SPACE}(?:,{_SPACE}(?![\]}}])|(?=[\]}}]))"
+    return rf"(?:{_SCALAR}|[\[{{]{_SPACE}(?:{key}{_value(depth - 1)}{separator})*+[\]}}])"
 
 
 def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
@@ -135,8 +135,8 @@ def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
     match = _BARE_ITEMS.match(text)
     if match is None:
         return None
-    written = map(str.strip, match[0][:-1].split(","))
-    items = [WORDS.get(one, one) for one in written]
+    source = map(str.strip, match[0][:-1].split(","))
+    items = [WORDS.get(item, item) for item in source]
     return MemberRun(items, match.end(), len(items))
 
 

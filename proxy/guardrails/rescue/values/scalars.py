@@ -1,4 +1,4 @@
-"""What a written value can turn out to be, and values without quotation marks.
+"""The types of values and errors, and values without quotation marks.
 
 These are numbers, words and, if the marks around a call allow it, bare text, which may contain
 commas, quotation marks and brackets. Bare text ends where the next member begins, at the bracket

@@ -49,8 +49,8 @@ _NO_ITEM = rf"(?!{_ITEM.pattern})[\w.]{{0,80}}+(?=[^\w.])"
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What closes the containers around a string, "" if none; `ends` follow the whole value."""
+class StringContext:
+    """The brackets that close the containers of a string, "" if none; `ends` follow the value."""
 
     closer: str = ""
     outer: str = ""
@@ -59,105 +59,105 @@ class Around:
     ends: tuple[str, ...] = ()
 
 
-def can_end(cursor: Cursor, around: Around, length: int) -> bool:
+def can_end(cursor: Cursor, context: StringContext, length: int) -> bool:
     """Return whether a string of this length, which comes next, certainly ends there."""
-    if not around.closer or around.is_key:
+    if not context.closer or context.is_key:
         return True
     text, _ = cursor.look_ahead(_END_LOOKAHEAD, length)
-    return _can_follow(text, around) is True
+    return _can_follow(text, context) is True
 
 
-def is_end(cursor: Cursor, around: Around) -> Waiting[bool]:
+def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
     """Return whether the quotation mark that was just passed is the end."""
-    if not around.closer or around.is_key:
+    if not context.closer or context.is_key:
         return True
     while True:
         text, is_all = cursor.look_ahead(_END_LOOKAHEAD)
-        answer = _can_follow(text, around)
+        answer = _can_follow(text, context)
         if answer is None and is_all:
-            return not text.strip() or text.lstrip()[0] in (",", around.closer)
+            return not text.strip() or text.lstrip()[0] in (",", context.closer)
         if answer is not None:
             return answer
         yield
 
 
 @lru_cache(maxsize=256)
-def inside_pattern(quote: str, around: Around) -> re.Pattern[str]:
+def inside_pattern(quote: str, context: StringContext) -> re.Pattern[str]:
     """Return a pattern for text up to an escape or a mark that does not end the string.
 
     It matches as many of these as there are, but nothing that `ends` the value around.
     """
-    beginnings = _class({end[0] for end in around.ends})
-    ends = "|".join(map(re.escape, around.ends))
+    beginnings = _class({end[0] for end in context.ends})
+    ends = "|".join(map(re.escape, context.ends))
     plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
-    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(around)})))++"
+    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(context)})))++"
     return re.compile(possessive(pattern), re.DOTALL)
 
 
-def _not_behind(around: Around) -> str:
+def _not_behind(context: StringContext) -> str:
     """Return a pattern for what certainly cannot follow a string."""
-    closer = _class(around.closer)
-    expected = _class({*"\"'“‘,/#", around.closer, *(end[0] for end in around.ends)})
+    closer = _class(context.closer)
+    expected = _class({*"\"'“‘,/#", context.closer, *(end[0] for end in context.ends)})
     not_next = (
         rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
-        if around.is_list
+        if context.is_list
         else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
     )
     return "|".join(
         (
             rf"{_SPACE}[^\s{expected}]",
             rf"{_SPACE},{_SPACE}{not_next}",
-            "[\"']" if around.is_list else _SPACE + _NO_KEY_QUOTED,
-            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(around)}",
+            "[\"']" if context.is_list else _SPACE + _NO_KEY_QUOTED,
+            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(context)}",
         )
     )
 
 
-def _not_behind_container(around: Around) -> str:
-    if around.outer:
-        return rf"[^\s{_class(_BEHIND_CONTAINER + around.outer)}]"
-    return "[\"')]" if around.closer == ")" else "(?!)"
+def _not_behind_container(context: StringContext) -> str:
+    if context.outer:
+        return rf"[^\s{_class(_BEHIND_CONTAINER + context.outer)}]"
+    return "[\"')]" if context.closer == ")" else "(?!)"
 
 
 def _class(characters: Iterable[str]) -> str:
     return "".join(map(re.escape, sorted(characters)))
 
 
-def _can_follow(text: str, around: Around) -> bool | None:
+def _can_follow(text: str, context: StringContext) -> bool | None:
     """Return whether this text can follow a string; None if more text is needed."""
     is_apart, text = text[:1].isspace(), text.lstrip()
     if not text:
         return None
-    if text[0] == around.closer:
-        return _can_follow_container(text[1:].lstrip(), around)
+    if text[0] == context.closer:
+        return _can_follow_container(text[1:].lstrip(), context)
     if text[0] == ",":
-        return _can_be_next(text[1:].lstrip(), around)
+        return _can_be_next(text[1:].lstrip(), context)
     if text[0] in QUOTES or text[0] in CURLY_QUOTES:  # a comma is missing, or this is not the end
-        return is_apart if around.is_list else _matches(_KEY, _KEY_BEGINS, text)
+        return is_apart if context.is_list else _matches(_KEY, _KEY_BEGINS, text)
     if text[0] == "#" and not is_apart:
         return False
-    return _is_at((*_COMMENTS, *around.ends), text)
+    return _is_at((*_COMMENTS, *context.ends), text)
 
 
-def _can_follow_container(text: str, around: Around) -> bool | None:
-    if not around.outer and around.closer != ")":
+def _can_follow_container(text: str, context: StringContext) -> bool | None:
+    if not context.outer and context.closer != ")":
         return True
     if not text:
         return None
     return (
-        text[0] not in "\"')" if not around.outer else text[0] in _BEHIND_CONTAINER + around.outer
+        text[0] not in "\"')" if not context.outer else text[0] in _BEHIND_CONTAINER + context.outer
     )
 
 
-def _can_be_next(text: str, around: Around) -> bool | None:
+def _can_be_next(text: str, context: StringContext) -> bool | None:
     """Return whether this text can be the next member of the container."""
     if not text:
         return None
-    if text[0] == around.closer or text[0] in _BEHIND_COMMA:
+    if text[0] == context.closer or text[0] in _BEHIND_COMMA:
         return True
     if text[0] == "#":
         return _is_at(_COMMENTS, text)
-    if around.is_list:
+    if context.is_list:
         return _matches(_ITEM, _ITEM_BEGINS, text)
     return _matches(_KEY, _KEY_BEGINS, text)
 
@@ -191,9 +191,9 @@ class StringDoubt(IntEnum):
     TORN = 3  # what it quotes continues after it
 
 
-def judge_doubt(written: str, opening: str, closing: str) -> StringDoubt:
+def judge_doubt(source: str, opening: str, closing: str) -> StringDoubt:
     """Judge text between these quotation marks, some of which are not escaped."""
-    plain = _ESCAPE.sub("_", written) if "\\" in written else written
+    plain = _ESCAPE.sub("_", source) if "\\" in source else source
     if holds_call(plain):
         return StringDoubt.TORN
     if _torn_pattern(closing).search(plain):
@@ -287,22 +287,22 @@ class Quoted:
     doubt: StringDoubt = field(default=StringDoubt.NONE, compare=False)
 
 
-def pass_plain_string(cursor: Cursor, around: Around) -> str | None:
+def pass_plain_string(cursor: Cursor, context: StringContext) -> str | None:
     """Pass and return a string without escapes; None if more is needed to decide."""
-    written = cursor.look(_WHOLE)
-    if not written or not can_end(cursor, around, len(written)):
+    source = cursor.look(_WHOLE)
+    if not source or not can_end(cursor, context, len(source)):
         return None
-    cursor.advance(len(written))
-    return written[1:-1]
+    cursor.advance(len(source))
+    return source[1:-1]
 
 
-def read_string(cursor: Cursor, quote: str, around: Around) -> Waiting[Quoted]:
+def read_string(cursor: Cursor, quote: str, context: StringContext) -> Waiting[Quoted]:
     if quote == _BACKSLASH:
         return (yield from _read_escaped(cursor))
     if quote in QUOTES and (yield from cursor.literal(quote * 3)):
         return (yield from read_between(cursor, quote * 3))
     yield from cursor.literal(quote)
-    return (yield from _Unescaped(cursor, quote, around).read())
+    return (yield from _Unescaped(cursor, quote, context).read())
 
 
 def pass_literal_text(cursor: Cursor, quote: str) -> str:
@@ -317,14 +317,14 @@ def pass_literal_text(cursor: Cursor, quote: str) -> str:
 class _Unescaped:
     """Reads a string with quotation marks that may be unescaped, from after the first one."""
 
-    def __init__(self, cursor: Cursor, quote: str, around: Around) -> None:
+    def __init__(self, cursor: Cursor, quote: str, context: StringContext) -> None:
         self._cursor = cursor
         self._opening = quote
         self._quote = _ENDS[quote]
-        self._around = around
+        self._context = context
         self._is_doubtful = False
         self._pieces: list[str] = []
-        self._written: list[str] = []
+        self._source: list[str] = []
 
     def read(self) -> Waiting[Quoted]:
         cursor, quote = self._cursor, self._quote
@@ -335,26 +335,26 @@ class _Unescaped:
             plain = yield from cursor.take(_PLAIN[quote])
             self._add(plain, plain)
             char = yield from cursor.peek()
-            if not char or (self._is_doubtful and any(end in plain for end in self._around.ends)):
+            if not char or (self._is_doubtful and any(end in plain for end in self._context.ends)):
                 return Quoted("".join(self._pieces), is_whole=False)
             cursor.advance(1)
             if char != quote:
                 self._add(_SOME_ESCAPE, (yield from read_escape(cursor, quote)))
-            elif (yield from is_end(cursor, self._around)):
+            elif (yield from is_end(cursor, self._context)):
                 return self._finish()
             else:
                 self._add(quote, quote)
                 self._is_doubtful = True
-                undoubted = inside_pattern(quote, self._around)
+                undoubted = inside_pattern(quote, self._context)
 
-    def _add(self, written: str, meaning: str) -> None:
-        self._written.append(written)
+    def _add(self, source: str, meaning: str) -> None:
+        self._source.append(source)
         self._pieces.append(meaning)
 
     def _finish(self) -> Quoted:
         doubt = StringDoubt.NONE
         if self._is_doubtful:
-            doubt = judge_doubt("".join(self._written), self._opening, self._quote)
+            doubt = judge_doubt("".join(self._source), self._opening, self._quote)
         return Quoted("".join(self._pieces), doubt=doubt)
 
 
@@ -370,7 +370,7 @@ def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiti
         pieces.append((yield from cursor.take_until(marks)))
         if (yield from cursor.literal(mark)):
             return Quoted("".join(pieces))
-        end = next((one for one in ends if cursor.stands_at(one)), "")
+        end = next((known for known in ends if cursor.stands_at(known)), "")
         is_over = pieces[-1].rstrip().endswith("}") and (yield from is_last(cursor, end))
         if is_over or not end:
             text = "".join(pieces).rstrip().removesuffix("}")

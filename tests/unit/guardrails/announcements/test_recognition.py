@@ -61,8 +61,7 @@ def test_a_full_stop_within_a_sentence_does_not_end_it(text: str) -> None:
     assert find_last_sentences(text) == (text,)
 
 
-def test_thoughts_and_blocks_of_code_before_the_end_are_left_out() -> None:
-    assert find_last_sentences("Mine. Let me see.\n</think>\n\nDone.") == ("Done.",)
+def test_blocks_of_code_before_the_end_are_dropped() -> None:
     assert find_last_sentences("I'll check.\n```\nx\n```\nDone.") == ("Done.",)
 
 

@@ -10,59 +10,6 @@ def after(*texts: str) -> Markup:
     return markup
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<pre>",
-        '<blockquote class="a">\n',
-        "<details><summary>x</summary>",
-        "<pre><pre></pre>",
-        "\\begin{verbatim}\n",
-        "#+BEGIN_SRC xml\n",
-        "[quote=me]",
-        "cat <<'EOF'\n",
-        "cat << END",
-        "<!-- ",
-        "/* a",
-        'x = """',
-        "“so",
-        "「",
-        "\\end{a}\\begin{a}",
-        "<![CDATA[",
-        "[listing]\n",
-    ],
-)
-def test_what_is_open_quotes(text: str) -> None:
-    assert after(text).is_quotation
-    assert after("a ", text, "b ").is_quotation
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "the `<pre>` tag",
-        "<pre></pre>",
-        "</pre>",
-        "<pre/>",
-        "<tool_code>",
-        "\\begin{a}\\end{a}",
-        "#+begin_src\n#+end_src",
-        "[code]x[/code]",
-        "cat <<EOF\nx\nEOF\n",
-        "<!-- a -->",
-        "/* a */",
-        '""" a """',
-        "“so” „so“ «so»",
-        "1 << 2",
-        "<![CDATA[x]]>",
-        "<div>",
-    ],
-)
-def test_what_is_closed_or_none_does_not(text: str) -> None:
-    assert not after(text).is_quotation
-
-
 def test_what_waits_for_its_end_finds_it_in_a_later_text() -> None:
     assert after("<!--", " a ", "- ->").is_quotation
     assert not after("<!--", " a --> b").is_quotation

@@ -1,4 +1,14 @@
+"""The findings in a reply, as tables of *text -> findings*; every text also arrives in pieces.
+
+In a text, `<CALL>` and the other names of `SHORT` stand for what they abbreviate. In the findings,
+prose is written as it is and everything else in brackets: `[hermes: look]` are calls, `[quoted]`
+is the reason why the prose after it is no call, and `[-invented_result]` is a gap in the reply.
+"""
+
+# ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
+
 import re
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +19,7 @@ from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.findings import (
     ArgumentsStarted,
     ArgumentsText,
+    EarlierThoughts,
     Finding,
     FoundCalls,
     Gap,
@@ -19,89 +30,321 @@ from proxy.guardrails.rescue.findings import (
 from proxy.guardrails.rescue.marks import SPECIAL_TOKENS, STRAY_CLOSERS
 from proxy.guardrails.rescue.registry import SYNTAXES
 from proxy.guardrails.rescue.scanner import Scanner, find_calls
-from proxy.guardrails.rescue.syntax import Calls, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, Reading, Reason, Syntax
+from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.examples import examples
 from tests.fakes.arrivals import chunkings, is_linear, joined, scan
+from tests.fakes.playbook import make_tool
 
 TOOLS = ("look", "now")
+NAMED = syntaxes_for((make_tool("now", {}),))
 LOOK = '{"name": "look", "arguments": {"at": "x"}}'
 CALL = f"<tool_call>{LOOK}</tool_call>"
 NOW = "<function=now></function>"
 FENCED = f"```json\n{LOOK}\n```"
+SHORT = {
+    "<CALL>": CALL,
+    "<OPEN>": f"<tool_call>{LOOK}",
+    "<NOW>": NOW,
+    "<FENCED>": FENCED,
+    "<LOOK>": LOOK,
+    "<BROKEN>": '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>',
+}
+TABLES = {
+    "prose passes unchanged": {
+        "Hello.": "Hello.",
+        " \n two\n\nlines \n": " \n two\n\nlines \n",
+        "a < b, [1], {x} and `code`": "a < b, [1], {x} and `code`",
+        "<tool": "<tool",
+        "```\ncode\n```\n": "```\ncode\n```\n",
+        "\n": "\n",
+        "a <|im_end|> b</s>": "a <|im_end|> b</s>",
+    },
+    "white space and marks around calls are dropped": {
+        "\n Let me  see.\n\n<CALL>\n <NOW>\n\nDone. ": (
+            "\n Let me  see.[hermes: look][qwen_coder: now]Done. "
+        ),
+        "<|im_start|>\n<CALL><|im_end|>\n<CALL></s> <|endoftext|>": "[hermes: look][hermes: look]",
+        "<NOW>\n</tool_call>\n": "[qwen_coder: now]",
+        "<CALL></tool_call>\nDone.": "[hermes: look]Done.",
+        "<CALL></tool_c": "[hermes: look]",
+        "<CALL><": "[in_sentence]<CALL><",
+        "<CALL><|that_is_all|>": "[hermes: look]",
+        "<CALL><｜fin｜> \n": "[hermes: look]",
+        "<CALL><|that_is": "[in_sentence]<CALL><|that_is",
+        "<CALL><|that is all|>": "[in_sentence]<CALL><|that is all|>",
+        "<CALL><|end_of_it|>.": "[in_sentence]<CALL><|end_of_it|>.",
+        "<s><FENCED>": "[fenced_json plain: look]",
+        "<CALL></b": "[in_sentence]<CALL></b",
+    },
+    "quoted calls are prose": {
+        "Write `<CALL>`.": "Write `[quoted]<CALL>`.",
+        "For example:\n```xml\n<CALL>\n```\n": "For example:[quoted]\n```xml\n<CALL>\n```\n",
+        'It said "<CALL>".': 'It said "[quoted]<CALL>".',
+        "Use '<CALL>'": "Use '[quoted]<CALL>'",
+        "“<CALL>”": "“[quoted]<CALL>”",
+        "For instance:\n<CALL>": "For instance:[quoted]\n<CALL>",
+        'He is "Al"\n[TOOL_CALLS][<LOOK>]': 'He is "Al"[mistral: look]',
+        "> a line\n[TOOL_CALLS][<LOOK>]": "> a line[mistral: look]",
+        "it's `code\n[TOOL_CALLS][<LOOK>]": "it's `code[mistral: look]",
+        "So 'x'\n[look(at='x')]": "So 'x'[python_list plain: look]",
+        "```\nx\n[look(at='x')]": "```\nx\n[look(at='x')]",
+        "~~~\nx\n[look(at='x')]": "~~~\nx\n[look(at='x')]",
+        "\"<tool_call>\n[look(at='x')]": "\"[quoted]<tool_call>\n[look(at='x')]",
+        "```\ncode\n```\n<CALL>": "```\ncode\n```[hermes: look]",
+        "`<|tool_call|><LOOK>`": "`[quoted]<|tool_call|><LOOK>`",
+        "For example:\n<NOW>\n<CALL>\nThat is it.": (
+            "For example:[quoted]\n<NOW>[quoted]\n<CALL>\nThat is it."
+        ),
+        "For example:\n<FENCED>\n<CALL>\nThat is it.": (
+            "For example:[quoted]\n<FENCED>[quoted]\n<CALL>\nThat is it."
+        ),
+        "For example:\n<OPEN>\n<CALL>\nThat is it.": (
+            "For example:[quoted]\n<OPEN>[quoted]\n<CALL>\nThat is it."
+        ),
+        "For example:\n<BROKEN>\nor\n<CALL>": "For example:[quoted]\n<BROKEN>\nor[quoted]\n<CALL>",
+        "> <CALL>\n": ">[quoted] <CALL>\n",
+        "+<CALL>\n": "+[quoted]<CALL>\n",
+        '{"a": "Do this. <NOW> Then that."}': '{"a": "Do this.[quoted] <NOW> Then that."}',
+        '{"a": "Do this. <NOW> Then that."}\n<CALL>': (
+            '{"a": "Do this.[quoted] <NOW> Then that."}[hermes: look]'
+        ),
+        '{"a": "b" c, "d": "Do this.\n<NOW>\n"}\n<CALL>\nmore\n': (
+            '{"a": "b" c, "d": "Do this.[quoted]\n<NOW>\n"}[quoted]\n<CALL>\nmore\n'
+        ),
+        "~~~\nx\n[TOOL_CALLS][<LOOK>]\n~~~\n": "~~~\nx[quoted]\n[TOOL_CALLS][<LOOK>]\n~~~\n",
+        "~~~\n<CALL>\n~~~\n": "~~~[quoted]\n<CALL>\n~~~\n",
+    },
+    "a call in a sentence is prose": {
+        "<CALL> is how it is done.": "[in_sentence]<CALL> is how it is done.",
+        "<CALL>.": "[in_sentence]<CALL>.",
+        "<CALL></tool_call>, see?": "[in_sentence]<CALL></tool_call>, see?",
+        "<CALL> `": "[in_sentence]<CALL> `",
+        "<CALL>\nThat is it.": "[hermes: look]That is it.",
+        "<CALL><|im_end|>That is it.": "[hermes: look]That is it.",
+        "<CALL> \r\n\nThat is it.": "[hermes: look]That is it.",
+        "<CALL>Then more.": "[hermes: look]Then more.",
+        "First query: <CALL> Then more.": "First query:[hermes: look]Then more.",
+        "One. <CALL> 然后": "One.[hermes: look]然后",
+        "Use <CALL> Then wait.": "Use[in_sentence] <CALL> Then wait.",
+        "Write: <CALL> to look.": "Write:[in_sentence] <CALL> to look.",
+        "First <CALL>, then": "First[in_sentence] <CALL>, then",
+        "So <|tool_call|><LOOK> I think.": "So[granite: look]I think.",
+        "I will not call <|tool_call|><LOOK> because of it.": (
+            "I will not call[quoted] <|tool_call|><LOOK> because of it."
+        ),
+        "Hm.<|tool_call|><LOOK> because of it": "Hm.[granite: look]because of it",
+        "Hm.<|tool_call|><LOOK> because of it.": (
+            "Hm.[in_sentence]<|tool_call|><LOOK> because of it."
+        ),
+        "pre<|tool_call|><LOOK>post": "pre[granite: look]post",
+        'He wrote "<tool_calls>\n<CALL></tool_calls>".': (
+            'He wrote "[quoted]<tool_calls>[quoted]\n<CALL></tool_calls>".'
+        ),
+        "<function_call><LOOK>\nThat is it.": "[granite: look]That is it.",
+        "<CALL>, <CALL>": "[in_sentence]<CALL>,[out_of_order] <CALL>",
+        "<CALL> or more and <CALL>": "[in_sentence]<CALL> or more and[out_of_order] <CALL>",
+    },
+    "calls count in order": {
+        "<CALL> or\n<NOW>": "[in_sentence]<CALL> or[out_of_order]\n<NOW>",
+        "<CALL> is it, <CALL>": "[in_sentence]<CALL> is it,[out_of_order] <CALL>",
+        "<function=other></function> is it.\n<CALL>": (
+            "[in_sentence]<function=other></function> is it.[hermes: look]"
+        ),
+        "<OPEN>\nOr.\n<NOW>": "[not_closed]<OPEN>\nOr.[out_of_order]\n<NOW>",
+        "<OPEN>\nOr.\n<CALL>": "[not_closed]<OPEN>\nOr.[hermes: look]",
+        "<OPEN>\nOr.\n<CALL>\n<NOW>": "[not_closed]<OPEN>\nOr.[hermes: look][qwen_coder: now]",
+        'So.\n{"name": "other", "arguments": {}}\n\nOr.\n<LOOK>': (
+            'So.\n{"name": "other", "arguments": {}}\n\nOr.\n<LOOK>'
+        ),
+        'So.\n{"name": "other", "arguments": {}}\n\nOr.\n<CALL>': (
+            'So.\n{"name": "other", "arguments": {}}\n\nOr.[hermes: look]'
+        ),
+        "<BROKEN>\n<CALL>": "[broken]<BROKEN>[nested]\n<CALL>",
+        "<BROKEN>\n<CALL> is it. <CALL>": "[broken]<BROKEN>[nested]\n<CALL> is it.[nested] <CALL>",
+        '```json\n{"name": "look", "a<CALL>': '```json\n{"name": "look", "a<CALL>',
+        "Action: look\nAction Input: {\n<CALL>": "Action: look\nAction Input: {[nested]\n<CALL>",
+        "<look at='x\n<CALL>": "<look at='x[hermes: look]",
+        "look(up) is a function; look and see\n<CALL>": (
+            "look(up) is a function; look and see[hermes: look]"
+        ),
+        "<LOOK>\n<CALL>": "<LOOK>[hermes: look]",
+        "<LOOK>\nmore\n<CALL>": "<LOOK>\nmore[hermes: look]",
+        "<CALL>\nAnd.\n[TOOL_CALLS]now[ARGS]{}": (
+            "[hermes: look]And.[quoted]\n[TOOL_CALLS]now[ARGS]{}"
+        ),
+        "<CALL>\n[TOOL_CALLS]now[ARGS]{}": "[hermes: look][mistral: now]",
+        "<CALL>\nAnd.\n<tool_call><NOW></tool_call>": "[hermes: look]And.[qwen_coder: now]",
+        ">>>look\n{oh\n<CALL>": ">>>look\n{oh[nested]\n<CALL>",
+        "<FENCED>x\n<LOOK>": "<FENCED>x\n<LOOK>",
+        "call:look{at\n<CALL>": "call:look{at[nested]\n<CALL>",
+    },
+    "broken and open calls": {
+        "The <tool_call> tag.\n<CALL>": "The[not_a_call] <tool_call> tag.[hermes: look]",
+        "<BROKEN>": "[broken]<BROKEN>",
+        "<OPEN>\n<CALL>": "[hermes open: look][hermes: look]",
+        "<OPEN><|im_end|>": "[hermes open: look]",
+        "<OPEN>\nThat is it.": "[not_closed]<OPEN>\nThat is it.",
+        "<OPEN></": "[hermes open: look]",
+        "<OPEN></tool_ca": "[hermes open: look]",
+        '<tool_call>{"name": "look", "arguments": {"at": "x"}': "[hermes open: look]",
+        '<tool_call>{"name": "look", "arguments": {"at": "x"}</tool_call>': "[hermes: look]",
+        '<tool_call>{"name": "look", "arguments": {"at": "x"</tool_call>': (
+            '[broken]<tool_call>{"name": "look", "arguments": {"at": "x"</tool_call>'
+        ),
+    },
+    "a reply that was cut off ends in no call": {
+        '<tool_call>{"name": "look", "a': '[cut_off]<tool_call>{"name": "look", "a',
+        "<OPEN>": "[cut_off]<OPEN>",
+        "<OPEN></tool_": "[cut_off]<OPEN></tool_",
+        "<OPEN><|im_end|>": "[cut_off]<OPEN><|im_end|>",
+        "<LOOK>": "[cut_off]<LOOK>",
+        "<FENCED>": "[cut_off]<FENCED>",
+        "<function=look><parameter=at>x</parameter>": (
+            "[cut_off]<function=look><parameter=at>x</parameter>"
+        ),
+        '[TOOL_CALLS]look{"at": "x"': '[cut_off][TOOL_CALLS]look{"at": "x"',
+        "<CALL>": "[hermes: look]",
+        "<CALL>\nAnd <tool": "[hermes: look]And <tool",
+        "One\n```python\nprint(": "One\n```python\nprint(",
+    },
+    "calls without a mark end the reply": {
+        " \n<LOOK>\n<|im_end|>\n": "[bare_json plain: look]",
+        "<LOOK> is it.": "<LOOK> is it.",
+        "<LOOK>\nDone.": "<LOOK>\nDone.",
+        "So <LOOK>": "So <LOOK>",
+        "So\n<LOOK> x": "So\n<LOOK> x",
+        "I look.\n<LOOK>": "I look.[unopened_json plain: look]",
+        "You could send\n<LOOK>": "You could send[quoted]\n<LOOK>",
+        "He wrote:\n<LOOK>": "He wrote:[quoted]\n<LOOK>",
+        '{"look": 1}': '{"look": 1}',
+        '{"name": "look"}': '{"name": "look"}',
+        "[1, 2]": "[1, 2]",
+        "[]": "[]",
+        "[see]": "[see]",
+        "{": "{",
+        "I look:\n<FENCED>": "I look:[fenced_json plain: look]",
+        "```json\n<LOOK>": "[fenced_json plain open: look]",
+        "<FENCED>\nis an example.": "<FENCED>\nis an example.",
+        "Like <FENCED>": "Like <FENCED>",
+        "```\n# Then:\n<FENCED>": "```\n# Then:\n<FENCED>",
+        "<FENCED>\n<tool_response>1</tool_response>": "<FENCED>\n<tool_response>1</tool_response>",
+        '```json\n{"at": "x"}\n```': '```json\n{"at": "x"}\n```',
+        '{"name": "search", "arguments": {}}': '[not_offered]{"name": "search", "arguments": {}}',
+        'Then:\n```\n[<LOOK>, {"name": "search", "arguments": {}}]\n```\n': (
+            'Then:[not_offered]\n```\n[<LOOK>, {"name": "search", "arguments": {}}]\n```\n'
+        ),
+        '<tool_call>{"name": "search", "arguments": {}}</tool_call>': "[hermes: search]",
+        '{"name": "functions.look", "arguments": {}}': "[bare_json plain: functions.look]",
+    },
+    "invented results are dropped": {
+        (
+            "<CALL>\n<tool_response>\n42\n</tool_response>\nIt is 42.\n"
+            "<CALL>[TOOL_RESULTS]42[/TOOL_RESULTS]"
+        ): ("[hermes: look][-invented_result]It is 42.[hermes: look][-invented_result]"),
+        "<CALL><tool_response>4</tool_resp": "[hermes: look][-invented_result]",
+        "<tool_response>42": "<tool_response>42",
+        "<tool_response>\n<CALL>\n</tool_response>\nSo.": (
+            "<tool_response>\n<CALL>\n</tool_response>\nSo."
+        ),
+    },
+    "the reply starts over after reasoning": {
+        "Hm.\n</think>\n\n<LOOK>": "Hm.\n</think>[reasoning][bare_json plain: look]",
+        "<CALL></think>Done.": "[hermes: look][reasoning]Done.",
+        "<LOOK>\n</think>\nDone.": "<LOOK>\n[reasoning]\nDone.",
+        "The `</think>` tag": "The `</think>` tag",
+        "It reads <BROKEN> then.\n</think>\n<CALL>": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][hermes: look]"
+        ),
+        "It reads <BROKEN> then.\n</think>\n<CALL>\n<CALL>": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][hermes: look][hermes: look]"
+        ),
+        "It reads <BROKEN> then.\n</think>\n<CALL></tool_call>": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][nested]\n<CALL></tool_call>"
+        ),
+        "It reads <BROKEN> then.\n</think>\n<CALL>\nThat is it.": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][nested]\n<CALL>\nThat is it."
+        ),
+        "It reads <tool_call>{oh then.\n</think>\n<CALL>": (
+            "It reads[quoted] <tool_call>{oh then.\n</think>[reasoning][hermes: look]"
+        ),
+        "<CALL>\n</think>\n<CALL>": "[hermes: look][reasoning][hermes: look]",
+        "<CALL>\n</think>\n<CALL>\nDone.": "[hermes: look][reasoning][nested]\n<CALL>\nDone.",
+        "<tool_call>{oh\nHm.\n</think>\n<CALL>": (
+            "[broken]<tool_call>{oh\nHm.\n</think>[reasoning goes on][nested]\n<CALL>"
+        ),
+        "<tool_call>{oh\n</tool_call>\n</think>\n<CALL>": (
+            "[broken]<tool_call>{oh\n</tool_call>\n</think>[reasoning][hermes: look]"
+        ),
+        "<think></think><now></now>\n": "<think></think>[reasoning][tool_tags: now]",
+    },
+    "an empty tag is a call only as the whole reply": {
+        "<now></now>": "[tool_tags: now]",
+        "So <now></now>": "So[not_a_call] <now></now>",
+        "<now></now> tells": "[not_a_call]<now></now> tells",
+        "```xml\n<now></now>\n```": "```xml\n<now></now>\n```",
+        "<now></now>\n<CALL>": "[not_a_call]<now></now>[hermes: look]",
+    },
+}
+
+ROWS = [(title, text, found) for title, rows in TABLES.items() for text, found in rows.items()]
 
 
-def found_in(text: str, *, cut_off: bool = False) -> list[Finding]:
-    """Scan a text cut in every way, without the announcements of arguments."""
-    results: list[list[Finding]] = [
-        [
-            finding
-            for finding in scan(pieces, SYNTAXES, TOOLS, cut_off=cut_off)
-            if not isinstance(finding, ArgumentsStarted | ArgumentsText)
-        ]
-        for pieces in chunkings(text)
-    ]
-    assert all(result == results[0] for result in results)
-    assert joined(results[0]) == results[0]
-    return [*map(without_place, results[0])]
+def expand(text: str) -> str:
+    for short, long in SHORT.items():
+        text = text.replace(short, long)
+    return text
 
 
-def without_place(finding: Finding) -> Finding:
-    """Leave out what a call follows, which tests of `markup` look at."""
-    return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
+def render(findings: Iterable[Finding]) -> str:
+    """Write findings as the tables do."""
+    pieces: list[str] = []
+    for finding in findings:
+        match finding:
+            case Prose(text):
+                pieces.append(text)
+            case FoundCalls(syntax_name, calls):
+                kind = " plain" * (not finding.is_marked) + " open" * (not finding.closed)
+                names = " ".join(call.name for call in calls)
+                pieces.append(f"[{syntax_name}{kind}: {names}]")
+            case RefusedText(reason):
+                pieces.append(f"[{reason}]")
+            case LeftOut(content):
+                pieces.append(f"[-{content}]")
+            case EarlierThoughts(is_over):
+                pieces.append("[reasoning]" if is_over else "[reasoning goes on]")
+            case _:
+                pass  # arguments, gaps
+    return "".join(pieces)
 
 
-def look(
-    source: str = CALL, name: str = "hermes", *, is_marked: bool = True, closed: bool = True
-) -> FoundCalls:
-    """Make what is found for one call to `look`."""
-    return FoundCalls(name, (WrittenCall("look", {"at": "x"}),), source, is_marked, closed)
-
-
-def now(source: str = NOW) -> FoundCalls:
-    """Make what is found for a call to `now`."""
-    return FoundCalls("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
-
-
-# Prose and calls kept apart.
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Hello.",
-        " \n two\n\nlines \n",
-        "a < b, [1], {x} and `code`",
-        "<tool",
-        "```\ncode\n```\n",
-        "\n",
-    ],
-)
-def test_prose_comes_through_unchanged(text: str) -> None:
-    assert found_in(text) == [Prose(text)]
+@pytest.mark.parametrize(("title", "text", "found"), ROWS, ids=[text for _, text, _ in ROWS])
+def test_a_reply_has_these_findings(title: str, text: str, found: str) -> None:
+    for pieces in chunkings(expand(text)):
+        scanner = Scanner(SYNTAXES, TOOLS, NAMED)
+        findings = [finding for piece in pieces for finding in scanner.feed(piece)]
+        findings += scanner.finish(cut_off="cut off" in title)
+        assert render(joined(findings)) == expand(found)
 
 
 def test_no_text_is_no_finding() -> None:
-    assert found_in("") == []
+    assert find_calls("", SYNTAXES, TOOLS) == []
 
 
-def test_prose_around_calls_is_kept_without_the_white_space_next_to_them() -> None:
-    text = f"\n Let me  see.\n\n{CALL}\n {NOW}\n\nDone. "
-    assert found_in(text) == [Prose("\n Let me  see."), look(), now(), Prose("Done. ")]
+def look(source: str = CALL, name: str = "hermes") -> FoundCalls:
+    """Make the finding of one call to `look`."""
+    return FoundCalls(
+        name, (WrittenCall("look", {"at": "x"}),), source, is_marked=True, closed=True
+    )
 
 
-def test_control_tokens_around_calls_are_dropped() -> None:
-    text = f"<|im_start|>\n{CALL}<|im_end|>\n{CALL}</s> <|endoftext|>"
-    assert found_in(text) == [look(), look()]
+def now(source: str = NOW) -> FoundCalls:
+    """Make the finding of a call to `now`."""
+    return FoundCalls("qwen_coder", (WrittenCall("now", {}),), source, is_marked=True, closed=True)
 
 
-def test_control_tokens_in_prose_stay() -> None:
-    assert found_in("a <|im_end|> b</s>") == [Prose("a <|im_end|> b</s>")]
-
-
-def test_closing_tags_written_once_too_often_are_dropped() -> None:
-    assert found_in(f"{NOW}\n</tool_call>\n") == [now()]
-    assert found_in(f"{CALL}</tool_call>\nDone.") == [look(), Prose("Done.")]
+# Findings are reported as early as possible.
 
 
 def test_prose_is_reported_as_soon_as_it_cannot_belong_to_a_call() -> None:
@@ -150,115 +393,9 @@ def test_arguments_are_the_same_however_they_arrive() -> None:
     ]
 
 
-# Provenance: what is not the model's own call.
-
-
-@pytest.mark.parametrize(
-    ("before", "behind"),
-    [
-        ("Write `", "`."),
-        ("For example:\n```xml\n", "\n```\n"),
-        ('It said "', '".'),
-        ("Use '", "'"),
-        ("“", "”"),
-        ("For instance:\n", ""),
-    ],
-)
-def test_a_quoted_call_is_prose(before: str, behind: str) -> None:
-    found = found_in(before + CALL + behind)
-    assert [one for one in found if not isinstance(one, Prose)] == [RefusedText(Reason.QUOTED)]
-    assert "".join(one.text for one in found if isinstance(one, Prose)) == before + CALL + behind
-
-
-@pytest.mark.parametrize("before", ['He is "Al"', "> a line", "it's `code", "So 'x'"])
-def test_what_is_quoted_on_a_line_does_not_quote_the_next_one(before: str) -> None:
-    mistral = f"[TOOL_CALLS][{LOOK}]"
-    assert found_in(f"{before}\n{mistral}")[-1] == look(mistral, "mistral")
-    listed = "[look(at='x')]"
-    found = look(f"\n{listed}", "python_list", is_marked=False)
-    assert found_in(f"{before}\n{listed}")[-1] == found
-
-
-@pytest.mark.parametrize("before", ["```\nx", "~~~\nx", '"<tool_call>'])
-def test_a_quotation_of_several_lines_goes_on(before: str) -> None:
-    text = f"{before}\n[look(at='x')]"
-    assert not any(isinstance(one, FoundCalls) for one in found_in(text))
-
-
-def test_a_call_behind_a_closed_code_block_counts() -> None:
-    text = f"```\ncode\n```\n{CALL}"
-    assert found_in(text) == [Prose("```\ncode\n```"), look()]
-
-
-@pytest.mark.parametrize("behind", [" is how it is done.", ".", "</tool_call>, see?", " `"])
-def test_a_call_in_a_sentence_is_prose(behind: str) -> None:
-    text = CALL + behind
-    assert found_in(text) == [RefusedText(Reason.IN_SENTENCE), Prose(text)]
-
-
-@pytest.mark.parametrize("behind", ["\nThat is it.", "<|im_end|>That is it.", " \r\n\nThat is it."])
-def test_prose_may_follow_a_call_on_another_line(behind: str) -> None:
-    assert found_in(CALL + behind) == [look(), Prose("That is it.")]
-
-
-def test_behind_a_call_that_was_only_mentioned_no_other_counts() -> None:
-    text = f"{CALL} or\n{NOW}"
-    assert found_in(text) == [
-        RefusedText(Reason.IN_SENTENCE),
-        Prose(f"{CALL} or"),
-        RefusedText(Reason.OUT_OF_ORDER),
-        Prose(f"\n{NOW}"),
-    ]
-
-
-def test_an_opening_without_a_call_is_prose() -> None:
-    assert found_in(f"The <tool_call> tag.\n{CALL}") == [
-        Prose("The"),
-        RefusedText(Reason.NOT_A_CALL),
-        Prose(" <tool_call> tag."),
-        look(),
-    ]
-
-
-def test_a_broken_call_is_prose() -> None:
-    text = '<tool_call>{"name": "look", "arguments": {oh}}</tool_call>'
-    assert found_in(text) == [RefusedText(Reason.BROKEN), Prose(text)]
-
-
-def test_a_call_without_closing_tag_counts_at_the_end_or_before_another() -> None:
-    unclosed = f"<tool_call>{LOOK}"
-    assert found_in(f"{unclosed}\n{CALL}") == [look(f"{unclosed}\n", closed=False), look()]
-    assert found_in(f"{unclosed}<|im_end|>") == [look(unclosed, closed=False)]
-
-
-def test_a_call_without_closing_tag_before_prose_is_prose() -> None:
-    text = f"<tool_call>{LOOK}\nThat is it."
-    assert found_in(text) == [RefusedText(Reason.NOT_CLOSED), Prose(text)]
-
-
-def test_a_call_with_missing_brackets_counts_only_at_the_end() -> None:
-    text = f"<tool_call>{LOOK[:-1]}"
-    assert found_in(text) == [look(text, closed=False)]
-    broken = f"<tool_call>{LOOK[:-2]}</tool_call>"
-    assert found_in(broken) == [RefusedText(Reason.BROKEN), Prose(broken)]
-
-
-def test_one_bracket_may_be_missing_before_the_closing_tag() -> None:
-    text = f"<tool_call>{LOOK[:-1]}</tool_call>"
-    assert found_in(text) == [look(text)]
-
-
-def test_a_closing_tag_may_break_off_at_the_end() -> None:
-    for end in ("</", "</tool_ca"):
-        assert found_in(f"<tool_call>{LOOK}{end}") == [look(f"<tool_call>{LOOK}", closed=False)]
-    assert found_in(f"{CALL}<") == [RefusedText(Reason.IN_SENTENCE), Prose(f"{CALL}<")]
-
-
-def test_what_began_with_a_control_token_is_a_call_although_a_sentence_follows() -> None:
-    text = f"<|tool_call|>{LOOK}"
-    found = look(f"{text} ", "granite")
-    assert found_in(f"So {text} I think.") == [Prose("So"), found, Prose("I think.")]
-    assert found_in(f"`{text}`") == [Prose("`"), RefusedText(Reason.QUOTED), Prose(f"{text}`")]
+def without_mark(finding: Finding) -> Finding:
+    """Ignore the mark before a call, which tests of `markup` examine."""
+    return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
 def test_text_full_of_openings_is_searched_only_for_a_while() -> None:
@@ -274,135 +411,31 @@ def test_text_read_in_vain_is_searched_only_for_a_while() -> None:
 
 
 def found_in_whole(text: str) -> list[Finding]:
-    found = [*map(without_place, joined(find_calls(text, SYNTAXES, TOOLS)))]
-    last = [item for item in found if not isinstance(item, RefusedText)][-1]
+    items = [*map(without_mark, joined(find_calls(text, SYNTAXES, TOOLS)))]
+    last = [item for item in items if not isinstance(item, RefusedText)][-1]
     if isinstance(last, Prose):
         last = Prose(last.text[-len("<tool_call> x ") * 100 - len(CALL) :])
     return [last]
 
 
-# Replies that were cut off.
+def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
+    noise = "<tool_call> x "
+    too_many = RefusedText(Reason.TOO_MANY_OPENINGS)
+    for pieces in ([noise * 600], list(noise * 600)):
+        assert scan(pieces, SYNTAXES, TOOLS).count(too_many) == 1
+    assert too_many not in scan([noise * 400], SYNTAXES, TOOLS)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        CALL[:30],
-        f"<tool_call>{LOOK}",
-        f"<tool_call>{LOOK}</tool_",
-        f"<tool_call>{LOOK}<|im_end|>",
-        f"<tool_call>{LOOK[:-1]}",
-        LOOK,
-        LOOK[:20],
-        FENCED,
-        "<function=look><parameter=at>x</parameter>",
-        '[TOOL_CALLS]look{"at": "x"',
-    ],
-)
-def test_a_reply_that_was_cut_off_ends_in_no_call(text: str) -> None:
-    assert found_in(f"{text}", cut_off=True) == [RefusedText(Reason.CUT_OFF), Prose(text)]
+def test_too_many_calls_after_others_are_dropped() -> None:
+    many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
+    findings = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
+    calls = [call for one in findings if isinstance(one, FoundCalls) for call in one.calls]
+    assert len(calls) == MOST_CALLS
 
 
-def test_a_call_that_was_closed_counts_although_the_reply_was_cut_off() -> None:
-    assert found_in(CALL, cut_off=True) == [look()]
-    assert found_in(f"{CALL}\nAnd <tool", cut_off=True) == [look(), Prose("And <tool")]
-
-
-def test_prose_that_was_cut_off_is_prose() -> None:
-    assert found_in("One\n```python\nprint(", cut_off=True) == [Prose("One\n```python\nprint(")]
-
-
-# Unmarked syntaxes.
-
-
-def test_plain_json_is_a_call_if_it_is_the_whole_reply() -> None:
-    assert found_in(f" \n{LOOK}\n<|im_end|>\n") == [look(LOOK + "\n", "bare_json", is_marked=False)]
-
-
-@pytest.mark.parametrize(
-    "text", [f"{LOOK} is it.", f"{LOOK}\nDone.", f"So {LOOK}", f"So\n{LOOK} x"]
-)
-def test_plain_json_beside_prose_is_prose(text: str) -> None:
-    assert found_in(text) == [Prose(text)]
-
-
-def test_plain_json_on_lines_of_its_own_may_end_the_reply() -> None:
-    found = look(f"\n{LOOK}", "unopened_json", is_marked=False)
-    assert found_in(f"I look.\n{LOOK}") == [Prose("I look."), found]
-
-
-@pytest.mark.parametrize("before", ["You could send\n", "He wrote:\n"])
-def test_plain_json_of_which_somebody_tells_is_prose(before: str) -> None:
-    assert not any(isinstance(one, FoundCalls) for one in found_in(before + LOOK))
-
-
-@pytest.mark.parametrize("text", ['{"look": 1}', '{"name": "look"}', "[1, 2]", "[]", "[see]", "{"])
-def test_json_that_is_an_answer_is_prose(text: str) -> None:
-    assert found_in(text) == [Prose(text)]
-
-
-def test_a_code_fence_is_a_call_if_it_ends_the_reply() -> None:
-    fenced = look(FENCED, "fenced_json", is_marked=False)
-    assert found_in(f"I look:\n{FENCED}") == [Prose("I look:"), fenced]
-    assert found_in(FENCED[:-4]) == [
-        look(FENCED[:-4], "fenced_json", is_marked=False, closed=False)
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{FENCED}\nis an example.",
-        f"Like {FENCED}",
-        f"```\n# Then:\n{FENCED}",
-        f"{FENCED}\n<tool_response>1</tool_response>",
-        '```json\n{"at": "x"}\n```',
-    ],
-)
-def test_other_code_fences_are_prose(text: str) -> None:
-    assert found_in(text) == [Prose(text)]
-
-
-def test_an_unmarked_call_that_a_marked_one_repeats_is_prose() -> None:
-    assert found_in(f"{LOOK}\n{CALL}") == [Prose(LOOK), look()]
-
-
-def test_an_unmarked_call_to_a_tool_that_is_not_offered_is_prose() -> None:
-    text = LOOK.replace("look", "search")
-    assert found_in(text) == [RefusedText(Reason.NOT_OFFERED), Prose(text)]
-    fenced = f"Then:\n```\n[{LOOK}, {text}]\n```\n"
-    assert found_in(fenced) == [
-        Prose("Then:"),
-        RefusedText(Reason.NOT_OFFERED),
-        Prose(fenced.removeprefix("Then:")),
-    ]
-
-
-def test_a_marked_call_to_a_tool_that_is_not_offered_is_left_to_the_name_check() -> None:
-    assert [type(finding) for finding in found_in(CALL.replace("look", "search"))] == [FoundCalls]
-
-
-# Results that the model invented.
-
-
-@pytest.mark.parametrize(
-    "result", ["<tool_response>\n42\n</tool_response>", "[TOOL_RESULTS]42[/TOOL_RESULTS]"]
-)
-def test_a_result_behind_a_call_is_dropped(result: str) -> None:
-    text = f"{CALL}\n{result}\nIt is 42.\n{CALL}{result}{result}"
-    dropped = LeftOut("invented_result")
-    assert found_in(text) == [look(), dropped, Prose("It is 42."), look(), dropped, dropped]
-
-
-def test_a_result_without_end_is_dropped_to_the_end_of_the_reply() -> None:
-    for end in ("", "4", "4</tool_resp"):
-        text = f"{CALL}<tool_response>{end}"
-        assert found_in(text) == [look(), LeftOut("invented_result")]
-        assert found_in(text, cut_off=True) == [look(), LeftOut("invented_result")]
-
-
-def test_a_result_without_a_call_is_prose() -> None:
-    assert found_in("<tool_response>42") == [Prose("<tool_response>42")]
+def test_no_arguments_of_an_example_are_announced() -> None:
+    findings = scan([f"For example:\n{CALL}"], SYNTAXES, TOOLS)
+    assert not any(isinstance(one, ArgumentsStarted | ArgumentsText) for one in findings)
 
 
 # Properties.

@@ -8,7 +8,7 @@ from proxy.guardrails.unparsed_calls.reading import (
     attributes,
     bare_value,
     token_at,
-    value_place,
+    value_start,
 )
 from tests.fakes.playbook import CLOCK, WEATHER, make_tool
 from tests.fakes.unread_calls import SEARCH
@@ -64,12 +64,12 @@ def test_a_tag_has_words_and_values() -> None:
 @pytest.mark.parametrize("between", ["=", " = ", ":", " => ", " := ", " "])
 def test_a_key_is_told_by_what_stands_behind_it(between: str) -> None:
     text = f"city{between}'Paris'"
-    assert text[value_place(text, 4) :] == "'Paris'"
+    assert text[value_start(text, 4) :] == "'Paris'"
 
 
 @pytest.mark.parametrize("text", ["city Paris", "city", "city, 'Paris'", "city-x"])
 def test_any_other_word_is_no_key(text: str) -> None:
-    assert value_place(text, 4) == -1
+    assert value_start(text, 4) == -1
 
 
 def test_a_bare_value_ends_with_the_line_or_a_mark() -> None:
@@ -91,7 +91,7 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
     reading = read('commentary to=functions.get_weather json{"city": "Paris", days: 3}')
     assert reading.tool is WEATHER
     assert (reading.has_key, reading.is_marked, reading.is_torn) == (True, True, False)
-    assert reading.said == ["city", "Paris", "days", "3"]
+    assert reading.contents == ["city", "Paris", "days", "3"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_call_is_read_with_its_keys_and_values() -> None:
     ],
 )
 def test_values_are_told_from_what_stands_around_them(text: str, said: list[str]) -> None:
-    assert read(text).said == said
+    assert read(text).contents == said
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.strings import (
-    Around,
     Quoted,
+    StringContext,
     StringDoubt,
     can_end,
     ends_behind,
@@ -23,14 +23,14 @@ from tests.examples import examples
 from tests.fakes.arrivals import is_linear, read
 
 PLACES = [
-    Around("}"),
-    Around("}", "}"),
-    Around("]", "}", is_list=True),
-    Around("]", is_list=True),
-    Around(")"),
-    Around(")", ")", is_list=True),
-    Around("}", "]", ends=("</x>", "<|end|>")),
-    Around("}", ends=("]!",)),
+    StringContext("}"),
+    StringContext("}", "}"),
+    StringContext("]", "}", is_list=True),
+    StringContext("]", is_list=True),
+    StringContext(")"),
+    StringContext(")", ")", is_list=True),
+    StringContext("}", "]", ends=("</x>", "<|end|>")),
+    StringContext("}", ends=("]!",)),
 ]
 TEXTS = st.lists(
     st.sampled_from(
@@ -52,7 +52,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-def ends(behind: str, around: Around) -> bool:
+def ends(behind: str, around: StringContext) -> bool:
     """Tell whether a quotation mark in front of this text is an end."""
     cursor = Cursor(behind, is_finished=True)
 
@@ -78,7 +78,9 @@ def ends(behind: str, around: Around) -> bool:
 @example(", # b", PLACES[2], '"')
 @example(", #b", PLACES[0], '"')
 @example(", “b”: c", PLACES[0], "”")
-def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote: str) -> None:
+def test_what_is_passed_at_once_holds_no_end(
+    behind: str, around: StringContext, quote: str
+) -> None:
     match = inside_pattern(quote, around).match(quote + behind)
     passed = match[0] if match else ""
     escaped = [place for place, char in enumerate(passed) if char == quote]
@@ -99,7 +101,7 @@ def test_what_is_passed_at_once_holds_no_end(behind: str, around: Around, quote:
         ('" b</y" c', PLACES[6]),
     ],
 )
-def test_the_frequent_cases_are_passed_at_once(text: str, around: Around) -> None:
+def test_the_frequent_cases_are_passed_at_once(text: str, around: StringContext) -> None:
     match = inside_pattern('"', around).match(text)
     assert match is not None
     assert '"' not in text[match.end() :]
@@ -114,22 +116,25 @@ def test_text_stays_as_it_is_up_to_a_mark_that_ends_the_value() -> None:
 @pytest.mark.parametrize(
     ("text", "around", "expected"),
     [
-        ('"a", "b": 1', Around("}"), True),
-        ('"a" b', Around("}"), False),
-        ('"a"', Around("}"), False),
-        ('"a" b', Around(), True),
-        ('"a" b', Around("}", is_key=True), True),
+        ('"a", "b": 1', StringContext("}"), True),
+        ('"a" b', StringContext("}"), False),
+        ('"a"', StringContext("}"), False),
+        ('"a" b', StringContext(), True),
+        ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
 def test_an_end_is_known_only_if_what_follows_is_there(
-    text: str, around: Around, expected: bool
+    text: str, around: StringContext, expected: bool
 ) -> None:
     assert can_end(Cursor(text), around, 3) is expected
 
 
 def test_the_end_does_not_depend_on_the_pieces() -> None:
     for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
-        assert read(lambda cursor: is_end(cursor, Around("}", "}")), text) == (expected, text)
+        assert read(lambda cursor: is_end(cursor, StringContext("}", "}")), text) == (
+            expected,
+            text,
+        )
 
 
 @pytest.mark.parametrize(
@@ -205,21 +210,21 @@ def test_more_space_than_can_be_seen_is_no_end() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
-OBJECT = Around("}")
-INNER = Around("}", "}")
-LIST = Around("]", "}", is_list=True)
-MARKED = Around("}", ends=("</x>",))
+OBJECT = StringContext("}")
+INNER = StringContext("}", "}")
+LIST = StringContext("]", "}", is_list=True)
+MARKED = StringContext("}", ends=("</x>",))
 
 
-def string_in(text: str, around: Around) -> tuple[Quoted, str]:
+def string_in(text: str, around: StringContext) -> tuple[Quoted, str]:
     return read(lambda cursor: read_string(cursor, text[0], around), text)
 
 
 @pytest.mark.parametrize(
     ("text", "around", "rest"),
     [
-        ('"a" b', Around(), " b"),
-        ('"a" b', Around("}", is_key=True), " b"),
+        ('"a" b', StringContext(), " b"),
+        ('"a" b', StringContext("}", is_key=True), " b"),
         ('"a"} x', OBJECT, "} x"),
         ('"a" }', OBJECT, " }"),
         ('"a", "b": 1', OBJECT, ', "b": 1'),
@@ -244,10 +249,10 @@ def string_in(text: str, around: Around) -> tuple[Quoted, str]:
         ('"a" ', OBJECT, " "),
         ('"a",', OBJECT, ","),
         ('"a"}', INNER, "}"),
-        ('"a")', Around(")"), ")"),
+        ('"a")', StringContext(")"), ")"),
     ],
 )
-def test_a_string_ends_where_what_follows_fits(text: str, around: Around, rest: str) -> None:
+def test_a_string_ends_where_what_follows_fits(text: str, around: StringContext, rest: str) -> None:
     assert string_in(text, around) == (Quoted("a"), rest)
 
 
@@ -269,12 +274,14 @@ def test_a_string_ends_where_what_follows_fits(text: str, around: Around, rest: 
         ("“a”}", OBJECT, "a"),
         ("“a “b”, c”, “d”: 1", OBJECT, "a “b”, c"),
         ("‘it’s’, 1]", LIST, "it’s"),
-        (r"“a\n\"b\"”", Around(), 'a\n"b"'),
+        (r"“a\n\"b\"”", StringContext(), 'a\n"b"'),
         (r"\"a\", \"b\": 1", OBJECT, "a"),
         (r"\"say \\\"a\\\"\\n\\\\\"}", OBJECT, 'say "a"\n\\'),
     ],
 )
-def test_other_quotation_marks_belong_to_the_string(text: str, around: Around, value: str) -> None:
+def test_other_quotation_marks_belong_to_the_string(
+    text: str, around: StringContext, value: str
+) -> None:
     quoted, _ = string_in(text, around)
     assert quoted == Quoted(value)
 
@@ -313,16 +320,16 @@ def test_work_is_linear_for_floods_of_quotation_marks(unit: str) -> None:
     ("text", "around", "value", "rest"),
     [
         ('"a", "b": 1', OBJECT, "a", ', "b": 1'),
-        ('"a" b', Around("}", is_key=True), "a", " b"),
+        ('"a" b', StringContext("}", is_key=True), "a", " b"),
         ('"a" b', OBJECT, None, '"a" b'),
         ('"a\\n", "b": 1', OBJECT, None, '"a\\n", "b": 1'),
         ('"a\n", "b": 1', OBJECT, None, '"a\n", "b": 1'),
-        ('""', Around(), None, '""'),
-        ('"a', Around(), None, '"a'),
+        ('""', StringContext(), None, '""'),
+        ('"a', StringContext(), None, '"a'),
     ],
 )
 def test_a_plain_string_is_read_at_once(
-    text: str, around: Around, value: str | None, rest: str
+    text: str, around: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
     assert pass_plain_string(cursor, around) == value
@@ -339,5 +346,5 @@ def test_a_plain_string_is_read_at_once(
     ],
 )
 @pytest.mark.parametrize("around", [OBJECT, INNER, LIST, MARKED])
-def test_a_doubtful_string_is_the_same_however_it_arrives(text: str, around: Around) -> None:
+def test_a_doubtful_string_is_the_same_however_it_arrives(text: str, around: StringContext) -> None:
     string_in(text, around)

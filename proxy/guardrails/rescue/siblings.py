@@ -1,0 +1,113 @@
+"""The consequences of a reply's earlier calls for the next one.
+
+The model intends its calls to run in order. So after an intended call that could not be accepted,
+no later call is accepted alone. After a call that broke, the next text may still belong to it.
+"""
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+
+from proxy.conversation.tools import WrittenCall
+from proxy.guardrails.names import find_name
+from proxy.guardrails.rescue.findings import FoundCalls
+from proxy.guardrails.rescue.marks import STRAY_CLOSERS, THOUGHT_ENDS
+from proxy.guardrails.rescue.syntax import Reason
+
+_HEAD = 300  # characters of a broken call that are searched for the name of a tool
+_CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
+# What follows the name of a tool that is called and not only mentioned.
+_CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
+
+
+class Siblings:
+    """The calls of one reply so far, and the words between them.
+
+    If there were calls in reasoning that has ended, later ones count only if they are all that the
+    rest of the reply consists of (`must_end_reply`): the apparent end of the reasoning may have
+    been part of such a call.
+    """
+
+    def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
+        self._offered = offered
+        self._objection: Reason | None = None
+        self._refused_calls: tuple[WrittenCall, ...] = ()
+        self._follows_unmarked = False
+        self._accepted: tuple[str, str] | None = None  # the syntax and the opening of the last one
+        self._has_words = False  # since the last accepted call
+        self._after_break: list[str] = []
+        self.has_spoken = False
+        self.must_end_reply = must_end_reply
+
+    @property
+    def is_settled(self) -> bool:
+        return self._objection is not None or bool(self._refused_calls)
+
+    def add_words(self, words: str) -> None:
+        self.has_spoken = self._has_words = True
+        if self._objection is Reason.NESTED:
+            self._after_break.append(words)
+
+    def accept(self, candidate: FoundCalls, opening: str) -> None:
+        self._accepted = candidate.syntax_name, opening
+        self._has_words = self._follows_unmarked = False
+        self._refused_calls = ()
+
+    def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
+        """Note a call that does not count; a call of no offered tool has no consequences.
+
+        A call that was refused only because of its marks may be repeated.
+        """
+        self._follows_unmarked |= not candidate.is_marked
+        if not self.offers(candidate):
+            return
+        if not candidate.is_marked or reason is Reason.NOT_CLOSED:
+            self._refused_calls += candidate.calls
+        else:
+            self._object(Reason.QUOTED if reason is Reason.QUOTED else Reason.OUT_OF_ORDER)
+
+    def show_example(self) -> None:
+        self._object(Reason.QUOTED)
+
+    def break_off(self, source: str, *, is_marked: bool) -> None:
+        """Note a call that cannot be read beyond `source`, if it is one."""
+        if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
+            self._objection = Reason.NESTED
+            self._after_break.clear()
+
+    def object_to(self, candidate: FoundCalls, opening: str) -> Reason | None:
+        if self._objection is not None:
+            return self._objection
+        if self._follows_unmarked and not candidate.is_marked:
+            return Reason.OUT_OF_ORDER
+        if self._refused_calls and candidate.calls != self._refused_calls:
+            return Reason.OUT_OF_ORDER
+        is_other = self._accepted is not None and (
+            candidate.syntax_name != self._accepted[0] and opening != self._accepted[1]
+        )
+        return Reason.QUOTED if is_other and self._has_words else None
+
+    def offers(self, candidate: FoundCalls) -> bool:
+        return all(find_name(call.name, self._offered) for call in candidate.calls)
+
+    def end_reasoning(self) -> "Siblings | None":
+        """Return the state after the end of reasoning; None if a call may be broken there.
+
+        A call that broke has to end within the reasoning.
+        """
+        if self._objection is not Reason.NESTED:
+            has_calls = self.is_settled or self._accepted is not None
+            return Siblings(self._offered, must_end_reply=self.must_end_reply or has_calls)
+        text = "".join(self._after_break)
+        is_over = any(closer in text for closer in _CLOSERS)
+        return Siblings(self._offered, must_end_reply=True) if is_over else None
+
+    def _object(self, reason: Reason) -> None:
+        if self._objection in (None, Reason.QUOTED):
+            self._objection = reason
+
+
+@lru_cache(maxsize=64)
+def _call_pattern(names: frozenset[str]) -> re.Pattern[str]:
+    known = "|".join(map(re.escape, sorted(names)))
+    return re.compile(rf"(?<![\w.-])(?:{known}){_CALLED}" if known else "(?!)", re.VERBOSE)
