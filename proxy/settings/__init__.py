@@ -65,14 +65,12 @@ class Settings(BaseSettings):
     recording: sections.Recording = sections.Recording()
     tools: Tools = Tools()
     mcp: dict[str, ToolServer] = setting({}, "MCP servers whose tools Temper runs, by name")
-    models: dict[str, ServedModel] = setting(
-        {}, "several models, each in a section of its own, by name"
-    )
+    models: dict[str, ServedModel] = setting({}, "several models, one section each, by name")
     aliases: dict[str, RequiredName] = setting(
-        {}, "the model that is meant by a name or a pattern such as claude-*"
+        {}, "models by alias; an alias is a name or a pattern such as claude-*"
     )
     workflows: dict[str, Workflow] = setting(
-        {}, "rules of order for the tools of a model, by the model's name"
+        {}, "order rules for the tools of a model, by model name"
     )
 
     @classmethod

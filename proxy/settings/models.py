@@ -14,29 +14,33 @@ Shared = TypeVar("Shared", str, int)
 
 
 class ServedModel(Address, Model):
-    """One of several models: loaded when it is wanted, or on a running server."""
+    """One of several models: loaded on demand, or on a running server."""
 
-    upstream_model: Name = setting(None, "name that the model has at the url, if it is another one")
-    aliases: list[RequiredName] = setting(
-        [], "further names under which clients may ask for the model"
+    upstream_model: Name = setting(
+        None, "model name to send to the server at url, if it differs from the section name"
     )
-    profile: Name = setting(None, "profile to use instead of the one that is recognised")
+    aliases: list[RequiredName] = setting([], "additional model names that clients may use")
+    profile: Name = setting(None, "profile to use instead of the detected one")
     thinking: Literal["auto", "on", "off"] = setting(
-        "auto", "whether it thinks before it answers: on, off, or auto for profile.thinking"
+        "auto", "reasoning for requests that do not set it: on, off, or auto (profile.thinking)"
     )
-    effort: Literal["auto", Effort] = setting("auto", "how much it thinks; auto for profile.effort")
+    effort: Literal["auto", Effort] = setting(
+        "auto", "reasoning effort for requests that do not set it, or auto (profile.effort)"
+    )
     ttl_seconds: Patience = setting(
         0, "idle time after which the model is unloaded, in seconds; 0 means never"
     )
-    preload: bool = setting(False, "load the model at the start, before anybody asks for it")
-    memory_mb: Count = setting(0, "memory that it takes, in MB; 0 has it calculated", ge=0)
+    preload: bool = setting(False, "load the model at startup instead of at the first request")
+    memory_mb: Count = setting(0, "memory that the model needs, in MB; 0 estimates it", ge=0)
 
 
 class Swapping(Section):
-    """Which of the models in [models.NAME] are loaded at the same time."""
+    """Limits for the models of [models.NAME] that are loaded at the same time."""
 
-    max_loaded: Count = setting(1, "models that stay loaded at once; 0 means any number", ge=0)
-    memory_mb: Count = setting(0, "memory for all that are loaded, in MB; 0 means no limit", ge=0)
+    max_loaded: Count = setting(1, "maximum number of loaded models; 0 means no limit", ge=0)
+    memory_mb: Count = setting(
+        0, "maximum memory of all loaded models, in MB; 0 means no limit", ge=0
+    )
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")

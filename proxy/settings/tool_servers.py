@@ -23,52 +23,56 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Tools(Section):
-    """Who may use the tools of [mcp.NAME], and how far a request may go with them."""
+    """Access to the tools of [mcp.NAME], and limits per request."""
 
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
-        "to whom tools are offered: asked (requests that name a server), toolless (also those "
-        "without tools) or always",
+        "requests that receive the tools: asked (those that name a server), toolless (also "
+        "those without tools) or always",
     )
     owners: list[str] = setting(
-        [], "whose keys may use them, by the names of api_keys_file; [] is all"
+        [], "names in api_keys_file whose keys may use the tools; [] allows every key"
     )
     rounds: Count = setting(
-        10, "rounds of calls in one request; then the model has to answer", ge=1
+        10, "maximum number of tool rounds per request; then the model must answer in text", ge=1
     )
-    parallel: Count = setting(8, "calls of one reply that run at once", ge=1)
-    call_seconds: Seconds = setting(60, "how long a call may take, in seconds")
+    parallel: Count = setting(8, "maximum number of calls of one reply that run concurrently", ge=1)
+    call_seconds: Seconds = setting(60, "time limit for a call, in seconds")
     result_chars: Count = setting(
-        16_000, "longest result that the model gets, in characters", ge=100
+        16_000, "maximum length of a result in the prompt, in characters", ge=100
     )
-    narrate: bool = setting(False, "tell people who watch of each call, in a line of reasoning")
+    narrate: bool = setting(False, "add a line to the streamed reasoning for each call")
     confirm_seconds: Seconds = setting(
-        60, "how long a call that needs a person's yes waits for it, in seconds; then it is refused"
+        60, "time that a call waits for approval before it is refused, in seconds"
     )
     hosted: dict[str, str] = setting(
-        {}, "tools that clients expect to be hosted, by what does it: web_search = 'SERVER.TOOL'"
+        {}, "hosted tools of client APIs, mapped to tools: web_search = 'SERVER.TOOL'"
     )
 
 
 class ToolServer(Section):
-    """One MCP server: a program that Temper starts, or an address."""
+    """An MCP server: a program that Temper starts, or an address."""
 
     url: ToolServerUrl = setting(None, "address of a running MCP server (streamable HTTP)")
-    headers: ToolServerHeaders = setting({}, "headers that Temper sends to it, e.g. authorization")
-    command: list[str] = setting(
-        [], "program to start, with its arguments; it speaks over its pipes"
+    headers: ToolServerHeaders = setting(
+        {}, "headers that Temper sends to the MCP server, e.g. authorization"
     )
-    env: Environment = setting({}, "environment variables for the program")
+    command: list[str] = setting(
+        [], "program to start as an MCP server over stdio, with its arguments"
+    )
+    env: Environment = setting({}, "environment variables of the program")
     cwd: str = setting("", "working directory of the program")
-    tools: list[str] = setting([], 'which of its tools are offered; ["*"] is all, [] none')
+    tools: list[str] = setting([], 'names of the tools to offer; ["*"] means all, [] none')
     ask: list[str] = setting(
-        [], 'which of these need a person\'s yes at the dashboard, each time; ["*"] is all'
+        [], 'names of the tools whose calls need approval on the dashboard; ["*"] means all'
     )
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = setting(
-        "", "put before the names of its tools"
+        "", "prefix of the tool names"
     )
     digest: str = setting(
-        "", "of the definitions you looked at (temper tools prints it); others are not offered"
+        "",
+        "digest of the reviewed tool definitions, as temper tools prints it; if it differs, "
+        "no tools are offered",
     )
 
 

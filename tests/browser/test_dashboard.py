@@ -110,7 +110,7 @@ def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open)
         seen.page.click("text=End this request")
         seen.page.click("text=Click again to end it")
         seen.page.locator(".detail h2", has_text="client left").wait_for()
-    assert "An operator of this server has ended the request." in "".join(got)
+    assert "An operator of this server canceled the request." in "".join(got)
     busy.first.wait_for(state="detached")
 
 
@@ -202,7 +202,7 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
     with running_temper("--backend-url", url, environment=environment) as own:
         ask(own, request_for(LEAKED), authorization="Bearer bobs-key")
         seen = open_page(own)
-        for wrong, problem in (("wrong", "API key"), ("bobs-key", "not for the key of bob")):
+        for wrong, problem in (("wrong", "API key"), ("bobs-key", "key of bob may not open")):
             seen.page.fill("#key", wrong)
             seen.page.keyboard.press("Enter")
             seen.page.locator(".problem", has_text=problem).wait_for()
