@@ -102,7 +102,7 @@ class ContextOverflow(InvalidRequest):
 
 
 class UnknownModel(InvalidRequest):
-    """The model does not exist; `known` lists the available ids, `remedy` names a way to add one."""
+    """The model does not exist; `known` lists the available ids, `remedy` says how to add one."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known
@@ -116,8 +116,9 @@ class PreviousResponseUnknown(InvalidRequest):
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
-        problem = f"Previous response with id {response_id!r} not found. Send the full conversation in `input`."
-        super().__init__(problem, "previous_response_id")
+        problem = f"Previous response with id {response_id!r} not found."
+        remedy = "Send the full conversation in `input`."
+        super().__init__(f"{problem} {remedy}", "previous_response_id")
 
 
 class RequestTooLarge(InvalidRequest):
@@ -238,7 +239,7 @@ class BackendUnavailable(BackendFailed):
 
 
 class BackendTimedOut(BackendFailed):
-    """The backend sent nothing for too long; `is_overall` if all attempts together took too long."""
+    """The backend timed out; `is_overall` if all attempts together took too long."""
 
     def __init__(self, backend: str, problem: str, *, is_overall: bool = False) -> None:
         self.is_overall = is_overall

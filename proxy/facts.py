@@ -98,7 +98,7 @@ class Refused(Fact, frozen=True):
 
 
 class Repaired(Fact, frozen=True):
-    """Broken JSON in a call's arguments was read as it was obviously meant."""
+    """Invalid JSON in the arguments of a call was repaired."""
 
     tool: str
 

@@ -1,6 +1,6 @@
-"""What `temper top` shows: the state that the dashboard's feed tells, drawn for a terminal. Pure.
+"""The screen of `temper top`: the state of the dashboard's feed, drawn for a terminal. No I/O.
 
-What others wrote is drawn as visible text, never as markup.
+Text from clients and models is escaped and never interpreted as markup.
 """
 
 from datetime import datetime
@@ -28,7 +28,7 @@ Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
 
 class Screen:
-    """What is known of a Temper, as told by its feed; `page` is where calls are answered."""
+    """The state of a Temper as reported by its feed; `page` is the dashboard's address."""
 
     def __init__(self, state: InitialState, page: str = "/ui") -> None:
         self._state = state
@@ -46,7 +46,7 @@ class Screen:
                 self._state = structs.replace(self._state, **structs.asdict(change))
 
     def draw(self, width: int, now: float, *, is_live: bool = True) -> RenderableType:
-        """Draw it for a terminal of so many columns; `now` is a Unix time."""
+        """Draw the state for a terminal of `width` columns; `now` is a Unix time."""
         living = [row for row in self._rows.values() if row.phase != OVER]
         over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
         latest = sorted(over, key=lambda row: row.at, reverse=True)[:10]
@@ -65,7 +65,7 @@ class Screen:
         )
 
     def _take(self, state: InitialState) -> None:
-        """Take over a state; it has the newest and all running rows, so finished ones stay."""
+        """Merge a complete state: it has only the newest and the running rows, so keep finished ones."""
         is_same = state.instance == self._state.instance
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
         self._rows = over | {row.id: row for row in reversed(state.requests)}
@@ -73,7 +73,7 @@ class Screen:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest rows; running ones changed last, so they stay."""
+        """Drop the oldest rows; running rows changed last, so they stay."""
         while len(self._rows) > _MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
@@ -84,7 +84,7 @@ class Screen:
         head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
         if state.workers > 1:
             head.append(f"  worker {state.worker} of {state.workers}", style="dim")
-        return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
+        return head.append(f"  up {duration(max(0.0, now - state.started))}  q quits", style="dim")
 
 
 def _foreign(text: str, style: str = "") -> Text:
@@ -102,7 +102,7 @@ def _line(counts: Counts) -> Text:
             word, _ = WORDS.outcomes[name]
             line.append("  ").append(f"{number} {word}", style=f"not bold {colour}")
     if counts.measured:
-        share = f"{round(100 * counts.cached / counts.measured)} % from the cache"
+        share = f"{round(100 * counts.cached / counts.measured)} % of prompt tokens cached"
         line.append(f"  {share}", style="not bold dim")
     return line
 
@@ -121,8 +121,8 @@ def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType,
     if not calls:
         return ()
     names = ", ".join(f"{one.server}.{one.tool}" for one in calls)
-    many = "1 call waits" if len(calls) == 1 else f"{len(calls)} calls wait"
-    told = _foreign(f"{many} for a person: {names}", style="bold yellow")
+    many = "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"
+    told = _foreign(f"{many} waiting for approval: {names}", style="bold yellow")
     return told, Text(f"Allow or refuse at {page}", style="yellow"), Text()
 
 
@@ -146,8 +146,8 @@ def _tool_servers(
 
 def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
     if not rows:
-        return Text("Nothing is being answered.", style="dim")
-    table = _table("Since", "Does", *(() if is_narrow else ("Model", "Client")))
+        return Text("No requests are running.", style="dim")
+    table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))
     for row in sorted(rows, key=lambda one: one.at):
         more = () if is_narrow else (_foreign(row.model or "-"), _foreign(row.client or "-"))
         table.add_row(Text(duration(max(0.0, now - row.at))), _foreign(_phase(row)), *more)
@@ -156,7 +156,7 @@ def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
 
 def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     if not rows:
-        return Text("Nothing had to be repaired yet.", style="dim")
+        return Text("No repairs yet.", style="dim")
     table = _table(*(() if is_narrow else ("Time",)), "Outcome", "What was done")
     for row in rows:
         outcome = row.outcome or "failed"

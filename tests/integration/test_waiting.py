@@ -82,7 +82,7 @@ def interrupt(command: WatchedCommand) -> str:
         ([READING], r"reading the prompt 40 % \(\d+ s\)"),
         ([SILENT], r"reading the prompt \(\d+ s\)"),
         ([GENERATING], r"It is sunny  generating \(\d+ s\)"),
-        ([ANNOUNCED, SILENT], r"retrying: a call that was only announced \(\d+ s\)"),
+        ([ANNOUNCED, SILENT], r"retrying: an announced call that was not made \(\d+ s\)"),
         ([calls("get_weather", '{"city": "Paris"}')], r"running get_weather \(\d+ s\)"),
     ],
 )

@@ -82,7 +82,7 @@ def test_what_holds_no_answer_is_an_error(body: bytes, words: str) -> None:
         ("3", "", "asked 3 times"),
         ("1", "rescued=hermes", "call found in the text: hermes"),
         ("2", "rescued=hermes;coerced=1", None),
-        ("1", "repaired=1;renamed=1", "broken JSON repaired: 1; tool names matched: 1"),
+        ("1", "repaired=1;renamed=1", "invalid JSON repaired: 1; tool names matched: 1"),
         ("1", "dropped=2", "dropped: 2"),
     ],
 )
