@@ -1,7 +1,7 @@
-"""What the commands do and print; flags and exit codes are the business of `cli`."""
+"""Implementation of the commands; flags and exit codes are in `app`."""
 
-# As in `cli`, what a command needs is imported when it runs, and before there is an event loop:
-# until then a signal ends the process at once (`signals`), and in it once the import has ended.
+# Imports are inside the functions, which keeps the start fast, but before the event loop starts:
+# outside of it a signal ends the process at once (`signals`), inside only after the import.
 
 import asyncio
 import contextlib
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Work: TypeAlias = Coroutine[None, None, bool]
-"""What a command does in the event loop; reports whether it was done."""
+"""The work of a command in the event loop; returns whether it succeeded."""
 
-_BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
-_BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
+_BACKEND_PROBLEM = "backend %s is %s: requests will fail; start it, or correct backend.url"
+_BACKEND_LOADS = "backend %s is loading its model: requests wait for it"
 
 
 def serve(
     settings: Settings, reload: "ReadSettings", places: tuple[str, ...], *, as_json: bool
 ) -> Work:
-    """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
+    """Serve until a signal; without a configured server, search for one at `places`."""
     hurry()
     import_libraries()
     from proxy.api.server import run
@@ -61,7 +61,7 @@ def serve(
         else:
             terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:
-                terminal.say(f"Watch it at {address.url}/ui")
+                terminal.say(f"Dashboard: {address.url}/ui")
         settle()
         if not is_ours:
             looking.add(asyncio.create_task(_warn_if_unreachable(address)))
@@ -80,17 +80,17 @@ def serve(
 
 
 def watch(url: str, key_file: Path | None) -> Work:
-    """Show on the terminal what a Temper does, until `q` or a signal ends it."""
+    """Show the requests of a running Temper until `q` or a signal."""
     from proxy.cli.top import watch_feed
 
     return watch_feed(url, read_key(key_file) if key_file is not None else "")
 
 
 def read_key(file: Path) -> str:
-    """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
+    """Read an API key from a file; raises `InvalidConfiguration` if it has none."""
     key = read_text(file, "--key-file").strip()
     if not re.fullmatch(r"[!-~]+", key):
-        raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
+        raise InvalidConfiguration("--key-file", f"{file} must contain exactly one key")
     return key
 
 
@@ -119,10 +119,10 @@ def examine_servers(
     client: str | None,
     as_json: bool,
 ) -> Work:
-    """Print each finding as it is made; reports whether none is a failure.
+    """Run the checks and print each finding; returns whether no check failed.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. A
-    terminal also shows which check is running.
+    Without a configured server, search for one. `client` adds the checks for that client. On a
+    terminal, the running check is shown.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.doctor import report
@@ -138,7 +138,7 @@ def examine_servers(
 
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
-            status.begin("looking for a server")
+            status.begin("searching for a server")
             named = with_backend(settings, await find_backend(settings, places, "doctor"))
             examining = examine(named, CLIENTS.get(client or ""), keep, status.begin)
             examined = await _show_findings(examining, None if as_json else status)
@@ -146,7 +146,7 @@ def examine_servers(
             print_json(report.document(examined))
         if bundle is not None:
             report.write_bundle(bundle, named, examined)
-            echo(f"Written: {bundle} (look into it before you send it).", err=True)
+            echo(f"Report written to {bundle}. Check its contents before sending it.", err=True)
         return report.is_well(examined)
 
     return work()
@@ -155,7 +155,7 @@ def examine_servers(
 async def _show_findings(
     examining: "AsyncGenerator[CheckResult, None]", status: "StatusLine | None"
 ) -> "list[CheckResult]":
-    """Collect all findings; with a `status` each one is printed as it is made, and their sum."""
+    """Collect all findings; with a `status`, print each one, and a summary."""
     from proxy.cli.safe_console import SafeConsole
     from proxy.doctor import report
 
@@ -174,12 +174,12 @@ async def _show_findings(
 
 
 def list_tuned() -> Iterator[str]:
-    """Yield a line for each model that has earned settings."""
+    """Yield a line for each model with settings from `temper tune`."""
     from proxy.serving.tuned import describe_tuned, read_tuned
     from proxy.state.tried_models import cache_folder
 
     for path, found in read_tuned(cache_folder(kind="tuned")):
-        told = describe_tuned(found) or "nothing"
+        told = describe_tuned(found) or "no settings"
         yield f"tuned for {found.get('keys', {}).get('model')}: {told} ({path})"
 
 
@@ -200,7 +200,7 @@ def show_tried(*, as_json: bool) -> None:
 
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
-    """Print the tool servers with their tools; reports whether all are ready."""
+    """Print the tool servers and their tools; returns whether all are ready."""
     from proxy.serving.tool_inventory import inspect_servers
 
     async def work() -> bool:
@@ -225,7 +225,7 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
 
 
 def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
-    """Call a tool once and print its result; reports whether it succeeded."""
+    """Call a tool and print its result; returns whether it succeeded."""
     from proxy.serving.tool_inventory import call_once
 
     async def work() -> bool:
@@ -240,12 +240,12 @@ def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json
 
 
 async def _warn_if_unreachable(address: "PublicAddress") -> None:
-    """Warn an operator whose backend is not there; clients are told with every request."""
+    """Warn the operator at startup if the backend is unreachable."""
     from proxy.backends.transport import BackendClient
     from proxy.dialects.lenient_json import as_object
 
     own = BackendClient(address.url)
-    with contextlib.suppress(BackendFailed):  # Temper ends already
+    with contextlib.suppress(BackendFailed):  # Temper is shutting down
         readiness = await own.fetch("/readyz", within=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
@@ -256,7 +256,7 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
 
 
 def show_version(*, as_json: bool) -> None:
-    """Print what a bug report has to name."""
+    """Print the versions for a bug report."""
     from proxy.doctor.versions import describe_versions
 
     told = describe_versions()
@@ -272,7 +272,7 @@ def print_json(value: JsonObject) -> None:
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
-    """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
+    """Download a model and print its path; raises `LaunchFailed`."""
     from proxy.cli.terminal import open_terminal
     from proxy.processes.launch import find_program
     from proxy.processes.llama_server import download
@@ -283,13 +283,13 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})
     else:
-        echo(f"{repository} lies in {path}")
-        echo(f"Serve it: temper serve --hf {repository}")
+        echo(f"Downloaded {repository} to {path}")
+        echo(f"To serve it: temper serve --hf {repository}")
     return True
 
 
 def show_cached(*, as_json: bool) -> None:
-    """Print what lies on this machine, and how it is served."""
+    """Print the models in the caches of this machine."""
     from proxy.hardware.summary import amount
     from proxy.processes.model_caches import list_cached_models
 
@@ -306,11 +306,11 @@ def show_cached(*, as_json: bool) -> None:
             echo("  unusable:", fg="yellow", nl=False)
             echo(f" {one.problem}")
     if not all(one.problem for one in models):
-        echo("\nServe one: temper serve --model PATH", has_lines=True)
+        echo("\nTo serve one: temper serve --model PATH", has_lines=True)
     elif not models:
         echo(
-            "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none.",
+            "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
+            "Download one: temper pull owner/name:Q4_K_M. Or try temper demo, which needs none.",
             has_lines=True,
         )
 

@@ -1,4 +1,4 @@
-"""What `temper check` and `temper config` find out: missing files, and the origins of values."""
+"""`temper check` and `temper config`: missing files, effective settings and their sources."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ _DEFAULT = "default"
 
 
 class EffectiveSetting(NamedTuple):
-    """A setting as it counts: its value as TOML has it, and where that comes from."""
+    """An effective setting: its value as in TOML, and its source."""
 
     name: str
     value: JsonValue
@@ -40,19 +40,19 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
 
 
 def describe_sources(loaded: LoadedSettings) -> str:
-    """Say which file the settings are from, what else counts, and which files were found."""
+    """Describe the sources of the settings, and the model files that were found."""
     settings = loaded.settings
     files = sum(one.path is not None for one in (settings.model, *settings.models.values()))
-    found = f" {files} model files were found." if files else ""
+    found = f" Model files found: {files}." if files else ""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
-    besides = f", and {others} from the environment" if others else ""
+    besides = f", {others} set by the environment" if others else ""
     if loaded.file is None:
-        return f"There is no {DEFAULT_FILE} in this folder: the defaults count{besides}.{found}"
-    return f"{loaded.file} was read: {len(loaded.origins) - others} settings{besides}.{found}"
+        return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{found}"
+    return f"{loaded.file}: {len(loaded.origins) - others} settings{besides}.{found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
-    """List every setting as it counts; what is secret, or may hold a secret, is not shown."""
+    """List all effective settings; values that are or may contain secrets are hidden."""
     listed: list[EffectiveSetting] = []
     for section, values in loaded.settings.model_dump(mode="json").items():
         for name, value in values.items():
@@ -60,21 +60,21 @@ def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
             own = {f"{name}.{inner}": one for inner, one in value.items()} if is_section else None
             for inner, one in (own or {name: value}).items():
                 whole = f"{section}.{inner}"
-                # none is the empty text, as in the file
+                # None is written as an empty string, as in the file
                 shown = HIDDEN if whole in loaded.hidden else "" if one is None else one
                 listed.append(EffectiveSetting(whole, shown, loaded.origins.get(whole, _DEFAULT)))
     return listed
 
 
 def as_toml(settings: list[EffectiveSetting]) -> str:
-    """Write settings as a file that can be read again, but for what is hidden."""
+    """Write settings as TOML that can be loaded again, except for hidden values."""
     lines: list[str] = []
     section = ""
     for one in settings:
         own, _, name = one.name.rpartition(".")
         if own != section:
             section = own
-            first, dot, chosen = own.partition(".")  # what the operator chose may have dots
+            first, dot, chosen = own.partition(".")  # names chosen by the operator may contain dots
             lines += ["", f"[{first}{dot}{_quote(chosen) if chosen else ''}]"]
         lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
     return "\n".join(lines[1:])
@@ -107,7 +107,7 @@ def _problems_of_model(
 
 
 def toml_value(value: JsonValue) -> str:
-    """Write a value as it stands in a file; what is not set is an empty text."""
+    """Write a value as TOML; a value that is not set becomes an empty string."""
     match value:
         case None:
             return '""'

@@ -65,7 +65,7 @@ class Screen:
         )
 
     def _take(self, state: InitialState) -> None:
-        """Merge a complete state: it has only the newest and the running rows, so keep finished ones."""
+        """Merge a state, which has only the newest and the running rows, so finished rows stay."""
         is_same = state.instance == self._state.instance
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
         self._rows = over | {row.id: row for row in reversed(state.requests)}

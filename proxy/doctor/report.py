@@ -1,4 +1,4 @@
-"""What the checks came to: shown, for people and programs, packed for a bug report, and kept."""
+"""Output of the checks: as text, as JSON, as a ZIP for bug reports, and as stored figures."""
 
 import platform
 import sys
@@ -33,7 +33,7 @@ _TITLE_WIDTH = 18
 
 
 def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
-    """Write a finding, and below it the remedy; the first one of a model has its name above."""
+    """Format a finding and its remedy; the first finding of a model is preceded by its name."""
     found = examined.finding
     text = Text()
     if examined.model and (not before or before[-1].model != examined.model):
@@ -53,12 +53,12 @@ def summary(examined: Sequence[CheckResult]) -> str:
     found = [one.finding.status for one in examined]
     failures, warnings = found.count("fail"), found.count("warn")
     if not failures and not warnings:
-        return f"All is well: {found.count('ok')} checks."
-    return f"{found.count('ok')} checks are fine, {warnings} warn, {failures} fail."
+        return f"All {found.count('ok')} checks passed."
+    return f"{found.count('ok')} checks passed, {warnings} warned, {failures} failed."
 
 
 def is_well(examined: Sequence[CheckResult]) -> bool:
-    """Return whether nothing failed; a warning is no failure."""
+    """Return whether no check failed; warnings are allowed."""
     return all(one.finding.status != "fail" for one in examined)
 
 
@@ -80,7 +80,7 @@ def document(examined: Sequence[CheckResult]) -> JsonObject:
 
 
 def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]) -> None:
-    """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
+    """Write findings, settings and versions; raises `InvalidConfiguration` if that fails."""
     redact = Redaction(secrets_of(settings)).redact
     contents: dict[str, JsonValue] = {
         "findings.json": redact(document(examined)),
@@ -108,7 +108,7 @@ def _environment() -> JsonObject:
     }
 
 
-NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and keeps the figures."
+NOTHING_TRIED = "No measurements yet. Run 'temper doctor' to measure a model."
 
 _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
 
@@ -134,7 +134,7 @@ def build_tried_model(target: Target, found: Sequence[CheckResult], temper: str)
 
 
 def build_tried_table(tried: Sequence[TriedModel]) -> Table:
-    """Show models with the figures that matter for a choice, one a line."""
+    """Build a table of the measured models, one per row."""
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"

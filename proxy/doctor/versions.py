@@ -1,4 +1,4 @@
-"""Which Temper this is, of which commit, on which Python, with which llama-server."""
+"""Versions of Temper, its commit, Python and llama-server."""
 
 import platform
 import shutil
@@ -13,7 +13,7 @@ _SHORT = 12  # figures of a commit
 
 
 def describe_versions() -> JsonObject:
-    """Return what a bug report has to name, as texts."""
+    """Return the versions for a bug report."""
     return {
         "temper": proxy.version(),
         "commit": find_commit(Path(proxy.__file__).parent),
@@ -23,7 +23,7 @@ def describe_versions() -> JsonObject:
 
 
 def find_commit(package: Path) -> str:
-    """Return the commit of a package: the build wrote it down, and a checkout's git knows it."""
+    """Return the commit of a package: from the file written by the build, or from git."""
     try:
         return (package / "commit.txt").read_text(encoding="ascii").strip()[:_SHORT]
     except FileNotFoundError:
@@ -38,7 +38,7 @@ def find_commit(package: Path) -> str:
 
 
 def describe_engine(on_path: str | None) -> str:
-    """Name the llama-server that would be started: the one on PATH comes first."""
+    """Describe the llama-server that would be started; the one on PATH takes precedence."""
     if on_path is not None:
         return f"llama-server at {on_path}"
     try:

@@ -1,4 +1,4 @@
-"""Tool servers (MCP): their settings, and what can be wrong with them together."""
+"""Settings of tool servers (MCP), and errors in their combination."""
 
 import difflib
 import re
@@ -79,12 +79,12 @@ class ToolServer(Section):
 def tool_server_contradictions(
     tools: Tools, servers: Mapping[str, ToolServer], own: Server
 ) -> Iterator[Contradiction]:
-    """Find what is wrong with tool servers that are fine as far as each setting goes."""
+    """Find invalid combinations of settings of the tool servers."""
     for name, server in servers.items():
         yield from _wrong_within(f"mcp.{name}", name, server)
         yield from _find_misnamed_tools(f"mcp.{name}", server)
         if server.command and own.workers > 1:
-            problem = "must be 1 with a command: each worker would start the program again"
+            problem = "must be 1 with a command: each worker would start a copy of the program"
             yield ("server.workers", f"mcp.{name}.command"), problem
     offered = [
         (one.prefix + tool, name)
@@ -93,60 +93,60 @@ def tool_server_contradictions(
         if tool != ALL
     ]
     for shared, name, owner in find_shared(offered):
-        problem = f"mcp.{owner} has a tool {shared!r} too: set a prefix"
+        problem = f"mcp.{owner} also has a tool {shared!r}; set a prefix"
         yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
         yield from _misleading(kind, target, servers)
     if tools.owners and own.api_keys_file is None:
-        problem = "needs server.api_keys_file: without it keys have no names"
+        problem = "requires server.api_keys_file, which gives names to keys"
         yield ("tools.owners", "server.api_keys_file"), problem
 
 
-def unanswerable_questions(
+def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find what would keep everybody from answering when a tool needs a person's yes."""
+    """Find settings that make it impossible to approve calls."""
     asking = next((f"mcp.{name}.ask" for name, one in servers.items() if one.ask), None)
     if asking is None:
         return
     if server.workers > 1:
-        problem = f"must be 1 with {asking}: a worker cannot show what calls of others wait for"
+        problem = f"must be 1 with {asking}: the dashboard of a worker shows only its own calls"
         yield ("server.workers", asking), problem
     if not ui.enabled:
-        problem = "needs ui.enabled = true: calls are allowed at the dashboard, nowhere else"
+        problem = "requires ui.enabled = true: calls are approved on the dashboard"
         yield (asking, "ui.enabled"), problem
     elif ui.read_only:
-        problem = "needs ui.read_only = false: nobody could allow a call"
+        problem = "requires ui.read_only = false: calls are approved on the dashboard"
         yield (asking, "ui.read_only"), problem
     elif server.api_keys_file is not None and server.api_key is None and not ui.owners:
-        problem = "needs somebody who may open the dashboard: set server.api_key or ui.owners"
+        problem = "requires access to the dashboard; set server.api_key or ui.owners"
         yield (asking, "ui.owners"), problem
 
 
 def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
     url, command = f"{section}.url", f"{section}.command"
     if not _NAME.fullmatch(name):
-        yield (section,), "is no name for a tool server: use letters, digits, _ and -"
+        yield (section,), "is not a valid name of a tool server; use letters, digits, _ and -"
     if server.url is None and not server.command:
-        yield (url, command), f"is missing: name an address, or a program as {command}"
+        yield (url, command), f"is missing; set an address, or a program with {command}"
     if server.url is not None and server.command:
-        yield (command, url), f"cannot be combined with {url}: remove one of the two"
+        yield (command, url), f"cannot be combined with {url}; remove one of the two"
     if server.headers and server.url is None:
-        yield (f"{section}.headers", url), f"needs {url}: a program gets no headers"
+        yield (f"{section}.headers", url), f"requires {url}; programs do not receive headers"
     for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
-            yield (f"{section}.{own}", command), f"needs {command}: Temper starts no program"
+            yield (f"{section}.{own}", command), f"requires {command}; it applies only to programs"
 
 
 def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
     for own, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
-            problem = 'has "*" beside names: it means all tools, so it stands alone'
+            problem = 'contains "*" and names; "*" means all tools, so remove the names'
             yield (f"{section}.{own}",), problem
     offered = {*server.tools, ALL} if server.tools else set()
     for tool in server.ask:
         if ALL not in server.tools and tool not in offered:
-            problem = f"{tool!r} is not among {section}.tools, so it is not offered"
+            problem = f"{tool!r} is not in {section}.tools; add it there"
             yield (f"{section}.ask", f"{section}.tools"), problem
 
 
@@ -155,11 +155,11 @@ def _misleading(
 ) -> Iterator[Contradiction]:
     server, _, tool = target.partition(".")
     if not tool:
-        yield ("tools.hosted",), f"{kind}: {target!r} is not of the form SERVER.TOOL"
+        yield ("tools.hosted",), f"{kind}: {target!r} does not have the form SERVER.TOOL"
     elif server not in servers:
         near = difflib.get_close_matches(server, servers, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        yield ("tools.hosted",), f"{kind}: there is no section mcp.{server}{hint}"
+        yield ("tools.hosted",), f"{kind}: section mcp.{server} does not exist{hint}"
     elif not {tool, ALL} & set(servers[server].tools):
-        problem = f"{kind}: {tool!r} is not among mcp.{server}.tools, so it is not offered"
+        problem = f"{kind}: {tool!r} is not in mcp.{server}.tools; add it there"
         yield ("tools.hosted", f"mcp.{server}.tools"), problem

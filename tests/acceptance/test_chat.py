@@ -71,7 +71,7 @@ def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
         *round_trip,
         "  get_weather  Tell the weather in a city.",
         "  a new conversation",
-        "  nothing was asked yet",
+        "  there is no message to send again",
         "  there is no command /hepl; did you mean /help?",
     ]
 

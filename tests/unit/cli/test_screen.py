@@ -149,7 +149,7 @@ def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
     assert "1 call is waiting for approval: search.delete" in text
     assert "Allow or refuse at http://h:1/ui" in text
     screen.apply(Pending(2, (CALL, replace(CALL, tool="drop"))))
-    assert "2 calls wait for a person: search.delete, search.drop" in drawn(screen, 80)
+    assert "2 calls are waiting for approval: search.delete, search.drop" in drawn(screen, 80)
     drawn(screen, 40)
     screen.apply(Pending(3, ()))
     assert "person" not in drawn(screen, 80)

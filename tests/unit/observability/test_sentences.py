@@ -70,7 +70,8 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     ),
     (
         facts.EndedThoughts(),
-        "The reply closed a reasoning block that it never opened; later replies are split at that mark.",
+        "The reply closed a reasoning block that it never opened; later replies are split at that "
+        "mark.",
     ),
     (facts.Unchecked("look", "no schema"), "The arguments of look were not validated: no schema."),
     (
