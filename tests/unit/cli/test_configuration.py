@@ -35,7 +35,7 @@ def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
     assert "defaults are used, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
     told = temper("check").stdout
-    assert "temper.toml was read: 1 settings, and 1 from the environment." in told
+    assert "temper.toml: 1 settings, 1 set by the environment." in told
     assert document(temper("check", "--json"))["file"] == "temper.toml"
 
 

@@ -308,7 +308,7 @@ def test_several_backends_are_named_once_each_and_instead_of_one() -> None:
         "http://a",
     )
     both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
-    assert (both.setting, "backend.url:" in both.problem) == ("backend.urls", True)
+    assert (both.setting, "backend.url;" in both.problem) == ("backend.urls", True)
 
 
 def test_a_backend_address_loses_its_last_slash() -> None:

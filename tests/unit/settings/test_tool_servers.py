@@ -8,8 +8,8 @@ from proxy.settings.sections import Server, Ui
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
-    tool_server_contradictions,
     find_approval_conflicts,
+    tool_server_contradictions,
 )
 
 URL: dict[str, object] = {"url": "http://127.0.0.1:1/mcp"}
@@ -148,6 +148,6 @@ def test_only_tools_that_are_offered_can_need_a_yes() -> None:
         "'put' is not in mcp.a.tools; add it there",
     )
     ((blamed, problem),) = found({"a": {**URL, "ask": ["*"]}})
-    assert (blamed, "not offered" in problem) == ("mcp.a.ask", True)
+    assert (blamed, "add it there" in problem) == ("mcp.a.ask", True)
     ((blamed, problem),) = found({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
     assert (blamed, "remove the names" in problem) == ("mcp.a.ask", True)
