@@ -64,8 +64,8 @@ def _keep_standard_streams() -> None:
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
-def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's way
-    if asked:
+def _tell_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click's way
+    if is_requested:
         commands.show_version(as_json=False)
         context.exit()
 
@@ -309,7 +309,7 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     else:
         for line in summary(replayed):
             echo(line)
-    sys.exit(FAILED if any(one.changes for one in replayed) else 0)
+    sys.exit(FAILED if any(exchange.changes for exchange in replayed) else 0)
 
 
 @main.command()
@@ -364,7 +364,7 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     listed = configuration.effective(DEFAULT_SETTINGS if defaults else load_with_origins(config))
     if as_json:
         commands.print_json(
-            {one.name: {"value": one.value, "origin": one.origin} for one in listed}
+            {entry.name: {"value": entry.value, "origin": entry.origin} for entry in listed}
         )
     else:
         click.echo(configuration.as_toml(listed))

@@ -76,15 +76,15 @@ def read_tools(files: Iterable[Path]) -> Toolset:
     """
     tools = Toolset()
     for file in files:
-        found = [*_tools_in(_run_file(file))]
-        if not found:
+        tools_of_file = [*_tools_in(_run_file(file))]
+        if not tools_of_file:
             raise InvalidConfiguration(
                 "--tools",
                 f"{file} has no public function. Define one, or mark a function with @tool.",
             )
         try:
-            for one in found:
-                tools.add(one)
+            for function in tools_of_file:
+                tools.add(function)
         except (TypeError, ValueError) as error:
             raise InvalidConfiguration("--tools", f"{file}: {error}") from error
     return tools
@@ -105,14 +105,20 @@ def _run_file(file: Path) -> ModuleType:
 
 
 def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
-    members: list[object] = [one for name, one in vars(module).items() if not name.startswith("_")]
-    marked = [one for one in members if isinstance(one, FunctionTool)]
-    marked += [tool for one in members if isinstance(one, Toolset) for tool in one]
+    members: list[object] = [
+        member for name, member in vars(module).items() if not name.startswith("_")
+    ]
+    marked = [member for member in members if isinstance(member, FunctionTool)]
+    marked += [tool for member in members if isinstance(member, Toolset) for tool in member]
     if marked:
         yield from dict.fromkeys(marked)
     else:
-        own = (one for one in members if isfunction(one) and one.__module__ == module.__name__)
-        yield from own
+        functions = (
+            member
+            for member in members
+            if isfunction(member) and member.__module__ == module.__name__
+        )
+        yield from functions
 
 
 @dataclass(slots=True)
@@ -193,14 +199,14 @@ def describe_call(call: ToolCall, longest: int | None = None) -> str:
     except ValueError:
         arguments = None
     if isinstance(arguments, dict):
-        written = ", ".join(
+        arguments_text = ", ".join(
             f"{shorten(name if name.isidentifier() else visible_json(name, indent=0))}="
             f"{shorten(visible_json(value, indent=0))}"
             for name, value in arguments.items()
         )
     else:
-        written = shorten(call.arguments)
-    return visible(f"{shorten(call.name)}({written})")
+        arguments_text = shorten(call.arguments)
+    return visible(f"{shorten(call.name)}({arguments_text})")
 
 
 class Chat:
@@ -339,9 +345,9 @@ class Chat:
 
 
 def _specs(agent: Agent) -> Iterator[Tool]:
-    for one in agent.tools:
-        if isinstance(one, (Toolset, OwnedTools)):
-            yield from one.specs()
+    for tools in agent.tools:
+        if isinstance(tools, (Toolset, OwnedTools)):
+            yield from tools.specs()
 
 
 def _list_names(agent: Agent) -> str:
@@ -352,8 +358,8 @@ def _list_names(agent: Agent) -> str:
 def _list_specs(agent: Agent) -> Iterator[str]:
     for spec in _specs(agent):
         function = as_object(as_object(json.parse(spec.source)).get("function"))
-        said = str(function.get("description", "")).partition("\n")[0]
-        yield f"{spec.name}  {cut(said, _SHOWN)}".rstrip()
+        description = str(function.get("description", "")).partition("\n")[0]
+        yield f"{spec.name}  {cut(description, _SHOWN)}".rstrip()
     if not [*_specs(agent)]:
         yield _list_names(agent)
 
@@ -406,10 +412,10 @@ async def open_chat(
     `config` and `flags` are the sources of `settings`. Raises `InvalidConfiguration` if a tool
     cannot be used, and `BackendFailed` if the model cannot.
     """
-    own = read_tools(options.files)
-    found = await find_backend(settings, options.places, "chat")
-    if found is not None:
-        flags = {**flags, "backend": {"url": found.url, "kind": found.kind}}
+    file_tools = read_tools(options.files)
+    server = await find_backend(settings, options.places, "chat")
+    if server is not None:
+        flags = {**flags, "backend": {"url": server.url, "kind": server.kind}}
     async with AsyncExitStack() as stack:
         status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
         talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts, status=status)
@@ -419,7 +425,7 @@ async def open_chat(
         model = Model(config=config, name=options.name, settings=flags)
         await stack.enter_async_context(model)
         status.end()
-        agent = Agent(model, [own, *served], options.instructions)
+        agent = Agent(model, [file_tools, *served], options.instructions)
         hear_interrupts(talk)
         if options.question:
             return await talk.answer(options.question, agent)

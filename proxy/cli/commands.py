@@ -67,11 +67,11 @@ def serve(
             looking.add(asyncio.create_task(_warn_if_unreachable(address)))
 
     async def work() -> bool:
-        found = await find_backend(settings, places)
-        if found is not None:
-            terminal.say(f"Found a server at {found.url} ({found.kind}).")
+        server = await find_backend(settings, places)
+        if server is not None:
+            terminal.say(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
-        named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
+        named, again = with_backend(settings, server), lambda: with_backend(reload(), server)
         with terminal:
             await serve_all(named, terminal.follow, show_address, reload=again)
         return True
@@ -98,13 +98,13 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     from proxy.serving.inventory import list_models, list_profiles
 
     async def work() -> bool:
-        found = list_profiles(settings) if known else await list_models(settings)
+        models = list_profiles(settings) if known else await list_models(settings)
         if as_json:
-            print_json({"models": [one.document() for one in found]})
+            print_json({"models": [model.document() for model in models]})
             return True
-        for one in found:
-            echo(one.name, bold=True)
-            for word, line in one.summary().items():
+        for model in models:
+            echo(model.name, bold=True)
+            for word, line in model.summary().items():
                 echo(f"  {word:9} {line}")
         return True
 
@@ -133,8 +133,8 @@ def examine_servers(
 
     tried = TriedModels(cache_folder())
 
-    def keep(target: "Target", found: "Sequence[CheckResult]") -> None:
-        tried.remember(report.build_tried_model(target, found, version()))
+    def keep(target: "Target", results: "Sequence[CheckResult]") -> None:
+        tried.remember(report.build_tried_model(target, results, version()))
 
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
@@ -162,11 +162,11 @@ async def _show_findings(
     console = SafeConsole()
     examined: list[CheckResult] = []
     async with contextlib.aclosing(examining) as findings:
-        async for one in findings:
+        async for result in findings:
             if status is not None:
                 status.clear()
-                console.print(report.line(one, examined), soft_wrap=True)
-            examined.append(one)
+                console.print(report.line(result, examined), soft_wrap=True)
+            examined.append(result)
     if status is not None:
         status.end()
         console.print(f"\n{report.summary(examined)}")
@@ -178,9 +178,9 @@ def list_tuned() -> Iterator[str]:
     from proxy.serving.tuned import describe_tuned, read_tuned
     from proxy.state.tried_models import cache_folder
 
-    for path, found in read_tuned(cache_folder(kind="tuned")):
-        told = describe_tuned(found) or "no settings"
-        yield f"tuned for {found.get('keys', {}).get('model')}: {told} ({path})"
+    for path, tuned in read_tuned(cache_folder(kind="tuned")):
+        description = describe_tuned(tuned) or "no settings"
+        yield f"tuned for {tuned.get('keys', {}).get('model')}: {description} ({path})"
 
 
 def show_tried(*, as_json: bool) -> None:
@@ -204,22 +204,22 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
     from proxy.serving.tool_inventory import inspect_servers
 
     async def work() -> bool:
-        found = await inspect_servers(settings)
+        servers = await inspect_servers(settings)
         if as_json:
-            print_json({"servers": [one.document() for one in found]})
-        for one in () if as_json else found:
-            echo(one.spec.name, bold=True, nl=False)
-            echo(f"  {one.state} {one.protocol}")
-            for tool in one.definitions:
-                mark = one.offer_of(tool.name)
-                said = tool.description.partition("\n")[0][:70]
-                echo(f"  {tool.name}  ({mark})  {said}")
-            for warning in (one.problem, *one.warnings):
+            print_json({"servers": [server.document() for server in servers]})
+        for server in () if as_json else servers:
+            echo(server.spec.name, bold=True, nl=False)
+            echo(f"  {server.state} {server.protocol}")
+            for tool in server.definitions:
+                mark = server.offer_of(tool.name)
+                description = tool.description.partition("\n")[0][:70]
+                echo(f"  {tool.name}  ({mark})  {description}")
+            for warning in (server.problem, *server.warnings):
                 if warning:
                     echo(f"  ! it {warning}")
-            if one.definitions:
-                echo(f"  digest = {json.dump_text(one.digest)}")
-        return all(one.state == "ready" for one in found)
+            if server.definitions:
+                echo(f"  digest = {json.dump_text(server.digest)}")
+        return all(server.state == "ready" for server in servers)
 
     return work()
 
@@ -244,27 +244,27 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
     from proxy.backends.transport import BackendClient
     from proxy.dialects.lenient_json import as_object
 
-    own = BackendClient(address.url)
+    client = BackendClient(address.url)
     with contextlib.suppress(BackendFailed):  # Temper is shutting down
-        readiness = await own.fetch("/readyz", within=30.0)
+        readiness = await client.fetch("/readyz", within=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
             logger.warning(_BACKEND_PROBLEM, address.backend, state)
         elif state == "loading":
             logger.info(_BACKEND_LOADS, address.backend)
-    await own.close()
+    await client.close()
 
 
 def show_version(*, as_json: bool) -> None:
     """Print the versions for a bug report."""
     from proxy.doctor.versions import describe_versions
 
-    told = describe_versions()
+    versions = describe_versions()
     if as_json:
-        print_json(told)
+        print_json(versions)
     else:
-        of = "commit {commit}, Python {python}, {engine}".format_map(told)
-        echo(f"temper {told['temper']} ({of})")
+        of = "commit {commit}, Python {python}, {engine}".format_map(versions)
+        echo(f"temper {versions['temper']} ({of})")
 
 
 def print_json(value: JsonObject) -> None:
@@ -297,15 +297,15 @@ def show_cached(*, as_json: bool) -> None:
     if as_json:
         print_json({"models": [], "cached": [*map(_document, models)]})
         return
-    for one in models:
-        echo(one.name, bold=True)
-        told = (one.quantisation, amount(one.size), one.owner)
-        echo(f"  {', '.join(filter(None, told))}")
-        echo(f"  {one.path}")
-        if one.problem:
+    for model in models:
+        echo(model.name, bold=True)
+        details = (model.quantisation, amount(model.size), model.owner)
+        echo(f"  {', '.join(filter(None, details))}")
+        echo(f"  {model.path}")
+        if model.problem:
             echo("  unusable:", fg="yellow", nl=False)
-            echo(f" {one.problem}")
-    if not all(one.problem for one in models):
+            echo(f" {model.problem}")
+    if not all(model.problem for model in models):
         echo("\nTo serve one: temper serve --model PATH", has_lines=True)
     elif not models:
         echo(

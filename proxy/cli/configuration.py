@@ -42,13 +42,13 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
 def describe_sources(loaded: LoadedSettings) -> str:
     """Describe the sources of the settings, and the model files that were found."""
     settings = loaded.settings
-    files = sum(one.path is not None for one in (settings.model, *settings.models.values()))
-    found = f" Model files found: {files}." if files else ""
+    files = sum(model.path is not None for model in (settings.model, *settings.models.values()))
+    models_found = f" Model files found: {files}." if files else ""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
     besides = f", {others} set by the environment" if others else ""
     if loaded.file is None:
-        return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{found}"
-    return f"{loaded.file}: {len(loaded.origins) - others} settings{besides}.{found}"
+        return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{models_found}"
+    return f"{loaded.file}: {len(loaded.origins) - others} settings{besides}.{models_found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
@@ -57,11 +57,17 @@ def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
     for section, values in loaded.settings.model_dump(mode="json").items():
         for name, value in values.items():
             is_section = section in TABLES and isinstance(value, dict)
-            own = {f"{name}.{inner}": one for inner, one in value.items()} if is_section else None
-            for inner, one in (own or {name: value}).items():
+            nested = (
+                {f"{name}.{inner}": inner_value for inner, inner_value in value.items()}
+                if is_section
+                else None
+            )
+            for inner, inner_value in (nested or {name: value}).items():
                 whole = f"{section}.{inner}"
                 # None is written as an empty string, as in the file
-                shown = HIDDEN if whole in loaded.hidden else "" if one is None else one
+                shown = (
+                    HIDDEN if whole in loaded.hidden else "" if inner_value is None else inner_value
+                )
                 listed.append(EffectiveSetting(whole, shown, loaded.origins.get(whole, _DEFAULT)))
     return listed
 
@@ -70,13 +76,15 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
     """Write settings as TOML that can be loaded again, except for hidden values."""
     lines: list[str] = []
     section = ""
-    for one in settings:
-        own, _, name = one.name.rpartition(".")
-        if own != section:
-            section = own
-            first, dot, chosen = own.partition(".")  # names chosen by the operator may contain dots
+    for entry in settings:
+        section_name, _, name = entry.name.rpartition(".")
+        if section_name != section:
+            section = section_name
+            first, dot, chosen = section_name.partition(
+                "."
+            )  # names chosen by the operator may contain dots
             lines += ["", f"[{first}{dot}{_quote(chosen) if chosen else ''}]"]
-        lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
+        lines.append(f"{_quote(name)} = {toml_value(entry.value)}  # {entry.origin}")
     return "\n".join(lines[1:])
 
 
@@ -90,7 +98,7 @@ def example_file() -> str:
 def problems_document(error: TemperError) -> list[JsonValue]:
     if not isinstance(error, InvalidConfiguration):
         return [{"setting": None, "problem": str(error)}]
-    return [{"setting": one.setting, "problem": one.problem} for one in error.problems]
+    return [{"setting": problem.setting, "problem": problem.problem} for problem in error.problems]
 
 
 def _problems_of_model(
@@ -114,7 +122,7 @@ def toml_value(value: JsonValue) -> str:
         case float() if value.is_integer():
             return str(int(value))
         case dict():
-            known = ((name, one) for name, one in value.items() if one is not None)
+            known = ((name, item) for name, item in value.items() if item is not None)
             return f"{{{', '.join(f'{_quote(name)} = {toml_value(one)}' for name, one in known)}}}"
         case list():
             return f"[{', '.join(map(toml_value, value))}]"

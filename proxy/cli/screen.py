@@ -109,21 +109,21 @@ def _line(counts: Counts) -> Text:
 
 def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
     table = _table("Model", "State", "Slots", "Waiting", *(() if is_narrow else ("Window",)))
-    for one in models:
-        state = _foreign(one.state, style=_STATES.get(one.state, "dim"))
-        slots = f"{one.busy}/{one.slots}" if one.slots is not None else str(one.busy)
-        window = () if is_narrow else (Text(str(one.window or "-")),)
-        table.add_row(_foreign(one.name), state, Text(slots), Text(str(one.waiting)), *window)
+    for model in models:
+        state = _foreign(model.state, style=_STATES.get(model.state, "dim"))
+        slots = f"{model.busy}/{model.slots}" if model.slots is not None else str(model.busy)
+        window = () if is_narrow else (Text(str(model.window or "-")),)
+        table.add_row(_foreign(model.name), state, Text(slots), Text(str(model.waiting)), *window)
     return table
 
 
 def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType, ...]:
     if not calls:
         return ()
-    names = ", ".join(f"{one.server}.{one.tool}" for one in calls)
+    names = ", ".join(f"{call.server}.{call.tool}" for call in calls)
     many = "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"
-    told = _foreign(f"{many} waiting for approval: {names}", style="bold yellow")
-    return told, Text(f"Allow or refuse at {page}", style="yellow"), Text()
+    line = _foreign(f"{many} waiting for approval: {names}", style="bold yellow")
+    return line, Text(f"Allow or refuse at {page}", style="yellow"), Text()
 
 
 def _tool_servers(
@@ -132,14 +132,20 @@ def _tool_servers(
     if not servers:
         return ()
     table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
-    for one in servers:
-        state = _foreign(one.state, style=_TOOL_STATES.get(one.state, "dim"))
-        tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)
+    for server in servers:
+        state = _foreign(server.state, style=_TOOL_STATES.get(server.state, "dim"))
+        tools = () if is_narrow else (Text("-" if server.tools is None else str(server.tools)),)
         table.add_row(
-            _foreign(one.name), state, *tools, Text(str(one.calls)), Text(str(one.failures))
+            _foreign(server.name),
+            state,
+            *tools,
+            Text(str(server.calls)),
+            Text(str(server.failures)),
         )
     problems = [
-        _foreign(f"{one.name}: {one.problem}", style="red") for one in servers if one.problem
+        _foreign(f"{server.name}: {server.problem}", style="red")
+        for server in servers
+        if server.problem
     ]
     return table, *problems, Text()
 
@@ -148,7 +154,7 @@ def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
     if not rows:
         return Text("No requests are running.", style="dim")
     table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))
-    for row in sorted(rows, key=lambda one: one.at):
+    for row in sorted(rows, key=lambda row: row.at):
         more = () if is_narrow else (_foreign(row.model or "-"), _foreign(row.client or "-"))
         table.add_row(Text(duration(max(0.0, now - row.at))), _foreign(_phase(row)), *more)
     return table
@@ -161,12 +167,12 @@ def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     for row in rows:
         outcome = row.outcome or "failed"
         word, colour = WORDS.outcomes[outcome][0], _COLOURS.get(outcome, "")
-        told = _foreign(row.repairs[0])
+        repairs_text = _foreign(row.repairs[0])
         if row.repairs[1:]:
-            told.append(f" +{len(row.repairs) - 1}", style="dim")
+            repairs_text.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
         when = () if is_narrow else (Text(moment, style="dim"),)
-        table.add_row(*when, Text(word, style=colour), told)
+        table.add_row(*when, Text(word, style=colour), repairs_text)
     return table
 
 
@@ -183,7 +189,7 @@ def _phase(row: Row) -> str:
     if row.phase == "reading" and row.progress is not None:
         return f"reading {round(row.progress * 100)} %"
     if row.phase == "waiting_for_person":
-        waiting = next((one for one in row.tools if one.status == WAITING), None)
+        waiting = next((tool for tool in row.tools if tool.status == WAITING), None)
         return f"{word}: {waiting.server}.{waiting.name}" if waiting is not None else word
     return f"attempt {len(row.attempts)}" if row.phase == "asked_again" else word
 

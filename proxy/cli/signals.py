@@ -21,7 +21,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 def ending_signals() -> tuple[signal.Signals, ...]:
     """Return the handled signals; shells ignore SIGINT for background processes."""
-    return tuple(one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN)
+    return tuple(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def leave_when_signalled() -> None:

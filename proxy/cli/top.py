@@ -127,11 +127,13 @@ def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
         problem = f"{url} is not a Temper, or its dashboard is disabled (ui.enabled)"
         return InvalidConfiguration("--url", problem)
     try:
-        said = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"]["message"]
+        message = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"][
+            "message"
+        ]
     except (msgspec.MsgspecError, KeyError):
-        said = f"status {status}"
+        message = f"status {status}"
     setting = "--key-file" if status in (401, 403) else "--url"
-    return InvalidConfiguration(setting, f"{url} returned no feed: {said}")
+    return InvalidConfiguration(setting, f"{url} returned no feed: {message}")
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            flags = [flag for one in self.get_params(ctx) for flag in one.opts]
+            flags = [flag for parameter in self.get_params(ctx) for flag in parameter.opts]
             near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
@@ -56,9 +56,9 @@ class CommandGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; entry points are read only for commands that `proxy` lacks."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
         if (entry_point := _entry_points().get(cmd_name)) is not None:
             command = entry_point.load()
             assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
@@ -72,8 +72,8 @@ class CommandGroup(Group):
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the commands of other packages by name; the lookup takes milliseconds."""
     # a checkout may have newer commands than its installation
-    found = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
-    return {one.name: one for one in found if find_spec(one.module.partition(".")[0])}
+    points = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
+    return {point.name: point for point in points if find_spec(point.module.partition(".")[0])}
 
 
 def _entry_points_of_checkout() -> list[EntryPoint]:
@@ -99,9 +99,9 @@ class ServeCommand(Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags by group; flags without a group come last."""
         lines = {
-            one.name or "": line
-            for one in self.get_params(ctx)
-            if (line := one.get_help_record(ctx)) is not None
+            parameter.name or "": line
+            for parameter in self.get_params(ctx)
+            if (line := parameter.get_help_record(ctx)) is not None
         }
         for title, names in self.groups.items():
             with formatter.section(title):

@@ -51,14 +51,17 @@ def judge_descriptors(limit: int, streams: int) -> Finding:
     )
 
 
-def judge_memory(found: Memory) -> Finding:
+def judge_memory(memory: Memory) -> Finding:
     """Check free main memory; full GPU memory is normal while a model is loaded."""
-    parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
-    parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
-    told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
-    if found.free < 1 << 30:
-        return warn(told, "stop other programs, or use a smaller model or window")
-    return ok(told)
+    parts = [f"{amount(memory.free)} of {amount(memory.total)} of main memory"]
+    parts += [
+        f"{amount(device.free)} of {amount(device.total)} of {device.name}"
+        for device in memory.devices
+    ]
+    summary = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
+    if memory.free < 1 << 30:
+        return warn(summary, "stop other programs, or use a smaller model or window")
+    return ok(summary)
 
 
 def reachability(settings: Settings) -> Finding:
@@ -67,9 +70,9 @@ def reachability(settings: Settings) -> Finding:
     access = (
         ", reachable from this machine only" if is_loopback(host) else ", an API key is required"
     )
-    told = f"Temper listens on {host}{access}"
+    summary = f"Temper listens on {host}{access}"
     if not port:
-        return ok(told)
+        return ok(summary)
     try:
         listen(host, port).close()
     except InvalidConfiguration:
@@ -77,7 +80,7 @@ def reachability(settings: Settings) -> Finding:
             f"port {port} (server.ollama_port) is already in use",
             "stop the Ollama that uses it, or set server.ollama_port to 0",
         )
-    return ok(f"{told}, and on port {port} for Ollama clients")
+    return ok(f"{summary}, and on port {port} for Ollama clients")
 
 
 def owners_of(package: str, folders: list[str]) -> Iterator[str]:
@@ -85,10 +88,10 @@ def owners_of(package: str, folders: list[str]) -> Iterator[str]:
 
     `importlib.metadata.packages_distributions` takes seconds: it reads every file list.
     """
-    for one in Distribution.discover(path=folders):
-        declared = (one.read_text("top_level.txt") or "").split()
-        if package in declared or f"\n{package}/" in f"\n{one.read_text('RECORD')}":
-            yield one.metadata["Name"]
+    for distribution in Distribution.discover(path=folders):
+        declared = (distribution.read_text("top_level.txt") or "").split()
+        if package in declared or f"\n{package}/" in f"\n{distribution.read_text('RECORD')}":
+            yield distribution.metadata["Name"]
 
 
 def judge_package_name(owners: Iterable[str]) -> Finding:
@@ -96,8 +99,8 @@ def judge_package_name(owners: Iterable[str]) -> Finding:
     others = sorted({*owners} - {DISTRIBUTION})
     if not others:
         return ok("no other distribution installs a package `proxy`")
-    said = f"{others[0]} also installs a package `proxy`, which conflicts with Temper"
-    return warn(said, "install Temper in a separate environment: pipx install temper-proxy")
+    problem = f"{others[0]} also installs a package `proxy`, which conflicts with Temper"
+    return warn(problem, "install Temper in a separate environment: pipx install temper-proxy")
 
 
 async def tool_servers(target: Target) -> Finding:
@@ -107,25 +110,30 @@ async def tool_servers(target: Target) -> Finding:
 
 def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
     """Check tool servers and their tools; `window` in tokens, None if it is unknown."""
-    for one in servers:
-        if one.state != "ready":
-            said = one.problem or f"is {one.state}"
+    for tool_server in servers:
+        if tool_server.state != "ready":
+            problem = tool_server.problem or f"is {tool_server.state}"
             return fail(
-                f"{one.spec.name} {said}", f"run temper tools, and check mcp.{one.spec.name}"
+                f"{tool_server.spec.name} {problem}",
+                f"run temper tools, and check mcp.{tool_server.spec.name}",
             )
-    odd = [f"{one.spec.name} {warning}" for one in servers for warning in one.warnings]
+    odd = [
+        f"{tool_server.spec.name} {warning}"
+        for tool_server in servers
+        for warning in tool_server.warnings
+    ]
     if odd:
         return warn(odd[0], "run temper tools to see the current definitions")
-    offered = [tool for one in servers for tool in one.offered]
+    offered = [tool for tool_server in servers for tool in tool_server.offered]
     names = [tool.tool.name for tool in offered]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         return warn(f"two servers have a tool {twice[0]!r}", "set a prefix for one of the servers")
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
-    told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
+    summary = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many"
     is_large = window is not None and tokens > window * 0.2
-    return warn(told, remedy) if is_large or len(offered) > 20 else ok(told)
+    return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
 
 _CHECK_SECONDS = 120.0
@@ -148,7 +156,9 @@ class Check:
 
 MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
     "package": lambda _: judge_package_name(owners_of("proxy", sys.path)),
-    "open files": lambda own: judge_descriptors(open_file_limit(), own.server.max_waiting),
+    "open files": lambda settings: judge_descriptors(
+        open_file_limit(), settings.server.max_waiting
+    ),
     "memory": lambda _: judge_memory(snapshot()),
     "Temper's address": reachability,
 }
@@ -197,8 +207,8 @@ async def examine(
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
         examining = _examine_server(settle_window(each), checks, keep, on_step)
         async with aclosing(examining) as findings:
-            async for found in findings:
-                yield found
+            async for result in findings:
+                yield result
 
 
 async def _examine_server(
@@ -210,18 +220,18 @@ async def _examine_server(
         on_step(f"{progress.stage} {progress.name}")
 
     try:
-        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
-            if own is None:
+        async with open_shared_server(settings, on_stage) as managed, AsyncExitStack() as stack:
+            if managed is None:
                 on_step("connecting")
-            target = await _open_target(settings, own, stack)
+            target = await _open_target(settings, managed, stack)
             everything: list[CheckResult] = []
             for check in checks:
                 on_step(f"checking: {check.title}")
-                found = await _run_check(check, target)
+                finding = await _run_check(check, target)
                 model = settings.model.alias or target.model
-                everything.append(CheckResult(check.title, found, model))
+                everything.append(CheckResult(check.title, finding, model))
                 yield everything[-1]
-                if check.is_vital and found.status == "fail":
+                if check.is_vital and finding.status == "fail":
                     return
             keep(target, everything)
     except ProcessFailed as error:
@@ -230,11 +240,13 @@ async def _examine_server(
         yield CheckResult("start", fail(str(error), last), alias_of(settings.model))
 
 
-async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
+async def _open_target(
+    settings: Settings, managed: Supervisor | None, stack: AsyncExitStack
+) -> Target:
     """Open two clients for a server once it is ready: direct, and through Temper."""
-    address = await own.ready() if own is not None else address_of(settings)
+    address = await managed.ready() if managed is not None else address_of(settings)
     serving = server_options_of(settings)
-    opening = open_services(settings, serving, lambda _stage: None, remote=own)
+    opening = open_services(settings, serving, lambda _stage: None, remote=managed)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
     own_key = next(iter(serving.access.keys.values()), None)
@@ -256,8 +268,8 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
     listed = answer.json().get("data") if answer.is_success else None
     model = str(listed[0]["id"]) if listed else "default"  # without a list, any name works
     known = await services.find(model).look_up(model)
-    asked = settings.model.context_tokens if own is not None else None
-    wanted = settings.context.window_tokens or asked
+    requested = settings.model.context_tokens if managed is not None else None
+    wanted = settings.context.window_tokens or requested
     return Target(settings, model, known, direct, temper, address.api_key, wanted)
 
 

@@ -36,17 +36,17 @@ class Client:
     words: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
-        told = await target.ask(self.answer, path=self.path)
-        if told.status >= 400:
-            return fail(f"{self.path} failed: {told.error_message}", _LOG)
+        response = await target.ask(self.answer, path=self.path)
+        if response.status >= 400:
+            return fail(f"{self.path} failed: {response.error_message}", _LOG)
         return ok(f"{self.path} works")
 
     async def calls(self, target: Target) -> Finding:
-        asked: JsonObject = {"model": target.model, "stream": True, **self.call}
-        told = await target.temper.post(self.path, json=asked)
-        if told.is_error or self.end not in told.content:
-            return fail(f"a streamed call failed: {told.text[-200:]}", _LOG)
-        if self.mark not in told.content:
+        body: JsonObject = {"model": target.model, "stream": True, **self.call}
+        response = await target.temper.post(self.path, json=body)
+        if response.is_error or self.end not in response.content:
+            return fail(f"a streamed call failed: {response.text[-200:]}", _LOG)
+        if self.mark not in response.content:
             return fail(
                 "no valid call was received",
                 "check with 'temper models' that the model supports tools",

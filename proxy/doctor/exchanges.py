@@ -76,9 +76,9 @@ async def force_call(target: Target) -> Finding:
 
 async def repeat_prompt(target: Target) -> Finding:
     """Send a prompt twice; most of the second one should come from the prompt cache."""
-    asked = _long_request("repeated")
-    first = await target.ask(asked)
-    second = await target.ask(asked)
+    body = _long_request("repeated")
+    first = await target.ask(body)
+    second = await target.ask(body)
     total = count(second.document, "usage", "prompt_tokens")
     cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
     if first.status >= 400 or total is None:
@@ -86,40 +86,40 @@ async def repeat_prompt(target: Target) -> Finding:
     if cached is None:
         how = _CACHE_TELLERS.get(target.known.engine, "")
         return skip(f"this server does not report cached tokens{how}")
-    said = f"{cached} of {total} tokens of a repeated prompt were cached"
+    summary = f"{cached} of {total} tokens of a repeated prompt were cached"
     if cached * 2 < total:
         return warn(
-            said,
+            summary,
             "each turn of an agent is processed from the start; remove --no-cache-prompt, and for "
             "models with a sliding window check --cache-ram and --swa-full",
             caches_prompts=False,
         )
-    return ok(said, caches_prompts=True)
+    return ok(summary, caches_prompts=True)
 
 
 async def counting(target: Target) -> Finding:
     """Compare the token count of a prompt with the usage in the response."""
-    asked = _long_request(
+    body = _long_request(
         "repeated"
     )  # the prompt is cached already, which saves time on slow machines
-    told = await target.ask(asked, path=COUNT, headers=_AS_IT_IS)
-    answer = await target.ask(asked, headers=_AS_IT_IS)
-    counted = count(told.document, "input_tokens")
+    counting = await target.ask(body, path=COUNT, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_AS_IT_IS)
+    counted = count(counting.document, "input_tokens")
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
         return skip("this server does not report the number of prompt tokens")
-    said = f"a prompt was counted as {counted} tokens and reported as {charged}"
+    summary = f"a prompt was counted as {counted} tokens and reported as {charged}"
     if abs(counted - charged) > _TOLERANCE * charged:
         remedy = "compaction uses estimates; reserve some space with context.window_tokens"
-        return warn(said, remedy, counts_exactly=False)
-    return ok(said, counts_exactly=True)
+        return warn(summary, remedy, counts_exactly=False)
+    return ok(summary, counts_exactly=True)
 
 
 async def speed(target: Target) -> Finding:
     """Measure the speed of a reply: the server's timings, or else the total time."""
-    asked = _long_request("timed", "Count from one to a hundred, in words.", 64)
+    body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
-    answer = await target.ask(asked, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_AS_IT_IS)
     seconds = time.monotonic() - began
     tokens = count(answer.document, "usage", "completion_tokens") or 0
     by_the_clock = tokens / max(seconds, 1e-6)
@@ -130,8 +130,8 @@ async def speed(target: Target) -> Finding:
     if answer.status >= 400 or (tokens < _LEAST_TOKENS and reads is None):
         return skip("the reply was too short to measure the speed")
     if tokens < _LEAST_TOKENS and reads is not None:
-        said = f"prompt: {reads:.0f} tokens/s; the reply was too short to measure"
-        return ok(said, reads_per_second=round(reads, 1))
+        summary = f"prompt: {reads:.0f} tokens/s; the reply was too short to measure"
+        return ok(summary, reads_per_second=round(reads, 1))
     if reads is None:
         return ok(f"generation: {writes:.0f} tokens/s", writes_per_second=round(writes, 1))
     return ok(
@@ -142,8 +142,8 @@ async def speed(target: Target) -> Finding:
 
 
 def _number(document: JsonObject, *path: str | int) -> float | None:
-    found = member(document, *path)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    value = member(document, *path)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 async def overflow(target: Target) -> Finding:
@@ -172,13 +172,13 @@ async def disconnect(target: Target) -> Finding:
     """Disconnect during a reply; the slot should become free soon."""
     if await _busy(target) != 0:
         return skip("the server does not report its slots, or they are in use")
-    asked: JsonObject = {
+    body: JsonObject = {
         "messages": [_user_message("Count from one to a thousand, in words.")],
         "stream": True,
         "max_tokens": 2048,
         "ignore_eos": True,  # so that it is still generating when the client disconnects
     }
-    sending = target.direct.stream("POST", CHAT, json=asked, headers=target.authorization)
+    sending = target.direct.stream("POST", CHAT, json=body, headers=target.authorization)
     async with sending as reply:
         await anext(reply.aiter_raw(), b"")
     clock = asyncio.get_running_loop().time
@@ -191,12 +191,12 @@ async def disconnect(target: Target) -> Finding:
             )
         await asyncio.sleep(_LOOK_SECONDS)
     needed = clock() - left
-    said = f"a slot is free {needed * 1000:.0f} ms after its client disconnects"
+    summary = f"a slot is free {needed * 1000:.0f} ms after its client disconnects"
     if needed > _SLOW_SECONDS:
         return warn(
-            said, "use a smaller --ubatch-size: the server checks for disconnects once per batch"
+            summary, "use a smaller --ubatch-size: the server checks for disconnects once per batch"
         )
-    return ok(said)
+    return ok(summary)
 
 
 async def _busy(target: Target) -> int | None:
@@ -240,11 +240,11 @@ async def constraints(target: Target) -> Finding:
     kept, ignored = (
         [name for name in shown if shown[name] is is_kept] for is_kept in (True, False)
     )
-    said = f"enforced: {', '.join(kept) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
+    summary = f"enforced: {', '.join(kept) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
     if not any(shown[name] for name in _WAYS):
         remedy = "calls cannot be constrained to their schema; use a model that is good at calls"
-        return warn(said, remedy, engine_honours=kept, engine_ignores=ignored)
-    return ok(said, engine_honours=kept, engine_ignores=ignored)
+        return warn(summary, remedy, engine_honours=kept, engine_ignores=ignored)
+    return ok(summary, engine_honours=kept, engine_ignores=ignored)
 
 
 async def refusals(target: Target) -> Finding:
@@ -253,6 +253,10 @@ async def refusals(target: Target) -> Finding:
     lacks = member(answer.json(), "engine", "lacks")
     if not isinstance(lacks, list):
         return skip("the engine is unknown")
-    told = [f"{name}: {Capability[f'{name}'.upper()].value}" for name in lacks]
-    said = f"the engine lacks {'; '.join(told)}" if told else "the engine rejected nothing so far"
-    return ok(said, engine_lacks=[*map(str, lacks)])
+    features = [f"{name}: {Capability[f'{name}'.upper()].value}" for name in lacks]
+    summary = (
+        f"the engine lacks {'; '.join(features)}"
+        if features
+        else "the engine rejected nothing so far"
+    )
+    return ok(summary, engine_lacks=[*map(str, lacks)])

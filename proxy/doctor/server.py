@@ -18,12 +18,12 @@ _VERSIONS = (
 
 
 async def readiness(target: Target) -> Finding:
-    told = await target.temper.get("/health")
-    if told.is_success:
+    health = await target.temper.get("/health")
+    if health.is_success:
         is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
         state = "loads its model on demand" if is_asleep else "has its model loaded"
         return ok(f"{target.direct.base_url} is reachable and {state}")
-    if member(told.json(), "error", "code") == "model_loading":
+    if member(health.json(), "error", "code") == "model_loading":
         return fail(
             f"{target.direct.base_url} is still loading its model",
             "wait; if it takes minutes, check the server's log",
@@ -41,16 +41,16 @@ async def version(target: Target) -> Finding:
             f"the server requires a key: {_MODELS} returned {listed.error_message}",
             "set backend.api_key",
         )
-    behind = member(listed.document, "data", 0, "engine")  # only Temper reports an engine
-    if isinstance(behind, dict):
+    engine = member(listed.document, "data", 0, "engine")  # only Temper reports an engine
+    if isinstance(engine, dict):
         return warn(
-            f"this is a Temper in front of {behind.get('name')}, which is checked through it",
+            f"this is a Temper in front of {engine.get('name')}, which is checked through it",
             "to check that server directly, pass its address with --backend-url",
         )
-    for path, name, engine in _VERSIONS:
-        told = (await target.look(path)).document.get(name)
-        if isinstance(told, str):
-            return ok(f"{engine} {told}")
+    for path, name, title in _VERSIONS:
+        version_text = (await target.look(path)).document.get(name)
+        if isinstance(version_text, str):
+            return ok(f"{title} {version_text}")
     if listed.status < 400 and "data" in listed.document:
         return ok("an OpenAI-compatible server that does not report its version")
     return fail(
@@ -63,10 +63,10 @@ async def window(target: Target) -> Finding:
     real = target.known.window
     if real is None:
         return skip("the server does not report its window; set context.window_tokens")
-    asked = target.asked_window
-    if asked is not None and real < asked:
+    requested = target.asked_window
+    if requested is not None and real < requested:
         return fail(
-            f"the window is {real} tokens, but {asked} were requested",
+            f"the window is {real} tokens, but {requested} were requested",
             "the server limits it to the model's training window, or divides it among its slots; "
             "lower the setting, or start the server with -c and -np",
         )

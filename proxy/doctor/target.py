@@ -92,8 +92,8 @@ class Target:
 
     async def look(self, path: str, headers: dict[str, str] | None = None) -> ServerAnswer:
         """Fetch a document from the server itself; raises `httpx.HTTPError`."""
-        told = self.authorization if headers is None else headers
-        return _read_answer(await self.direct.get(path, headers=told))
+        sent_headers = self.authorization if headers is None else headers
+        return _read_answer(await self.direct.get(path, headers=sent_headers))
 
     async def send(self, path: str, body: JsonObject) -> ServerAnswer:
         """Post to the server itself; raises `httpx.HTTPError`."""
@@ -103,8 +103,8 @@ class Target:
         self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
     ) -> ServerAnswer:
         """Send a request to Temper; raises `httpx.HTTPError`."""
-        asked: JsonObject = {"model": self.model, **body}
-        return _read_answer(await self.temper.post(path, json=asked, headers=headers))
+        request: JsonObject = {"model": self.model, **body}
+        return _read_answer(await self.temper.post(path, json=request, headers=headers))
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:

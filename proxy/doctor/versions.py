@@ -29,9 +29,9 @@ def find_commit(package: Path) -> str:
     except FileNotFoundError:
         pass
     if (package.parent / ".git").exists():
-        asked = ("git", "-C", str(package.parent), "rev-parse", f"--short={_SHORT}", "HEAD")
+        command = ("git", "-C", str(package.parent), "rev-parse", f"--short={_SHORT}", "HEAD")
         try:
-            return subprocess.check_output(asked, stderr=subprocess.DEVNULL, text=True).strip()  # noqa: S603
+            return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()  # noqa: S603
         except (OSError, subprocess.CalledProcessError):
             pass
     return "unknown"

@@ -163,8 +163,8 @@ def load_with_origins(
     )
     if problems:
         raise all_in_one(problems)
-    origins = {name: one.origin for name, one in given.items()}
-    hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
+    origins = {name: value.origin for name, value in given.items()}
+    hidden = frozenset(name for name, value in given.items() if _may_hold_secret(name, value))
     return LoadedSettings(settings, path, origins, hidden)
 
 
@@ -184,13 +184,13 @@ def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
     named = [name for name in _SERVED if name in chosen]
     if not named:
         return layer
-    kept = {*named, *(one for name in named for one in _SERVED[name])}
+    kept = {*named, *(allowed for name in named for allowed in _SERVED[name])}
     rivals = {"backend.kind", *_SERVED} - kept
     has_several = any(sources.parts(name)[0] == "models" for name in layer)
     sections_left_out = _OF_SEVERAL if has_several else ()
     return {
-        name: one
-        for name, one in layer.items()
+        name: value
+        for name, value in layer.items()
         if name not in rivals and sources.parts(name)[0] not in sections_left_out
     }
 
@@ -201,8 +201,8 @@ def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
         wrong = {
-            ".".join(map(str, found["loc"][: _depth(found)])): _word(found)
-            for found in error.errors(include_input=False, include_context=False)
+            ".".join(map(str, details["loc"][: _depth(details)])): _word(details)
+            for details in error.errors(include_input=False, include_context=False)
         }
     for name, message in wrong.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
@@ -220,15 +220,15 @@ _WORDS = {
 }
 
 
-def _word(found: ErrorDetails) -> str:
-    message = _WORDS.get(found["type"], found["msg"])
-    within = ".".join(map(str, found["loc"][_depth(found) :]))
+def _word(details: ErrorDetails) -> str:
+    message = _WORDS.get(details["type"], details["msg"])
+    within = ".".join(map(str, details["loc"][_depth(details) :]))
     return f"{within}: {message}" if within else message
 
 
-def _depth(found: ErrorDetails) -> int:
+def _depth(details: ErrorDetails) -> int:
     """Return the number of parts of an error location that form the setting's name."""
-    return 3 if found["loc"][0] in _NAMES.tables else 2
+    return 3 if details["loc"][0] in _NAMES.tables else 2
 
 
 def _may_hold_secret(name: str, given: GivenValue) -> bool:
@@ -314,8 +314,8 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
 
 def _unsatisfiable_rules(settings: Settings) -> Iterator[Contradiction]:
     for name, rules in settings.workflows.items():
-        for place, problem in contradictions(rules):
-            yield (f"workflows.{name}",), f"{place}: {problem}"
+        for field, problem in contradictions(rules):
+            yield (f"workflows.{name}",), f"{field}: {problem}"
     is_one_model = settings.model.source is not None or settings.ollama.model is not None
     if is_one_model and not settings.models:
         first, *others = settings.workflows or ("",)
@@ -330,5 +330,5 @@ def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems[: bounds.PROBLEMS])
-    told = f"{len(problems)} problems{lines}"
-    return InvalidConfiguration("configuration", told, tuple(problems))
+    summary = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", summary, tuple(problems))

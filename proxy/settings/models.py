@@ -51,9 +51,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 def find_shared(uses: Iterable[tuple[Shared, str]]) -> Iterator[tuple[Shared, str, str]]:
     """Yield each exclusive value that is used twice, with its second and first user."""
     owners: dict[Shared, str] = {}
-    for one, user in uses:
-        if (owner := owners.setdefault(one, user)) != user:
-            yield one, user, owner
+    for value, user in uses:
+        if (owner := owners.setdefault(value, user)) != user:
+            yield value, user, owner
 
 
 def find_rivals(

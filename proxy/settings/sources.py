@@ -45,13 +45,13 @@ class Names:
     tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        section, _, own = name.partition(".")
-        return self.generic(name) in self.settings or (section in self.open and own != "")
+        section, _, setting_name = name.partition(".")
+        return self.generic(name) in self.settings or (section in self.open and setting_name != "")
 
     def generic(self, name: str) -> str:
         """Return the name of a setting with `*` for the name chosen by the operator."""
-        section, owner, own = parts(name)
-        return f"{section}.*.{own}" if section in self.tables and owner else name
+        section, owner, setting_name = parts(name)
+        return f"{section}.*.{setting_name}" if section in self.tables and owner else name
 
     def secret_of(self, name: str) -> str | None:
         """Return the secret for a `_file` setting, None for other settings."""
@@ -123,7 +123,7 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
 
     A variable with our prefix that is probably not ours is skipped, with a warning.
     """
-    found: Layer = {}
+    usable_values: Layer = {}
     for name, given in layer.items():
         if len(problems) == bounds.PROBLEMS:  # the search for suggestions is slow
             break
@@ -136,12 +136,12 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
                 raise _unknown(name, given, names)
             plain = _expand(name, given)
             if secret is None:
-                found.setdefault(name, plain)
+                usable_values.setdefault(name, plain)
             elif plain.value != "":
-                found[secret] = _secret_from_file(name, plain)
+                usable_values[secret] = _secret_from_file(name, plain)
         except InvalidConfiguration as problem:
             problems.append(problem)
-    return found
+    return usable_values
 
 
 def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
@@ -149,10 +149,10 @@ def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
     values: dict[str, dict[str, object]] = {}
     tables: dict[str, dict[str, object]] = {}
     for name, given in layer.items():
-        section, owner, own = parts(name)
+        section, owner, setting_name = parts(name)
         if section in names.tables:
             table = tables.setdefault(f"{section}.{owner}", {})
-            table[own] = given.value
+            table[setting_name] = given.value
             values.setdefault(section, {})[owner] = table
         else:
             values.setdefault(section, {})[name.removeprefix(f"{section}.")] = given.value
@@ -162,8 +162,8 @@ def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
 def parts(name: str) -> tuple[str, str, str]:
     """Split a name into section, operator's name (may contain dots) and setting."""
     section, _, rest = name.partition(".")
-    owner, _, own = rest.rpartition(".")
-    return section, owner, own
+    owner, _, setting_name = rest.rpartition(".")
+    return section, owner, setting_name
 
 
 def variable(name: str) -> str:
@@ -176,7 +176,10 @@ def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str
         if section in names.sections and isinstance(values, Mapping):
             for name, value in values.items():
                 if section in names.tables and isinstance(value, Mapping) and value:
-                    yield from ((f"{section}.{name}.{own}", one) for own, one in value.items())
+                    yield from (
+                        (f"{section}.{name}.{setting_name}", item)
+                        for setting_name, item in value.items()
+                    )
                 else:
                     yield f"{section}.{name}", value
         else:
@@ -190,7 +193,7 @@ def _unknown(name: str, given: GivenValue, names: Names) -> InvalidConfiguration
     if section in names.tables and not owner:
         return given.problem(name, "should be a section")
     generic = names.generic(name)
-    namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
+    namesakes = [known for known in names.settings if known.endswith(f".{last or name}")]
     near = difflib.get_close_matches(generic, names.all, 1, _NEAR) or namesakes
     near = near or difflib.get_close_matches(name, names.all, 1)
     if not near:
@@ -207,7 +210,7 @@ def _is_foreign(name: str, names: Names) -> bool:
     """
     is_in_section = parts(name)[0] in names.sections
     secret = name.removesuffix("_file")
-    is_secret = any(one.endswith(f".{secret}") for one in names.secrets)
+    is_secret = any(known.endswith(f".{secret}") for known in names.secrets)
     is_near = bool(difflib.get_close_matches(names.generic(name), names.all, 1, _NEAR))
     return not (is_in_section or is_secret or is_near)
 
@@ -218,11 +221,11 @@ def _expand(name: str, given: GivenValue) -> GivenValue:
         return given
     is_confidential = False
 
-    def content(found: re.Match[str]) -> str:
+    def content(match: re.Match[str]) -> str:
         nonlocal is_confidential
-        value = os.environ.get(found[1], "") if found[0].endswith("}") else ""
+        value = os.environ.get(match[1], "") if match[0].endswith("}") else ""
         if not value:
-            raise given.problem(name, f"the environment variable in {found[0]} is not set")
+            raise given.problem(name, f"the environment variable in {match[0]} is not set")
         is_confidential = True
         return value
 
@@ -231,9 +234,9 @@ def _expand(name: str, given: GivenValue) -> GivenValue:
             case str():
                 return _REFERENCE.sub(content, value)
             case list():
-                return [fill(one) for one in value]
+                return [fill(item) for item in value]
             case dict():
-                return {key: fill(one) for key, one in value.items()}
+                return {key: fill(item) for key, item in value.items()}
             case _:
                 return value
 

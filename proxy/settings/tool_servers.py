@@ -77,19 +77,19 @@ class ToolServer(Section):
 
 
 def tool_server_contradictions(
-    tools: Tools, servers: Mapping[str, ToolServer], own: Server
+    tools: Tools, servers: Mapping[str, ToolServer], listener: Server
 ) -> Iterator[Contradiction]:
     """Find invalid combinations of settings of the tool servers."""
     for name, server in servers.items():
         yield from _wrong_within(f"mcp.{name}", name, server)
         yield from _find_misnamed_tools(f"mcp.{name}", server)
-        if server.command and own.workers > 1:
+        if server.command and listener.workers > 1:
             problem = "must be 1 with a command: each worker would start a copy of the program"
             yield ("server.workers", f"mcp.{name}.command"), problem
     offered = [
-        (one.prefix + tool, name)
-        for name, one in servers.items()
-        for tool in one.tools
+        (server.prefix + tool, name)
+        for name, server in servers.items()
+        for tool in server.tools
         if tool != ALL
     ]
     for shared, name, owner in find_shared(offered):
@@ -97,7 +97,7 @@ def tool_server_contradictions(
         yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
         yield from _misleading(kind, target, servers)
-    if tools.owners and own.api_keys_file is None:
+    if tools.owners and listener.api_keys_file is None:
         problem = "requires server.api_keys_file, which gives names to keys"
         yield ("tools.owners", "server.api_keys_file"), problem
 
@@ -106,7 +106,9 @@ def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
     """Find settings that make it impossible to approve calls."""
-    asking = next((f"mcp.{name}.ask" for name, one in servers.items() if one.ask), None)
+    asking = next(
+        (f"mcp.{name}.ask" for name, tool_server in servers.items() if tool_server.ask), None
+    )
     if asking is None:
         return
     if server.workers > 1:
@@ -133,16 +135,19 @@ def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contr
         yield (command, url), f"cannot be combined with {url}; remove one of the two"
     if server.headers and server.url is None:
         yield (f"{section}.headers", url), f"requires {url}; programs do not receive headers"
-    for own, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
+    for setting_name, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
-            yield (f"{section}.{own}", command), f"requires {command}; it applies only to programs"
+            yield (
+                (f"{section}.{setting_name}", command),
+                f"requires {command}; it applies only to programs",
+            )
 
 
 def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
-    for own, tools in (("tools", server.tools), ("ask", server.ask)):
+    for setting_name, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
             problem = 'contains "*" and names; "*" means all tools, so remove the names'
-            yield (f"{section}.{own}",), problem
+            yield (f"{section}.{setting_name}",), problem
     offered = {*server.tools, ALL} if server.tools else set()
     for tool in server.ask:
         if ALL not in server.tools and tool not in offered:

@@ -156,12 +156,12 @@ def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return _sendable(headers, _OWN_HEADERS)
 
 
-def _sendable(headers: dict[str, SecretStr], own: re.Pattern[str]) -> dict[str, SecretStr]:
+def _sendable(headers: dict[str, SecretStr], reserved: re.Pattern[str]) -> dict[str, SecretStr]:
     """Reject invalid headers and those in `own`; messages do not contain values."""
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is not the name of a header")
-        if own.fullmatch(name.lower()):
+        if reserved.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
@@ -213,7 +213,7 @@ def _usable_secrets(secrets: SecretStr) -> SecretStr:
     return secrets
 
 
-_IN_MCP = partial(_sendable, own=_OWN_HEADERS_OF_MCP)
+_IN_MCP = partial(_sendable, reserved=_OWN_HEADERS_OF_MCP)
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)]
 ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_IN_MCP)]
 Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment)]
@@ -242,7 +242,7 @@ Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
 
 
 def _usable_path(path: Path) -> Path:
-    if "\0" in str(path) or any(len(one.encode()) > bounds.NAME_BYTES for one in path.parts):
+    if "\0" in str(path) or any(len(part.encode()) > bounds.NAME_BYTES for part in path.parts):
         raise ValueError(
             f"must not have a part of more than {bounds.NAME_BYTES} bytes, or a NUL character"
         )
