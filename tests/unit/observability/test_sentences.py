@@ -60,9 +60,9 @@ TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Coerced("look", ""), "A value of look was converted to the right type."),
     (facts.Renamed("Look", "look"), "The unknown tool Look was corrected to look."),
     (facts.Dropped("code_fence"), "The code fence around the answer was removed."),
-    (facts.Dropped("new"), "A part of the reply was left out (new)."),
+    (facts.Dropped("new"), "A part of the reply was removed (new)."),
     (facts.RejectedReply("empty"), "The reply was empty."),
-    (facts.RejectedReply("new"), "The reply was not good enough (new)."),
+    (facts.RejectedReply("new"), "The reply was rejected (new)."),
     (facts.Healed("call_id"), "The history was repaired: an id was added to a call."),
     (
         facts.Refused(Reason.IN_SENTENCE),
