@@ -1,10 +1,10 @@
-"""Everything that can go wrong outside the model. A misbehaving model is a verdict, not an error.
+"""Errors of everything but the model. A bad reply is not an error: it is a defect, and is retried.
 
-Each base class answers whose fault it was:
+The base class shows whose fault the error is:
 
 TemperError
-├── InvalidConfiguration        the operator's
-├── InvalidRequest              the client's
+├── InvalidConfiguration        the operator
+├── InvalidRequest              the client
 │   ├── ContextOverflow
 │   ├── UnknownModel
 │   ├── PreviousResponseUnknown
@@ -18,42 +18,42 @@ TemperError
 │   ├── ForeignOrigin
 │   ├── KeyReused
 │   └── QueueFull
-├── BackendFailed               the backend's
+├── BackendFailed               the backend
 │   ├── BackendUnavailable
 │   ├── BackendTimedOut
 │   ├── BackendRefused
 │   └── BackendSpokeNonsense
-├── RequestCancelled            nobody's: an operator has ended the request
-├── ServerStopped               nobody's: Temper was told to stop before it had answered
-├── GuardrailsExhausted         the model's, after every attempt
+├── RequestCancelled            an operator canceled the request
+├── ServerStopped               Temper is shutting down
+├── GuardrailsExhausted         the model, after all attempts
 │   └── CallBrokeOff
-├── ToolServerUnavailable       a tool server's
-├── StateUnavailable            that of the store of responses, or of what replicas share
-├── RunStopped                  a run's, that ended without what was asked of it
+├── ToolServerUnavailable       a tool server
+├── StateUnavailable            the response store or the shared state of replicas
+├── RunStopped                  an agent run ended without its result
 │   ├── RoundsExhausted
 │   ├── ToolsFailed
 │   ├── StepsSkipped
 │   ├── NoValidReply
 │   └── RunCancelled
-├── ToolRetry                   a tool's, told to the model: call it otherwise
-├── ToolFailed                  a tool's, told to the model: there is nothing to be had
-└── ProcessFailed               a server that we started
+├── ToolRetry                   raised by a tool: the model should call it differently
+├── ToolFailed                  raised by a tool: the call was correct, but has no result
+└── ProcessFailed               a managed llama-server
     ├── LaunchFailed
     ├── NeverBecameReady
     └── ExitedUnexpectedly
 
-Facts are attributes and the message is made from them; HTTP statuses live in `api.errors`.
+Details are attributes, and the message is built from them. HTTP statuses are in `api.errors`.
 """
 
 from proxy import bounds
 
 
 class TemperError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base class of all errors that this package raises."""
 
 
 class InvalidConfiguration(TemperError):
-    """A setting cannot be used; `setting` is its name, and `problems` has each of several."""
+    """The value of `setting` is unusable; `problems` lists the errors if there are several."""
 
     def __init__(
         self, setting: str, problem: str, problems: "tuple[InvalidConfiguration, ...]" = ()
@@ -64,13 +64,13 @@ class InvalidConfiguration(TemperError):
 
 
 def _shorten(text: str) -> str:
-    """Leave out the middle of a sentence that quotes too much."""
+    """Replace the middle of a long text by an ellipsis."""
     half = bounds.CHARACTERS // 2
     return text if len(text) <= bounds.CHARACTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 class InvalidRequest(TemperError):
-    """A client sent something unusable; `param` names the field, e.g. `messages.0.content`."""
+    """The request is invalid; `param` is the path of the field, e.g. `messages.0.content`."""
 
     def __init__(self, problem: str, param: str | None = None) -> None:
         self.problem, self.param = problem, param
@@ -81,9 +81,9 @@ _WINDOW_NAMED = "maximum context length"
 
 
 class ContextOverflow(InvalidRequest):
-    """The prompt is longer than the window; both in tokens, None if the backend does not say.
+    """The prompt exceeds the window; both in tokens, None if the backend does not report them.
 
-    `read` is how much a backend has read if it silently dropped the rest.
+    `read` is the number of tokens that were read by a backend that truncated the prompt silently.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class ContextOverflow(InvalidRequest):
     ) -> None:
         self.prompt_tokens, self.window, self.read = prompt_tokens, window, read
         limit = f"{window} tokens" if window is not None else "exceeded"
-        if _WINDOW_NAMED not in wording:  # clients look for these words; some engines say them
+        if _WINDOW_NAMED not in wording:  # clients search for these words; some engines send them
             wording = f"This model's {_WINDOW_NAMED} is {limit}: {wording}"
         super().__init__(wording, "messages")
 
 
 class UnknownModel(InvalidRequest):
-    """No such model; `known` lists the available ids, `remedy` says how to get others."""
+    """The model does not exist; `known` lists the available ids, `remedy` says how to add one."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known
@@ -112,20 +112,22 @@ class UnknownModel(InvalidRequest):
 
 
 class PreviousResponseUnknown(InvalidRequest):
-    """The response to continue is unknown, forgotten, or belongs to somebody else."""
+    """The previous response is unknown, expired, or belongs to another client."""
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
-        problem = f"Previous response with id {response_id!r} not found. Send the whole `input`."
-        super().__init__(problem, "previous_response_id")
+        problem = f"Previous response with id {response_id!r} not found."
+        remedy = "Send the full conversation in `input`."
+        super().__init__(f"{problem} {remedy}", "previous_response_id")
 
 
 class RequestTooLarge(InvalidRequest):
-    """The body is larger than the server accepts; `limit` in bytes."""
+    """The body is larger than `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        super().__init__(f"The request body is larger than {limit} bytes (server.max_body_bytes)")
+        problem = f"The request body is larger than {limit} bytes (server.max_body_bytes)."
+        super().__init__(f"{problem} Send a smaller request.")
 
 
 class RequestTimedOut(InvalidRequest):
@@ -134,70 +136,75 @@ class RequestTimedOut(InvalidRequest):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         super().__init__(
-            f"The request body did not arrive within {seconds:g} s (server.body_seconds)"
+            f"The request body did not arrive within {seconds:g} s (server.body_seconds). "
+            "Send the request again."
         )
 
 
 class NotJson(InvalidRequest):
-    """The body is not declared to be JSON."""
+    """The content type is not JSON."""
 
     def __init__(self) -> None:
-        super().__init__("Send JSON, and say so: 'Content-Type: application/json'", "content-type")
+        problem = "The content type is not JSON. Send 'Content-Type: application/json'."
+        super().__init__(problem, "content-type")
 
 
 class HostNotAllowed(InvalidRequest):
-    """The server was called by a name that is not its own."""
+    """The Host header is not allowed (protection against DNS rebinding)."""
 
     def __init__(self) -> None:
-        problem = "This server does not go by that name: call it by its address, or have its "
-        super().__init__(f"{problem}operator add the name to server.allowed_hosts", "host")
+        problem = "Host not allowed. Use the server's address, or add the name to "
+        super().__init__(f"{problem}server.allowed_hosts.", "host")
 
 
 class NotAuthorized(InvalidRequest):
-    """No key was sent, or a wrong one if there `was_sent` any."""
+    """The API key is missing, or invalid if one `was_sent`."""
 
     def __init__(self, *, was_sent: bool = False) -> None:
-        wrong = "The API key that was sent is not valid. " if was_sent else ""
-        super().__init__(f"{wrong}Send the server's API key as 'Authorization: Bearer <key>'")
+        problem = "The API key is not valid" if was_sent else "The API key is missing"
+        remedy = "Send the server's API key as 'Authorization: Bearer <key>'."
+        super().__init__(f"{problem}. {remedy}")
 
 
 class ToolsNotAllowed(InvalidRequest):
-    """The owner of this key may not use the tools of a server."""
+    """This key may not use the operator's tools."""
 
     def __init__(self, param: str) -> None:
-        super().__init__("The tools of this server are not for the owner of this key.", param)
+        problem = "This API key may not use the server's tools. Ask the operator (tools.owners)."
+        super().__init__(problem, param)
 
 
 class NotTheOperator(InvalidRequest):
-    """The dashboard was requested with a key that opens only the API."""
+    """This key may use the API, but not the dashboard."""
 
     def __init__(self, owner: str) -> None:
-        problem = f"The dashboard is not for the key of {owner}: use server.api_key, or have the "
-        super().__init__(f"{problem}operator add the name to ui.owners")
+        problem = f"The key of {owner} may not open the dashboard. Use server.api_key, or add "
+        super().__init__(f"{problem}{owner} to ui.owners.")
 
 
 class ForeignOrigin(InvalidRequest):
-    """A web page of another origin requested the dashboard's data."""
+    """A web page from another origin requested dashboard data."""
 
     def __init__(self) -> None:
-        super().__init__("Only the dashboard's own page may ask for this", "origin")
+        problem = "Requests from other origins are not allowed. Use the dashboard at /ui."
+        super().__init__(problem, "origin")
 
 
 class KeyReused(InvalidRequest):
-    """An idempotency key was reused for another request."""
+    """The idempotency key was already used for a different request."""
 
     def __init__(self) -> None:
-        problem = "This key was sent with another request before: use a new one for each request"
+        problem = "The key was already used for a different request. Use a new key per request."
         super().__init__(problem, "idempotency-key")
 
 
 class QueueFull(InvalidRequest):
-    """Too many requests wait already; there may be room in `retry_after` seconds."""
+    """The queue is full; a retry may succeed after `retry_after` seconds."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
         self.waiting, self.retry_after = waiting, retry_after
-        problem = f"{waiting} requests wait for the model already (server.max_waiting)"
-        super().__init__(f"{problem}: try again in {retry_after} s")
+        problem = f"The queue is full: {waiting} requests are waiting (server.max_waiting)."
+        super().__init__(f"{problem} Try again in {retry_after} s.")
 
 
 class BackendFailed(TemperError):
@@ -209,11 +216,11 @@ class BackendFailed(TemperError):
 
 
 class BackendUnavailable(BackendFailed):
-    """No connection, or it broke; `loading` if the backend said it is still loading its model.
+    """The connection failed or broke; `loading` if the backend is still loading its model.
 
-    It is there again in `retry_after` seconds, where that is known; one that `is_managed` is a
-    managed server and stays down where it is None. The request was not read by one that
-    `is_unreached`.
+    `retry_after` is the expected time until it is available again, in seconds. A server that
+    `is_managed` stays down if that is None. If `is_unreached`, the backend has not read the
+    request, so that it is safe to send it to another one.
     """
 
     def __init__(
@@ -232,7 +239,7 @@ class BackendUnavailable(BackendFailed):
 
 
 class BackendTimedOut(BackendFailed):
-    """The backend was silent for too long; `is_overall` if everything together took too long."""
+    """The backend timed out; `is_overall` if all attempts together took too long."""
 
     def __init__(self, backend: str, problem: str, *, is_overall: bool = False) -> None:
         self.is_overall = is_overall
@@ -240,9 +247,9 @@ class BackendTimedOut(BackendFailed):
 
 
 class BackendRefused(BackendFailed):
-    """The backend's own error, as it came; `param` is the field that it blames, "" for none.
+    """The backend returned an error; `param` is the field that it names, "" if it names none.
 
-    `failed_text` is what the model wrote, where the error quotes it.
+    `failed_text` is the model's output if the error quotes it (engines whose parser failed).
     """
 
     def __init__(
@@ -262,9 +269,9 @@ class BackendRefused(BackendFailed):
 
 
 class BackendSpokeNonsense(BackendFailed):
-    """The backend broke its own protocol; `sample` is for the debug log only.
+    """The backend violated its protocol; `sample` is for the debug log only.
 
-    It `is_endless` if the only problem was that the reply did not end.
+    It `is_endless` if the only problem was a reply without an end.
     """
 
     def __init__(
@@ -275,35 +282,37 @@ class BackendSpokeNonsense(BackendFailed):
 
 
 class RequestCancelled(TemperError):
-    """An operator ended a request while it was being answered."""
+    """An operator canceled the request."""
 
     def __init__(self) -> None:
-        super().__init__("An operator of this server has ended the request.")
+        super().__init__("An operator of this server canceled the request.")
 
 
 class ServerStopped(TemperError):
-    """Temper was told to stop and could not wait for the answer."""
+    """Temper is shutting down, and the grace period is over."""
 
     def __init__(self) -> None:
-        super().__init__("This server is stopping. Send the request again once it runs.")
+        super().__init__(
+            "The server is shutting down. Send the request again after it has restarted."
+        )
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply, and the operator wants an error then.
+    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`).
 
-    The `objection` names the tool, and what was wrong with its last call.
+    The `objection` describes the error in the last call, with the tool's name.
     """
 
     def __init__(self, attempts: int, defect: str, objection: str = "") -> None:
         self.attempts, self.defect, self.objection = attempts, defect, objection
         about = f" ({objection})" if objection else ""
         super().__init__(
-            f"No valid tool call after {attempts} attempts; the last one: {defect}{about}"
+            f"No valid tool call after {attempts} attempts; last defect: {defect}{about}"
         )
 
 
 class CallBrokeOff(GuardrailsExhausted):
-    """The client saw the beginning of a call of `tool`, but it never became valid."""
+    """A call of `tool` was partly streamed to the client, but never completed."""
 
     def __init__(self, attempts: int, defect: str, tool: str) -> None:
         super().__init__(attempts, defect)
@@ -311,34 +320,33 @@ class CallBrokeOff(GuardrailsExhausted):
 
     def __str__(self) -> str:
         return (
-            f"The call of {self.tool} broke off: after {self.attempts} attempts the model has not "
-            f"completed it ({self.defect}). Nothing of it should be run; send the request again"
+            f"The call of {self.tool} is incomplete after {self.attempts} attempts "
+            f"({self.defect}). Do not run it; send the request again."
         )
 
 
 class ToolServerUnavailable(TemperError):
-    """A requested tool `server` is not available, or not yet."""
+    """A requested tool `server` is not available, or not yet started."""
 
     def __init__(self, server: str) -> None:
         self.server = server
-        super().__init__(f"The tool server {server!r} is not available")
+        super().__init__(f"The tool server {server!r} is not available. Try again later.")
 
 
 class StateUnavailable(TemperError):
-    """A store cannot be used, by default the shared one: its contents are unknown."""
+    """A store is unavailable; by default the state that replicas share."""
 
     def __init__(
-        self, problem: str = "What is shared with other replicas cannot be read now (state.url)"
+        self, problem: str = "The shared state is unavailable (state.url). Try again later."
     ) -> None:
         super().__init__(problem)
 
 
 class RunStopped(TemperError):
-    """A run ended otherwise than with an answer; `result` is all that it has.
+    """An agent run ended without an answer; `result` holds its partial result.
 
-    `tool` is the one that it is about, "" where there is none; its own error is the `__cause__`.
-    `attempts` were made at the last reply, which was `reply`. Of the required steps some are
-    `completed`, others `pending`.
+    `tool` is the tool that caused it, or ""; the tool's exception is the `__cause__`. `reply` is
+    the last reply, after `attempts` attempts. `completed` and `pending` are the required steps.
     """
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:
@@ -355,33 +363,33 @@ class RoundsExhausted(RunStopped):
 
 
 class ToolsFailed(RunStopped):
-    """Tools failed in one round after another."""
+    """Tools failed in too many consecutive rounds."""
 
 
 class StepsSkipped(RunStopped):
-    """The model refused to take a required step."""
+    """The model skipped a required step."""
 
 
 class NoValidReply(RunStopped):
-    """No reply of the model was usable."""
+    """No attempt gave a usable reply."""
 
 
 class RunCancelled(RunStopped):
-    """The run was cancelled."""
+    """The run was canceled."""
 
 
 class ToolRetry(TemperError):
-    """Raised by a tool that was called incorrectly; the message tells the model how to call it."""
+    """Raised by a tool for an incorrect call; the model receives the message and may retry."""
 
 
 class ToolFailed(TemperError):
-    """Raised by a tool that was called correctly but has no result; nobody made a mistake."""
+    """Raised by a tool for a correct call that has no result; the model receives the message."""
 
 
 class ProcessFailed(TemperError):
-    """A server that we started failed; `log` holds its last lines.
+    """A managed llama-server failed; `log` holds its last lines.
 
-    It `is_lasting` if another start would end the same way.
+    It `is_lasting` if a restart would fail in the same way.
     """
 
     def __init__(
@@ -393,12 +401,12 @@ class ProcessFailed(TemperError):
 
 
 class LaunchFailed(ProcessFailed):
-    """It ended before it was ready."""
+    """The server exited before it was ready."""
 
 
 class NeverBecameReady(ProcessFailed):
-    """It runs but did not become ready in time."""
+    """The server did not become ready in time."""
 
 
 class ExitedUnexpectedly(ProcessFailed):
-    """It ended while it was being used."""
+    """The server exited while it was in use."""

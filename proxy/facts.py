@@ -1,6 +1,6 @@
-"""What happened to a request, as data: all that logs, metrics and headers ever see.
+"""Events of a request as data, the only source of logs, metrics and outcome headers.
 
-Facts have words for people in `words.toml`, which log lines, terminals and the page share.
+Their texts are in `words.toml`, shared by log lines, terminals and the dashboard.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a kind of fact is reported; the fields are described in `words.toml`."""
+    """Texts of a kind of fact; `words.toml` describes the fields."""
 
     name: str = ""
     listed: str = ""
@@ -23,7 +23,7 @@ class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WordLists(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The words of facts and of closed lists, for people; `words.toml` describes each."""
+    """Texts of facts and enumerations; `words.toml` describes each."""
 
     facts: dict[str, Wording]
     defects: dict[str, tuple[str, str]]
@@ -42,7 +42,7 @@ WORDS = msgspec.toml.decode((files("proxy") / "words.toml").read_bytes(), type=W
 
 
 class Words(NamedTuple):
-    """A fact for people; `few` are for a line, "" where it is no news there, `several` for many."""
+    """Texts of a fact; `few` ("" to omit it) and `several` are for log lines."""
 
     sentence: str
     few: str
@@ -50,7 +50,7 @@ class Words(NamedTuple):
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened to a request, with its `wording`."""
+    """An event of a request, with its texts in `wording`."""
 
     wording: ClassVar[Wording] = Wording()
 
@@ -62,11 +62,11 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
         return self.wording.name
 
     def terms(self) -> dict[str, str]:
-        """Return what its templates name; what others wrote is cut, not escaped."""
+        """Return the values for its templates; foreign text is cut, but not escaped."""
         return {name: cut(str(value)) for name, value in msgspec.structs.asdict(self).items()}
 
     def words(self) -> Words | None:
-        """Return it in words, None if it is no news."""
+        """Return its texts, None if it is not shown."""
         wording = self.wording
         if not wording.sentence:
             return None
@@ -76,20 +76,20 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(Fact, frozen=True):
-    """A question was put to the backend; `kind` names its place on the ladder of attempts."""
+    """An upstream request was sent; `kind` is the kind of attempt."""
 
     kind: str
 
 
 class Rescued(Fact, frozen=True):
-    """A call that was text became a call."""
+    """A call written as text became a call."""
 
     syntax: str
     tool: str
 
 
 class Refused(Fact, frozen=True):
-    """Text that looked like a call was left alone; `reason` is a word from a closed list."""
+    """Text that looked like a call was kept as text; `reason` is from a closed list."""
 
     reason: str
 
@@ -98,7 +98,7 @@ class Refused(Fact, frozen=True):
 
 
 class Repaired(Fact, frozen=True):
-    """Broken JSON in a call's arguments was read as it was obviously meant."""
+    """Invalid JSON in the arguments of a call was repaired."""
 
     tool: str
 
@@ -114,35 +114,35 @@ class Coerced(Fact, frozen=True):
 
 
 class Renamed(Fact, frozen=True):
-    """A near-miss tool name was matched to the only tool it can mean."""
+    """A misspelled tool name was replaced by the only tool it can mean."""
 
     written: str
     tool: str
 
 
 class Dropped(Fact, frozen=True):
-    """A part of the reply was not passed on; `what` is a word from a closed list."""
+    """A part of the reply was removed; `what` is from a closed list."""
 
     what: str
 
     def terms(self) -> dict[str, str]:
-        unknown = f"A part of the reply was left out ({cut(self.what)})."
+        unknown = f"A part of the reply was removed ({cut(self.what)})."
         return {"told": WORDS.dropped.get(self.what, unknown)}
 
 
 class EndedThoughts(Fact, frozen=True):
-    """The model ended thoughts that it had not begun: its prompt had."""
+    """The reply closed a reasoning block that the prompt had opened."""
 
 
 class Unchecked(Fact, frozen=True):
-    """A tool's schema, or a type in it, is unusable, so its arguments were not checked for it."""
+    """A tool's schema, or a part of it, is unusable, so that arguments were not validated."""
 
     tool: str
     problem: str
 
 
 class Healed(Fact, frozen=True):
-    """Something broken in the incoming request was mended; `what` is a word from a closed list."""
+    """A part of the incoming request was repaired; `what` is from a closed list."""
 
     what: str
 
@@ -151,55 +151,55 @@ class Healed(Fact, frozen=True):
 
 
 class Omitted(Fact, frozen=True):
-    """A part of the incoming request means nothing here; `what` is a word from a closed list."""
+    """A part of the incoming request has no effect here; `what` is from a closed list."""
 
     what: str
 
 
 class RuleSkipped(Fact, frozen=True):
-    """A rule of order was left out, as it waits for a `tool` that the request does not offer."""
+    """An order rule was skipped, because the request does not offer its `tool`."""
 
     tool: str
 
 
 class LoopNoticed(Fact, frozen=True):
-    """The history ends in the same call with the same result, `times` times in a row."""
+    """The history ends with the same call and the same result, `times` times in a row."""
 
     tool: str
     times: int
 
 
 class RoundsExceeded(Fact, frozen=True):
-    """The model has called tools for too many rounds and was asked for an answer instead."""
+    """The model called tools for too many rounds and must answer in text."""
 
     rounds: int
 
 
 class RoundsMade(Fact, frozen=True):
-    """The history holds many `rounds` of tool calls since the user spoke; nobody minds."""
+    """The history has many `rounds` since the last user message; no action was taken."""
 
     rounds: int
 
 
 class FailuresNoticed(Fact, frozen=True):
-    """The history ends in `rounds` rounds of tool calls that all failed."""
+    """The history ends with `rounds` rounds in which every call failed."""
 
     rounds: int
 
 
 class RejectedReply(Fact, frozen=True):
-    """A reply was not good enough; `defect` is a word from a closed list."""
+    """A reply was rejected; `defect` is from a closed list."""
 
     defect: str
 
     def terms(self) -> dict[str, str]:
-        unknown = f"The reply was not good enough ({cut(self.defect)}).", cut(self.defect)
-        told, few = WORDS.defects.get(self.defect, unknown)
-        return {"told": told, "few": few}
+        unknown = f"The reply was rejected ({cut(self.defect)}).", cut(self.defect)
+        sentence, few = WORDS.defects.get(self.defect, unknown)
+        return {"told": sentence, "few": few}
 
 
 class ClosedOut(Fact, frozen=True):
-    """It was asked whether something was left behind an answer; both are words of closed lists."""
+    """A close-out check was made; `cause` and `result` are from closed lists."""
 
     cause: str
     result: str
@@ -210,35 +210,34 @@ class ClosedOut(Fact, frozen=True):
 
 
 class AnswerLimited(Fact, frozen=True):
-    """The client's limit of the answer was lowered to `tokens`, which the window has room for."""
+    """The client's limit for the answer was lowered to the free `tokens` of the window."""
 
     tokens: int
 
 
 class Withheld(Fact, frozen=True):
-    """Another attempt was due, but too many other requests are being asked again already."""
+    """A retry was skipped, because too many others are running."""
 
 
 class BrokeOff(Fact, frozen=True):
-    """A call of this tool that the client had seen the beginning of never became a valid one."""
+    """A partly streamed call of this tool never became valid."""
 
     tool: str
 
 
 class LadderEnded(Fact, frozen=True):
-    """No further attempt was allowed; the client got the most faithful reply there was."""
+    """No attempts were left; the client received the usable part of the replies."""
 
     defect: str
 
 
 class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
-    """How a conversation goes out; tier 0 means that nothing was changed.
+    """The compaction of a conversation; tier 0 means that nothing was changed.
 
-    `sent` and `client` are the prompt's tokens as it is sent and as the client wrote it, in a
-    `window` of so many. `cleared` results stand shortened in it, `folded` groups and turns only in
-    the digest. `epoch` counts the cuts so far; `is_new` reports that this request made the last
-    one. `answer` is what is left of the window for the answer where that is less than was to be
-    kept, because nothing more could be shortened; None where enough is left.
+    `sent` and `client` are the prompt's tokens as sent upstream and as received, `window` is the
+    size of the window. `cleared` results were shortened, `folded` groups and turns are only in the
+    digest. `epoch` counts the cuts so far; `is_new` means that this request made the last one.
+    `answer` is the space left for the answer if it is less than the reserve; otherwise None.
     """
 
     tier: int
@@ -263,7 +262,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
 
 class WindowFilled(Fact, frozen=True):
-    """The answer ended because the window of so many tokens was full."""
+    """The answer ended because the window (in tokens) was full."""
 
     window: int
 
@@ -272,7 +271,7 @@ class WindowFilled(Fact, frozen=True):
 
 
 class ToolRan(Fact, frozen=True):
-    """A tool of the operator was called, in the round of that number; `status` is how it ended."""
+    """An operator's tool was called in the given round; `status` is the result."""
 
     server: str
     tool: str
@@ -281,7 +280,7 @@ class ToolRan(Fact, frozen=True):
 
 
 class ReplyOutcome(Enum):
-    """How much had to be done for a reply, from nothing to too much."""
+    """The outcome of a request, in increasing order of intervention."""
 
     CLEAN = "clean"
     REPAIRED = "repaired"
@@ -295,7 +294,7 @@ _MENDINGS: frozenset[type[Fact]] = frozenset(
 
 
 def cut(text: str, longest: int = 120) -> str:
-    """Return what a client or a model chose, no longer than so many characters."""
+    """Cut a foreign text to `longest` characters."""
     return text if len(text) <= longest else text[:longest] + "..."
 
 
@@ -303,7 +302,7 @@ _ANNOUNCED = RejectedReply("announced")
 
 
 def explain_end(attempts: int, defect: str, objection: str) -> str:
-    """Say in one sentence, in place of an answer, that there is none and why."""
+    """Return the sentence that replaces a missing answer, with the reason."""
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     _, few = WORDS.defects[defect]
     about = f" ({cut(objection, 300)})" if objection else ""
@@ -311,60 +310,59 @@ def explain_end(attempts: int, defect: str, objection: str) -> str:
 
 
 def attempts(facts: Iterable[Fact]) -> int:
-    """Count the generations that were asked for."""
+    """Count the requested generations."""
     return [*map(type, facts)].count(Asked)
 
 
 class JudgedAttempt(msgspec.Struct, frozen=True, gc=False):
-    """One generation as it was judged; `defect` is None where nothing was wrong with it."""
+    """A generation and its `defect`, None if it was accepted."""
 
     kind: str
     defect: str | None = None
 
 
 def judged_attempts(facts: Iterable[Fact]) -> tuple[JudgedAttempt, ...]:
-    """Return each generation that was asked for, with what was wrong with it."""
-    found: list[JudgedAttempt] = []
+    """Return each requested generation with its defect."""
+    judged: list[JudgedAttempt] = []
     for fact in facts:
         if isinstance(fact, Asked):
-            found.append(JudgedAttempt(fact.kind))
-        elif isinstance(fact, RejectedReply) and found:
-            found[-1] = JudgedAttempt(found[-1].kind, fact.defect)
-    return tuple(found)
+            judged.append(JudgedAttempt(fact.kind))
+        elif isinstance(fact, RejectedReply) and judged:
+            judged[-1] = JudgedAttempt(judged[-1].kind, fact.defect)
+    return tuple(judged)
 
 
-# The facts of an answer are worded for its headers, its log line and its record.
+# The same facts are formatted for headers, log line and record of a response.
 _worded = lru_cache(maxsize=64)
 
 
 @_worded
 def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
-    """Tell how a request ended, in one word."""
+    """Return the outcome of a request."""
     kinds: list[type[Fact]] = [*map(type, facts)]
     if LadderEnded in kinds or BrokeOff in kinds:
         return ReplyOutcome.EXHAUSTED
     again = kinds.count(Asked) - 1
-    if again > 0:  # a question behind the answer counts if calls came of it
+    if again > 0:  # a close-out check counts as a retry only if it added calls
         again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
         checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
-        again -= facts.count(Asked("close_out")) - sum(one.result == "called" for one in checks)
+        again -= facts.count(Asked("close_out")) - sum(check.result == "called" for check in checks)
     if again > 0:
         return ReplyOutcome.RETRIED
     return ReplyOutcome.CLEAN if _MENDINGS.isdisjoint(kinds) else ReplyOutcome.REPAIRED
 
 
 def last_defect(facts: Iterable[Fact]) -> str | None:
-    """Tell with what the ladder ended, if it did."""
+    """Return the defect of the last attempt, if no attempts were left."""
     return next((fact.defect for fact in facts if isinstance(fact, LadderEnded)), None)
 
 
 @_worded
 def repairs(facts: tuple[Fact, ...]) -> str:
-    """List what was wrong and mended, e.g. `rescued=hermes;rejected=prose;coerced=2`, or nothing.
+    """Return the value of `x-temper-repairs`, e.g. `rescued=hermes;rejected=prose;coerced=2`.
 
-    Syntaxes, defects and tools in a loop are named, everything else is counted; an announcement is
-    just `announced`, `rounds` tells after how many of them an answer was asked for, and `failures`
-    after how many in a row that failed the model was told so.
+    Syntaxes, defects and looping tools are named, other repairs are counted. `rounds` and
+    `failures` are numbers of tool rounds.
     """
     named: dict[str, list[str]] = {}
     counted: dict[str, int] = {}
@@ -386,25 +384,25 @@ def repairs(facts: tuple[Fact, ...]) -> str:
 
 
 def report(facts: tuple[Fact, ...]) -> dict[str, str]:
-    """Return what a client is told: `attempts`, `outcome`, and others if there is anything."""
-    told = {
+    """Return the outcome headers: `attempts`, `outcome`, and others that are not empty."""
+    headers = {
         "attempts": str(attempts(facts)),
         "outcome": outcome(facts).value,
         "repairs": repairs(facts),
         "context": context(facts),
         "tools": tools(facts),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in headers.items() if value}
 
 
 @_worded
 def tools(facts: tuple[Fact, ...]) -> str:
-    """Count the calls of the operator's tools by their servers, e.g. `search=2, time=1`."""
+    """Count the calls of operator's tools per server, e.g. `search=2, time=1`."""
     servers = [fact.server for fact in facts if isinstance(fact, ToolRan)]
     return ", ".join(f"{server}={servers.count(server)}" for server in dict.fromkeys(servers))
 
 
 @_worded
 def context(facts: tuple[Fact, ...]) -> str:
-    """Tell how the conversation was fitted into the window, or nothing if nobody counted."""
+    """Return the value of `x-temper-context`, "" if tokens were not counted."""
     return "; ".join([str(fact) for fact in facts if isinstance(fact, (Compacted, WindowFilled))])

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -16,7 +15,6 @@ ROOMS = [path for path in MODULES if path.name == "__init__.py"]
 GLOSSARY = re.findall(
     r"^\| (`?)([^|`]+)`? \| ([^|]+) \| `([^`]+)` \|$", read("docs/glossary.md"), re.MULTILINE
 )
-MANY_ROOMS = 3
 
 
 @cache
@@ -65,35 +63,6 @@ def test_the_walks_for_newcomers_name_what_exists() -> None:
 @pytest.mark.parametrize("file", WALKED)
 def test_the_walks_for_newcomers_describe_files_as_they_are(file: str) -> None:
     assert [said for said in WALKED[file] if said not in read(file)] == []
-
-
-def shared_classes() -> dict[str, Path]:
-    """Return the classes that at least three rooms import, with their modules."""
-    users: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for path in MODULES:
-        if path.parts[0] == "temper":  # which lists the public names, and is no room
-            continue
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proxy."):
-                home = str(node.module)
-                if home.split(".")[1] != path.parts[1]:
-                    for alias in node.names:
-                        users[home, alias.name].add(path.parts[1])
-    many = [one for one, rooms in users.items() if len(rooms) >= MANY_ROOMS]
-    return {name: Path(home.replace(".", "/")) for home, name in many if name[0].isupper()}
-
-
-def is_class(module: Path, name: str) -> bool:
-    file = module.with_suffix(".py")
-    file = file if (REPOSITORY / file).is_file() else module / "__init__.py"
-    return any(isinstance(node, ast.ClassDef) and node.name == name for node in parsed(file).body)
-
-
-def test_the_glossary_has_every_class_that_many_rooms_share() -> None:
-    explained = {term for _, term, _, _ in GLOSSARY}
-    shared = {name for name, module in shared_classes().items() if is_class(module, name)}
-    assert len(shared) > 30
-    assert shared - explained == set()
 
 
 def test_the_glossary_leads_to_where_a_word_lives_and_is_in_order() -> None:

@@ -193,7 +193,7 @@ def test_no_path_of_a_developers_machine_is_left() -> None:
 
 
 def test_every_library_has_its_reason_and_its_use() -> None:
-    reasons = read("docs/decisions/0008-libraries.md")
+    reasons = read("docs/decisions/0007-libraries.md")
     imported = {
         re.sub("[^a-z0-9]", "-", name.partition(".")[0].lower())
         for path in MODULES

@@ -48,7 +48,7 @@ _LIMITS = """
   but in too few runs.
 """
 _HARMS = """A run that is right directly and wrong with Temper.
-[Decision 45](decisions/0045-harm-is-mended-where-it-is-made.md) has the causes that were found by
+[Decision 27](decisions/0027-close-out-check.md) has the causes that were found by
 reading such runs, and what was changed. Those that are left: a needless call as text, which only
 looked right because nobody had read it; a needless call that was corrected; a call that a tool's
 result quotes and whose values the user names; and a run that met other random numbers behind a

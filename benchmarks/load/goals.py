@@ -142,7 +142,7 @@ GOALS = (
     Goal("healthy", "prompts changed", own("healthy", "prompts"), 0),
     Goal("healthy", "first content, added, p50", own("healthy", "first_content_p50"), 5, " ms"),
     Goal("healthy", "first content, added, p99", own("healthy", "first_content_p99"), 15, " ms"),
-    # what the rules hold back (0024) waits for the model and not for Temper
+    # what the rules hold back (0018) waits for the model and not for Temper
     Goal(
         "healthy",
         "first argument byte, beyond holding, p50",

@@ -124,7 +124,7 @@ class Answer:
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Wait for a slot and run the turn; yields batches of events while holding the slot.
 
-        Content that `stream` takes directly is in no batch (decision 0029).
+        Content that `stream` takes directly is in no batch (decision 0016).
         """
         sink = self._sink_to(stream) if stream is not None else None
         self.live.wait(self.load)

@@ -1,11 +1,11 @@
-"""The command line: `app` reads the flags, `commands` does what they ask for and prints.
+"""The command line: `app` declares commands and flags, `commands` implements them.
 
-`running` is how a command runs and ends. `configuration` checks and shows settings. `usage` finds
-commands (those of other packages by entry points), lists flags in groups and names near misses;
-`terminal` tells how far a start has come, and `status_line` what a command waits for.
+`running` runs a command in an event loop and sets the exit code. `configuration` checks and prints
+settings. `usage` loads commands (those of other packages from entry points), groups flags in the
+help, and suggests corrections for typos. `terminal` shows the progress of a start, `status_line`
+the current activity.
 
-`output` and `safe_console` print text of others so that it cannot control a terminal.
-
-`signals` says what Ctrl-C means while no event loop runs. `top` follows a running Temper, and
-`screen` is what it draws. `chat` talks with a model.
+`output` and `safe_console` escape foreign text, so that it cannot control the terminal. `signals`
+handles Ctrl-C outside of an event loop. `top` follows a running Temper and draws a `screen`.
+`chat` is an interactive conversation with a model.
 """

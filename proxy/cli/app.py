@@ -1,10 +1,10 @@
-"""The command line: `temper serve`, `demo`, `models`, `tools`, `doctor`, `check` and others.
+"""Commands and flags: `temper serve`, `models`, `tools`, `doctor`, `check` and others.
 
-It reads flags and turns errors into one sentence and an exit code; it decides nothing.
+Flags become settings, and errors become one sentence and an exit code.
 """
 
-# What a command needs is imported when it runs: the web framework takes most of a second, and
-# nobody wants to wait for it in order to read a version or a wrong setting.
+# Commands import their dependencies when they run: the web framework takes most of a second,
+# which `temper --version` and errors in settings should not cost.
 
 import os
 import sys
@@ -35,15 +35,13 @@ Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
 _CONFIG = click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Settings file; default: temper.toml in this folder, if there is one.",
+    help="Settings file. Default: temper.toml in the working directory, if it exists.",
 )
-_OLLAMA = click.option(
-    "--ollama", help="A model of the Ollama that runs here, or where OLLAMA_HOST says."
-)
+_OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
 _LOOK_AT = click.option(
-    "--look-at", multiple=True, hidden=True, help="Where to look for a running server."
+    "--look-at", multiple=True, hidden=True, help="Address to search for a running server."
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _repository(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -54,20 +52,20 @@ def _repository(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _keep_standard_streams() -> None:
-    """Open what was closed of the first three files; sockets would take their numbers.
+    """Open closed standard streams on /dev/null, so that no socket gets their file numbers.
 
-    libuv aborts the process when it is to close one of them.
+    libuv aborts the process when it has to close a socket with one of these numbers.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest number there is
+            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
-def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's way
-    if asked:
+def _tell_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click's way
+    if is_requested:
         commands.show_version(as_json=False)
         context.exit()
 
@@ -81,7 +79,7 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bo
     is_eager=True,
     expose_value=False,
     callback=_tell_version,
-    help="Show the version, the commit, Python and the engine.",
+    help="Print the versions of Temper, Python and the engine.",
 )
 def main() -> None:
     """Temper makes tool calling with local models reliable."""
@@ -94,28 +92,34 @@ def main() -> None:
     "--backend-url",
     "backend_urls",
     multiple=True,
-    help="A running server, e.g. http://127.0.0.1:9931; several of the same model are a pool.",
+    help="URL of a running server; repeat for a pool of servers with the same model.",
 )
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
-@click.option("--hf", help="The same for a model on Hugging Face, e.g. owner/name:Q4_K_M.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="GGUF file to start llama-server with."
+)
+@click.option("--hf", help="Hugging Face model to start, e.g. owner/name:Q4_K_M.")
 @_OLLAMA
 @click.option("--host", help="Address to listen on.")
-@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", type=int, help="Port to listen on; 0 picks a free port.")
 @click.option(
     "--like-ollama",
     type=int,
     is_flag=False,
     flag_value=11434,
     metavar="[PORT]",
-    help="Listen where clients look for an Ollama as well: on 11434, or another port.",
+    help="Also listen on the port of Ollama (11434), or on another port.",
 )
-@click.option("--context-tokens", type=int, help="Window, with --model or --ollama.")
-@click.option("--slots", type=int, help="Requests served at once, with --model.")
-@click.option("--budget", help="Context window: backend, manual, full (what fits) or fast.")
-@click.option("--workers", type=int, help="Processes that serve; one is usually enough.")
-@click.option("--text-policy", help="Prose beside tools: auto, accept, respond or require.")
-@click.option("--strict", is_flag=True, default=None, help="502 when no attempt gave a valid call.")
-@click.option("--log-format", help="auto, text or json.")
+@click.option(
+    "--context-tokens", type=int, help="Context window in tokens, with --model or --ollama."
+)
+@click.option("--slots", type=int, help="Concurrent requests, with --model.")
+@click.option("--budget", help="Window size: backend, manual, full (largest that fits) or fast.")
+@click.option("--workers", type=int, help="Worker processes; 1 is usually enough.")
+@click.option("--text-policy", help="Replies without a call: auto, accept, respond or require.")
+@click.option(
+    "--strict", is_flag=True, default=None, help="Return 502 if no attempt gave a valid call."
+)
+@click.option("--log-format", help="Log format: auto, text or json.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -127,7 +131,7 @@ def serve(
     look_at: tuple[str, ...],
     **flags: str | int | bool | Path | None,
 ) -> None:
-    """Serve an OpenAI-compatible API in front of a model."""
+    """Start the proxy in front of a model server."""
     given: Flags = {
         **_backend_flags({**flags, "backend_url": None}),
         "server": {
@@ -153,18 +157,20 @@ def serve(
 def pull(repository: str, config: Path | None, *, as_json: bool) -> None:
     """Download a model from Hugging Face, e.g. owner/name:Q4_K_M.
 
-    llama-server does it, into its own cache; `temper serve --hf` finds the model there.
+    The download uses llama-server and its cache, which `temper serve --hf` also uses.
     """
     run(commands.pull(load(config), repository, as_json=as_json))
 
 
 @main.command()
-@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file; it is not started.")
+@click.option("--backend-url", help="URL of a running server, e.g. http://127.0.0.1:9931.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="GGUF file to inspect, without starting it."
+)
 @_OLLAMA
-@click.option("--known", is_flag=True, help="List every profile instead.")
-@click.option("--cached", is_flag=True, help="List what lies in caches on this machine instead.")
-@click.option("--tried", is_flag=True, help="List what 'temper doctor' measured instead.")
+@click.option("--known", is_flag=True, help="List all profiles.")
+@click.option("--cached", is_flag=True, help="List models in caches on this machine.")
+@click.option("--tried", is_flag=True, help="List the measurements of temper doctor.")
 @_CONFIG
 @_JSON
 def models(
@@ -176,10 +182,10 @@ def models(
     as_json: bool,
     **flags: str | Path | None,
 ) -> None:
-    """Show what was recognised of each model, and why.
+    """Show the detected profile of each model, and the reason.
 
-    Where nothing is served, list the models in the caches of llama.cpp, Hugging Face, Ollama and
-    LM Studio.
+    Without a server or model, list the models in the caches of llama.cpp, Hugging Face, Ollama
+    and LM Studio.
     """
     from proxy.serving.opening import names_nothing
 
@@ -194,11 +200,19 @@ def models(
 
 
 @main.command()
-@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
+@click.option("--backend-url", help="URL of a running server, e.g. http://127.0.0.1:9931.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="GGUF file to start llama-server with."
+)
 @_OLLAMA
-@click.option("--bundle", type=click.Path(path_type=Path), help="Write a ZIP for a bug report.")
-@click.option("--client", type=click.Choice(CLIENTS), help="Try what it sends; print its setup.")
+@click.option(
+    "--bundle", type=click.Path(path_type=Path), help="Write a ZIP file for a bug report."
+)
+@click.option(
+    "--client",
+    type=click.Choice(CLIENTS),
+    help="Check for this client, and print its configuration.",
+)
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -211,26 +225,30 @@ def doctor(
     look_at: tuple[str, ...],
     **flags: str | Path | None,
 ) -> None:
-    """Examine the machine and the server, and say what to fix."""
-    settings = load(config, _backend_flags(flags), level="critical")  # findings say it all
+    """Check the machine and the server, and suggest fixes."""
+    settings = load(
+        config, _backend_flags(flags), level="critical"
+    )  # the findings report all problems
     run(commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json), FAILED)
 
 
 @main.command()
 @click.argument("question", required=False, default="")
-@click.option("--backend-url", help="A running server, e.g. http://127.0.0.1:9931.")
-@click.option("--model", type=click.Path(path_type=Path), help="A GGUF file to start a server for.")
+@click.option("--backend-url", help="URL of a running server, e.g. http://127.0.0.1:9931.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="GGUF file to start llama-server with."
+)
 @_OLLAMA
-@click.option("--name", default="", help="Which model, where the settings have several.")
+@click.option("--name", default="", help="Model to use, if the settings have several.")
 @click.option(
     "--tools",
     "files",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     multiple=True,
-    help="A Python file whose functions are tools; several may be given.",
+    help="Python file with functions to use as tools; may be repeated.",
 )
-@click.option("--instructions", default="", help="What the model is told before all else.")
-@click.option("--thoughts", is_flag=True, help="Show what the model thinks.")
+@click.option("--instructions", default="", help="System prompt.")
+@click.option("--thoughts", is_flag=True, help="Show the reasoning of the model.")
 @_CONFIG
 @_LOOK_AT
 def chat(
@@ -242,15 +260,15 @@ def chat(
     look_at: tuple[str, ...],
     **flags: str | Path | None,
 ) -> None:
-    """Talk with a model through Temper, with tools; Ctrl-D ends it.
+    """Chat with a model, with tools; Ctrl-D quits.
 
-    With a QUESTION, answer that and end. Tools are the functions of Python files, and those of the
-    tool servers in the settings. What Temper repaired is told in one dim line.
+    With a QUESTION, print the answer and exit. Tools are the functions of Python files, and those
+    of the tool servers in the settings. Repairs are shown in a dim line.
     """
     from proxy.cli.chat import ChatOptions, open_chat
 
     given = _backend_flags(flags)
-    settings = load(config, given, level="critical")  # what happens is told in the chat
+    settings = load(config, given, level="critical")  # the chat itself shows errors
     options = ChatOptions(
         files=files,
         places=look_at,
@@ -263,11 +281,13 @@ def chat(
 
 
 @main.command()
-@click.option("--url", default="http://127.0.0.1:8367", show_default=True, help="Its address.")
+@click.option(
+    "--url", default="http://127.0.0.1:8367", show_default=True, help="URL of the running Temper."
+)
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:
-    """Watch a running Temper in the terminal; q ends it."""
-    configure_logging("text", "critical")  # a line in between would spoil the screen
+    """Show the requests of a running Temper; q quits."""
+    configure_logging("text", "critical")  # log lines would overwrite the screen
     run(commands.watch(url, key_file))
 
 
@@ -276,10 +296,10 @@ def top(url: str, key_file: Path | None) -> None:
 @_CONFIG
 @_JSON
 def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
-    """Judge a recording again; 1 if it changed.
+    """Replay a recording offline, and print differences (exit code 1).
 
-    FILE is what recording.path was. Every exchange in it is judged again, offline, by the
-    guardrails and profiles of this version, and what is not as it was is shown.
+    FILE is a recording (recording.path). The guardrails and profiles of this version process every
+    recorded exchange again.
     """
     from proxy.observability.replay import document, replay_file, summary
 
@@ -289,14 +309,14 @@ def replay(file: Path, config: Path | None, *, as_json: bool) -> None:
     else:
         for line in summary(replayed):
             echo(line)
-    sys.exit(FAILED if any(one.changes for one in replayed) else 0)
+    sys.exit(FAILED if any(exchange.changes for exchange in replayed) else 0)
 
 
 @main.command()
 @_CONFIG
 @_JSON
 def check(config: Path | None, *, as_json: bool) -> None:
-    """Check the configuration, and look for the files it names."""
+    """Check the settings and the files that they refer to."""
     from proxy.api.response_keeping import examine_keeping, examine_state
     from proxy.cli import configuration
 
@@ -322,8 +342,14 @@ def check(config: Path | None, *, as_json: bool) -> None:
 
 
 @main.command(name="config")
-@click.option("--defaults", is_flag=True, help="Print every setting with its default, explained.")
-@click.option("--effective", is_flag=True, help="Print what counts, and why (the default).")
+@click.option(
+    "--defaults", is_flag=True, help="Print all settings with their defaults and descriptions."
+)
+@click.option(
+    "--effective",
+    is_flag=True,
+    help="Print the effective settings and their sources (the default).",
+)
 @_CONFIG
 @_JSON
 def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json: bool) -> None:
@@ -331,19 +357,19 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
     from proxy.cli import configuration
 
     if defaults and effective:
-        raise click.UsageError("--defaults and --effective exclude each other.")
+        raise click.UsageError("--defaults and --effective cannot be combined. Remove one of them.")
     if defaults and not as_json:
         click.echo(configuration.example_file(), nl=False)
         return
     listed = configuration.effective(DEFAULT_SETTINGS if defaults else load_with_origins(config))
     if as_json:
         commands.print_json(
-            {one.name: {"value": one.value, "origin": one.origin} for one in listed}
+            {entry.name: {"value": entry.value, "origin": entry.origin} for entry in listed}
         )
     else:
         click.echo(configuration.as_toml(listed))
         for line in () if defaults else commands.list_tuned():
-            echo(f"# below all of this, {line}")
+            echo(f"# lower precedence: {line}")
 
 
 @main.group(invoke_without_command=True)
@@ -353,7 +379,7 @@ def show_config(config: Path | None, *, defaults: bool, effective: bool, as_json
 def tools(context: click.Context, config: Path | None, *, as_json: bool) -> None:
     """List the tools of MCP servers."""
     if context.invoked_subcommand is None:
-        settings = load(config, level="critical")  # the list says it all
+        settings = load(config, level="critical")  # the list shows all problems
         run(commands.show_tools(settings, as_json=as_json), FAILED)
 
 
@@ -363,7 +389,7 @@ def tools(context: click.Context, config: Path | None, *, as_json: bool) -> None
 @_CONFIG
 @_JSON
 def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> None:
-    """Call SERVER.TOOL once, with ARGUMENTS as a JSON object; 1 if it failed."""
+    """Call SERVER.TOOL with ARGUMENTS (a JSON object); exit code 1 on failure."""
     from proxy.dialects.raw_json import read_object
 
     settings, given = load(config, level="critical"), read_object(arguments.encode())
@@ -373,12 +399,12 @@ def call(tool: str, arguments: str, config: Path | None, *, as_json: bool) -> No
 @main.command(name="version")
 @_JSON
 def show_version(*, as_json: bool) -> None:
-    """Show the version, the commit, Python and the engine."""
+    """Print the versions of Temper, Python and the engine."""
     commands.show_version(as_json=as_json)
 
 
 def _backend_flags(flags: Mapping[str, object]) -> Flags:
-    """Return the settings in which flags name what is to be served."""
+    """Return the settings of the flags that select a server or model."""
     return {
         "backend": {"url": flags["backend_url"], "kind": "ollama" if flags["ollama"] else None},
         "ollama": {"model": flags["ollama"]},

@@ -1,6 +1,6 @@
-"""`temper chat`: talk with a model through the guardrails, with tools, at a terminal.
+"""`temper chat`: an interactive conversation with a model, with guardrails and tools.
 
-It is an `Agent` of the library with the settings of `temper serve`; no HTTP stands between.
+It uses an `Agent` of the library with the settings of `temper serve`, without HTTP.
 """
 
 import asyncio
@@ -57,31 +57,34 @@ from proxy.tools.transcript import Conversation
 
 _START_SECONDS = 30.0  # for tool servers
 _SHOWN = 60  # characters of an argument or a result
-_PROMPT = 240  # characters of a call, which is printed above the prompt where it has more
+_PROMPT = 240  # maximum characters of a call in the prompt; longer ones are printed above it
 COMMANDS = {
     "/tools": "list the tools",
-    "/retry": "ask the last question again",
-    "/new": "begin a new conversation",
+    "/retry": "send the last message again",
+    "/new": "start a new conversation",
     "/help": "list the commands",
-    "/quit": "end, as Ctrl-D does",
+    "/quit": "quit (also Ctrl-D)",
 }
 _ENDS = ("/quit", "/exit")
 
 
 def read_tools(files: Iterable[Path]) -> Toolset:
-    """Return the tools of Python files: what is marked as tools, or else all public functions.
+    """Return the tools of Python files: those marked as tools, or else all public functions.
 
-    Raises `InvalidConfiguration` for a file that cannot be run or has no tools, and for names that
-    stand twice.
+    Raises `InvalidConfiguration` for a file without tools or with an error, and for
+    duplicate names.
     """
     tools = Toolset()
     for file in files:
-        found = [*_tools_in(_run_file(file))]
-        if not found:
-            raise InvalidConfiguration("--tools", f"{file} has no function that a model could call")
+        tools_of_file = [*_tools_in(_run_file(file))]
+        if not tools_of_file:
+            raise InvalidConfiguration(
+                "--tools",
+                f"{file} has no public function. Define one, or mark a function with @tool.",
+            )
         try:
-            for one in found:
-                tools.add(one)
+            for function in tools_of_file:
+                tools.add(function)
         except (TypeError, ValueError) as error:
             raise InvalidConfiguration("--tools", f"{file}: {error}") from error
     return tools
@@ -90,36 +93,42 @@ def read_tools(files: Iterable[Path]) -> Toolset:
 def _run_file(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_tools_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise InvalidConfiguration("--tools", f"{file} is no Python file")
+        raise InvalidConfiguration("--tools", f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # where annotations are looked up
+    sys.modules[module.__name__] = module  # needed to resolve annotations
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code may raise anything
-        problem = f"{file} could not be run: {type(error).__name__}: {error}"
+    except Exception as error:  # user code may raise anything
+        problem = f"{file} failed: {type(error).__name__}: {error}"
         raise InvalidConfiguration("--tools", problem) from error
     return module
 
 
 def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
-    members: list[object] = [one for name, one in vars(module).items() if not name.startswith("_")]
-    marked = [one for one in members if isinstance(one, FunctionTool)]
-    marked += [tool for one in members if isinstance(one, Toolset) for tool in one]
+    members: list[object] = [
+        member for name, member in vars(module).items() if not name.startswith("_")
+    ]
+    marked = [member for member in members if isinstance(member, FunctionTool)]
+    marked += [tool for member in members if isinstance(member, Toolset) for tool in member]
     if marked:
         yield from dict.fromkeys(marked)
     else:
-        own = (one for one in members if isfunction(one) and one.__module__ == module.__name__)
-        yield from own
+        functions = (
+            member
+            for member in members
+            if isfunction(member) and member.__module__ == module.__name__
+        )
+        yield from functions
 
 
 @dataclass(slots=True)
 class ChatWriter:
-    """Writes answers as they come, and dim lines about them; `status` shows what is waited for."""
+    """Writes streamed answers and dim notes; `status` shows the current activity."""
 
     line_is_open: bool = False
     tells_thoughts: bool = False
     status: StatusLine = field(default_factory=StatusLine)
-    running_tools: int = 0  # also of an answer that was stopped: no thread can be ended
+    running_tools: int = 0  # includes those of stopped answers, as threads cannot be ended
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -144,10 +153,10 @@ class ChatWriter:
         is_begin = progress.stage == "reading" and progress.share is None
         if progress.defect:
             _, reason = WORDS.defects.get(progress.defect, ("", progress.defect))
-            if is_begin:  # the line stays the same while the retry is generated
+            if is_begin:  # keep this line while the retry is generated
                 self.status.begin(f"retrying: {reason}")
         elif progress.share is not None:
-            # many engines report after 2,048 tokens for the first time: 0 % would look like a halt
+            # many engines report only every 2,048 tokens: 0 % would look like a stall
             percent = f" {100 * progress.share:.0f} %" if progress.share else ""
             self.status.update(f"reading the prompt{percent}")
         else:
@@ -177,9 +186,9 @@ class ChatWriter:
 
 
 def describe_call(call: ToolCall, longest: int | None = None) -> str:
-    """Write a call on one line, each value and name cut to `longest` characters (None: whole).
+    """Format a call on one line, each name and value cut to `longest` characters (None: no cut).
 
-    A name that could pass for something else, as `a=1, b` could, is written as JSON.
+    A name that is not an identifier, such as `a=1, b`, is written as JSON to avoid confusion.
     """
 
     def shorten(text: str) -> str:
@@ -190,20 +199,20 @@ def describe_call(call: ToolCall, longest: int | None = None) -> str:
     except ValueError:
         arguments = None
     if isinstance(arguments, dict):
-        written = ", ".join(
+        arguments_text = ", ".join(
             f"{shorten(name if name.isidentifier() else visible_json(name, indent=0))}="
             f"{shorten(visible_json(value, indent=0))}"
             for name, value in arguments.items()
         )
     else:
-        written = shorten(call.arguments)
-    return visible(f"{shorten(call.name)}({written})")
+        arguments_text = shorten(call.arguments)
+    return visible(f"{shorten(call.name)}({arguments_text})")
 
 
 class Chat:
-    """A conversation at a terminal: `read` asks a person for a line, with these words before it.
+    """A conversation on a terminal; `read` prompts for a line.
 
-    It raises EOFError when there is nothing more, and KeyboardInterrupt for a line given up.
+    `read` raises EOFError at the end of input, and KeyboardInterrupt for a canceled line.
     """
 
     def __init__(
@@ -217,9 +226,9 @@ class Chat:
         self._status = status or StatusLine()
         self._writer = ChatWriter(tells_thoughts=tells_thoughts, status=self._status)
         self._conversation = Conversation()
-        self._asked: tuple[int, str] | None = None  # where the last question stands, and what it is
+        self._asked: tuple[int, str] | None = None  # index and text of the last message
         self._stream: RunStream[str] | None = None
-        self._is_interrupted = False  # by Ctrl-C, with no line entered since
+        self._is_interrupted = False  # by Ctrl-C, since the last line
 
     @property
     def has_abandoned_tools(self) -> bool:
@@ -227,19 +236,19 @@ class Chat:
         return self._stream is None and self._writer.running_tools > 0
 
     async def talk(self, agent: Agent) -> None:
-        """Answer questions until the person ends the chat."""
-        self._writer.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D ends.")
+        """Answer messages until the user quits."""
+        self._writer.note(f"{_list_names(agent)} /help lists the commands, Ctrl-D quits.")
         while (line := await self._read_line()) not in _ENDS:
             try:
                 if line.startswith("/"):
                     await self._obey(line, agent)
                 elif line:
                     await self.answer(line, agent)
-            except (BackendFailed, InvalidRequest) as error:  # the next question may go well
+            except (BackendFailed, InvalidRequest) as error:  # the next message may succeed
                 self._writer.fail(str(error))
 
     async def _read_line(self) -> str:
-        """Read a line; a Ctrl-D, or a second Ctrl-C in a row, means the same as /quit."""
+        """Read a line; Ctrl-D, or Ctrl-C twice in a row, is equivalent to /quit."""
         while True:
             try:
                 line = (await self._read("> ")).strip()
@@ -249,13 +258,13 @@ class Chat:
                 if self._is_interrupted:
                     return _ENDS[0]
                 self._is_interrupted = True
-                self._writer.note("Ctrl-C once more ends the chat")
+                self._writer.note("press Ctrl-C again to quit")
             else:
                 self._is_interrupted = False
                 return line
 
     async def answer(self, question: str, agent: Agent) -> bool:
-        """Show the answer to a question; reports whether there is one.
+        """Print the answer to a message; returns whether there is one.
 
         Raises `BackendFailed` and `InvalidRequest` kinds of errors.
         """
@@ -283,7 +292,7 @@ class Chat:
         return result.stop is Stop.ANSWERED
 
     def interrupt(self) -> bool:
-        """Stop the running answer; reports whether there is one that was not stopped before."""
+        """Stop the running answer; returns False if there is none, or it is stopping already."""
         if self._stream is None or self._is_interrupted:
             return False
         self._is_interrupted = True
@@ -294,7 +303,7 @@ class Chat:
     async def decide(
         self, tool: ServedTool, call: ToolCall, _arguments: JsonObject | None = None
     ) -> Decision:
-        """Ask the person about a call of a tool server."""
+        """Ask the user to approve a call of a tool server."""
         del tool
         return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
 
@@ -302,7 +311,7 @@ class Chat:
         self._writer.end_line()
         self._status.end()
         described = describe_call(call)
-        if len(described) > _PROMPT:  # which would scroll out of sight in a prompt
+        if len(described) > _PROMPT:  # a prompt of several lines would scroll
             self._writer.note(described)
             described = f"{cut(call.name, _SHOWN)}(...)"
         try:
@@ -323,40 +332,40 @@ class Chat:
                 self._conversation = self._conversation.fork(at)
                 await self.answer(question, agent)
             case "/retry":
-                self._writer.fail("nothing was asked yet")
+                self._writer.fail("there is no message to send again")
             case "/new":
                 self._conversation, self._asked = Conversation(), None
-                self._writer.note("a new conversation")
+                self._writer.note("new conversation")
             case "/help":
                 for command, what in COMMANDS.items():
                     self._writer.note(f"{command:8} {what}")
             case _:
                 near = get_close_matches(line, COMMANDS, 1) or ["/help"]
-                self._writer.fail(f"there is no command {line}; did you mean {near[0]}?")
+                self._writer.fail(f"unknown command {line}; did you mean {near[0]}?")
 
 
 def _specs(agent: Agent) -> Iterator[Tool]:
-    for one in agent.tools:
-        if isinstance(one, (Toolset, OwnedTools)):
-            yield from one.specs()
+    for tools in agent.tools:
+        if isinstance(tools, (Toolset, OwnedTools)):
+            yield from tools.specs()
 
 
 def _list_names(agent: Agent) -> str:
     names = ", ".join(spec.name for spec in _specs(agent))
-    return f"Tools: {names}." if names else "There are no tools: see --tools."
+    return f"Tools: {names}." if names else "No tools (see --tools)."
 
 
 def _list_specs(agent: Agent) -> Iterator[str]:
     for spec in _specs(agent):
         function = as_object(as_object(json.parse(spec.source)).get("function"))
-        said = str(function.get("description", "")).partition("\n")[0]
-        yield f"{spec.name}  {cut(said, _SHOWN)}".rstrip()
+        description = str(function.get("description", "")).partition("\n")[0]
+        yield f"{spec.name}  {cut(description, _SHOWN)}".rstrip()
     if not [*_specs(agent)]:
         yield _list_names(agent)
 
 
 def open_terminal() -> Callable[[str], Awaitable[str]]:
-    """Return what reads lines: with history and completion at a terminal, else line by line."""
+    """Return a function that reads lines, with history and completion on a terminal."""
     if not sys.stdin.isatty():
         lines = iter(sys.stdin.read().splitlines())
 
@@ -381,10 +390,10 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """What a chat is to be: with these files of tools, and this model of several.
+    """Options of a chat.
 
-    `places` are where a server is looked for if none is named. A `question` is answered, and no
-    more.
+    `files` contain tools, `name` selects a model, and `places` are searched for a server if none
+    is configured. With a `question`, the chat ends after its answer.
     """
 
     files: Sequence[Path] = ()
@@ -398,16 +407,15 @@ class ChatOptions:
 async def open_chat(
     settings: Settings, config: Path | None, flags: Flags, options: ChatOptions
 ) -> bool:
-    """Talk until the person ends it, or answer one question; reports whether it was answered.
+    """Run a chat, or answer a single question; returns whether the question was answered.
 
-    `config` and `flags` are what the `settings` were read from. Tools are those of Python files,
-    and of the tool servers in the settings. Raises `InvalidConfiguration` where one of them cannot
-    be used, and `BackendFailed` where the model cannot.
+    `config` and `flags` are the sources of `settings`. Raises `InvalidConfiguration` if a tool
+    cannot be used, and `BackendFailed` if the model cannot.
     """
-    own = read_tools(options.files)
-    found = await find_backend(settings, options.places, "chat")
-    if found is not None:
-        flags = {**flags, "backend": {"url": found.url, "kind": found.kind}}
+    file_tools = read_tools(options.files)
+    server = await find_backend(settings, options.places, "chat")
+    if server is not None:
+        flags = {**flags, "backend": {"url": server.url, "kind": server.kind}}
     async with AsyncExitStack() as stack:
         status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
         talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts, status=status)
@@ -417,7 +425,7 @@ async def open_chat(
         model = Model(config=config, name=options.name, settings=flags)
         await stack.enter_async_context(model)
         status.end()
-        agent = Agent(model, [own, *served], options.instructions)
+        agent = Agent(model, [file_tools, *served], options.instructions)
         hear_interrupts(talk)
         if options.question:
             return await talk.answer(options.question, agent)
@@ -428,7 +436,7 @@ async def open_chat(
 def _leave_tools(
     talk: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
 ) -> None:
-    """End the process at once where Python would wait for the thread of an abandoned tool."""
+    """End the process at once if Python would wait for the thread of an abandoned tool."""
     if talk.has_abandoned_tools and raised in (None, asyncio.CancelledError):
         end_process(INTERRUPTED if raised or options.question else 0)
 
@@ -436,7 +444,7 @@ def _leave_tools(
 async def _open_servers(
     settings: Settings, talk: Chat, stack: AsyncExitStack
 ) -> Sequence[OwnedTools]:
-    """Start the tool servers there are, and return their tools."""
+    """Start the configured tool servers, and return their tools."""
     if not settings.mcp:
         return ()
     from proxy.mcp.fleet import open_fleet  # the SDK takes a second
@@ -453,7 +461,7 @@ async def _open_servers(
 
 
 def hear_interrupts(talk: Chat) -> None:
-    """Let Ctrl-C stop the running answer; where that was done, or there is none, the command."""
+    """Let Ctrl-C stop the running answer, or else the command."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 

@@ -1,7 +1,7 @@
-"""What the commands do and print; flags and exit codes are the business of `cli`."""
+"""Implementation of the commands; flags and exit codes are in `app`."""
 
-# As in `cli`, what a command needs is imported when it runs, and before there is an event loop:
-# until then a signal ends the process at once (`signals`), and in it once the import has ended.
+# Imports are inside the functions, which keeps the start fast, but before the event loop starts:
+# outside of it a signal ends the process at once (`signals`), inside only after the import.
 
 import asyncio
 import contextlib
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Work: TypeAlias = Coroutine[None, None, bool]
-"""What a command does in the event loop; reports whether it was done."""
+"""The work of a command in the event loop; returns whether it succeeded."""
 
-_BACKEND_PROBLEM = "the backend %s is %s: requests fail; start it or correct its address"
-_BACKEND_LOADS = "the backend %s is loading its model: requests wait for it"
+_BACKEND_PROBLEM = "backend %s is %s: requests will fail; start it, or correct backend.url"
+_BACKEND_LOADS = "backend %s is loading its model: requests wait for it"
 
 
 def serve(
     settings: Settings, reload: "ReadSettings", places: tuple[str, ...], *, as_json: bool
 ) -> Work:
-    """Serve until a signal ends it; where nothing is named, a server is looked for at `places`."""
+    """Serve until a signal; without a configured server, search for one at `places`."""
     hurry()
     import_libraries()
     from proxy.api.server import run
@@ -61,17 +61,17 @@ def serve(
         else:
             terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:
-                terminal.say(f"Watch it at {address.url}/ui")
+                terminal.say(f"Dashboard: {address.url}/ui")
         settle()
         if not is_ours:
             looking.add(asyncio.create_task(_warn_if_unreachable(address)))
 
     async def work() -> bool:
-        found = await find_backend(settings, places)
-        if found is not None:
-            terminal.say(f"Found a server at {found.url} ({found.kind}).")
+        server = await find_backend(settings, places)
+        if server is not None:
+            terminal.say(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
-        named, again = with_backend(settings, found), lambda: with_backend(reload(), found)
+        named, again = with_backend(settings, server), lambda: with_backend(reload(), server)
         with terminal:
             await serve_all(named, terminal.follow, show_address, reload=again)
         return True
@@ -80,17 +80,17 @@ def serve(
 
 
 def watch(url: str, key_file: Path | None) -> Work:
-    """Show on the terminal what a Temper does, until `q` or a signal ends it."""
+    """Show the requests of a running Temper until `q` or a signal."""
     from proxy.cli.top import watch_feed
 
     return watch_feed(url, read_key(key_file) if key_file is not None else "")
 
 
 def read_key(file: Path) -> str:
-    """Read a key from a file; raises `InvalidConfiguration` where it holds none."""
+    """Read an API key from a file; raises `InvalidConfiguration` if it has none."""
     key = read_text(file, "--key-file").strip()
     if not re.fullmatch(r"[!-~]+", key):
-        raise InvalidConfiguration("--key-file", f"{file} has to hold one key and nothing else")
+        raise InvalidConfiguration("--key-file", f"{file} must contain exactly one key")
     return key
 
 
@@ -98,13 +98,13 @@ def show_models(settings: Settings, *, known: bool, as_json: bool) -> Work:
     from proxy.serving.inventory import list_models, list_profiles
 
     async def work() -> bool:
-        found = list_profiles(settings) if known else await list_models(settings)
+        models = list_profiles(settings) if known else await list_models(settings)
         if as_json:
-            print_json({"models": [one.document() for one in found]})
+            print_json({"models": [model.document() for model in models]})
             return True
-        for one in found:
-            echo(one.name, bold=True)
-            for word, line in one.summary().items():
+        for model in models:
+            echo(model.name, bold=True)
+            for word, line in model.summary().items():
                 echo(f"  {word:9} {line}")
         return True
 
@@ -119,10 +119,10 @@ def examine_servers(
     client: str | None,
     as_json: bool,
 ) -> Work:
-    """Print each finding as it is made; reports whether none is a failure.
+    """Run the checks and print each finding; returns whether no check failed.
 
-    Where nothing is named, a server is looked for. With a `client`, it is examined for it too. A
-    terminal also shows which check is running.
+    Without a configured server, search for one. `client` adds the checks for that client. On a
+    terminal, the running check is shown.
     """
     from proxy.cli.status_line import open_status_line
     from proxy.doctor import report
@@ -133,12 +133,12 @@ def examine_servers(
 
     tried = TriedModels(cache_folder())
 
-    def keep(target: "Target", found: "Sequence[CheckResult]") -> None:
-        tried.remember(report.build_tried_model(target, found, version()))
+    def keep(target: "Target", results: "Sequence[CheckResult]") -> None:
+        tried.remember(report.build_tried_model(target, results, version()))
 
     async def work() -> bool:
         with open_status_line(is_wanted=sys.stdout.isatty() and not as_json) as status:
-            status.begin("looking for a server")
+            status.begin("searching for a server")
             named = with_backend(settings, await find_backend(settings, places, "doctor"))
             examining = examine(named, CLIENTS.get(client or ""), keep, status.begin)
             examined = await _show_findings(examining, None if as_json else status)
@@ -146,7 +146,7 @@ def examine_servers(
             print_json(report.document(examined))
         if bundle is not None:
             report.write_bundle(bundle, named, examined)
-            echo(f"Written: {bundle} (look into it before you send it).", err=True)
+            echo(f"Report written to {bundle}. Check its contents before sending it.", err=True)
         return report.is_well(examined)
 
     return work()
@@ -155,18 +155,18 @@ def examine_servers(
 async def _show_findings(
     examining: "AsyncGenerator[CheckResult, None]", status: "StatusLine | None"
 ) -> "list[CheckResult]":
-    """Collect all findings; with a `status` each one is printed as it is made, and their sum."""
+    """Collect all findings; with a `status`, print each one, and a summary."""
     from proxy.cli.safe_console import SafeConsole
     from proxy.doctor import report
 
     console = SafeConsole()
     examined: list[CheckResult] = []
     async with contextlib.aclosing(examining) as findings:
-        async for one in findings:
+        async for result in findings:
             if status is not None:
                 status.clear()
-                console.print(report.line(one, examined), soft_wrap=True)
-            examined.append(one)
+                console.print(report.line(result, examined), soft_wrap=True)
+            examined.append(result)
     if status is not None:
         status.end()
         console.print(f"\n{report.summary(examined)}")
@@ -174,13 +174,13 @@ async def _show_findings(
 
 
 def list_tuned() -> Iterator[str]:
-    """Yield a line for each model that has earned settings."""
+    """Yield a line for each model with settings from `temper tune`."""
     from proxy.profiles.tried_models import cache_folder
     from proxy.profiles.tuned import describe_tuned, read_tuned
 
-    for path, found in read_tuned(cache_folder(kind="tuned")):
-        told = describe_tuned(found) or "nothing"
-        yield f"tuned for {found.get('keys', {}).get('model')}: {told} ({path})"
+    for path, tuned in read_tuned(cache_folder(kind="tuned")):
+        description = describe_tuned(tuned) or "no settings"
+        yield f"tuned for {tuned.get('keys', {}).get('model')}: {description} ({path})"
 
 
 def show_tried(*, as_json: bool) -> None:
@@ -200,32 +200,32 @@ def show_tried(*, as_json: bool) -> None:
 
 
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
-    """Print the tool servers with their tools; reports whether all are ready."""
+    """Print the tool servers and their tools; returns whether all are ready."""
     from proxy.mcp.inspection import inspect_servers
 
     async def work() -> bool:
-        found = await inspect_servers(settings)
+        servers = await inspect_servers(settings)
         if as_json:
-            print_json({"servers": [one.document() for one in found]})
-        for one in () if as_json else found:
-            echo(one.spec.name, bold=True, nl=False)
-            echo(f"  {one.state} {one.protocol}")
-            for tool in one.definitions:
-                mark = one.offer_of(tool.name)
-                said = tool.description.partition("\n")[0][:70]
-                echo(f"  {tool.name}  ({mark})  {said}")
-            for warning in (one.problem, *one.warnings):
+            print_json({"servers": [server.document() for server in servers]})
+        for server in () if as_json else servers:
+            echo(server.spec.name, bold=True, nl=False)
+            echo(f"  {server.state} {server.protocol}")
+            for tool in server.definitions:
+                mark = server.offer_of(tool.name)
+                description = tool.description.partition("\n")[0][:70]
+                echo(f"  {tool.name}  ({mark})  {description}")
+            for warning in (server.problem, *server.warnings):
                 if warning:
                     echo(f"  ! it {warning}")
-            if one.definitions:
-                echo(f"  digest = {json.dump_text(one.digest)}")
-        return all(one.state == "ready" for one in found)
+            if server.definitions:
+                echo(f"  digest = {json.dump_text(server.digest)}")
+        return all(server.state == "ready" for server in servers)
 
     return work()
 
 
 def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:
-    """Call a tool once and print its result; reports whether it succeeded."""
+    """Call a tool and print its result; returns whether it succeeded."""
     from proxy.mcp.inspection import call_once
 
     async def work() -> bool:
@@ -240,31 +240,31 @@ def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json
 
 
 async def _warn_if_unreachable(address: "PublicAddress") -> None:
-    """Warn an operator whose backend is not there; clients are told with every request."""
+    """Warn the operator at startup if the backend is unreachable."""
     from proxy.backends.transport import BackendClient
     from proxy.dialects.lenient_json import as_object
 
-    own = BackendClient(address.url)
-    with contextlib.suppress(BackendFailed):  # Temper ends already
-        readiness = await own.fetch("/readyz", within=30.0)
+    client = BackendClient(address.url)
+    with contextlib.suppress(BackendFailed):  # Temper is shutting down
+        readiness = await client.fetch("/readyz", within=30.0)
         state = as_object(json.parse(readiness.body)).get("status")
         if state == "unreachable":
             logger.warning(_BACKEND_PROBLEM, address.backend, state)
         elif state == "loading":
             logger.info(_BACKEND_LOADS, address.backend)
-    await own.close()
+    await client.close()
 
 
 def show_version(*, as_json: bool) -> None:
-    """Print what a bug report has to name."""
+    """Print the versions for a bug report."""
     from proxy.doctor.versions import describe_versions
 
-    told = describe_versions()
+    versions = describe_versions()
     if as_json:
-        print_json(told)
+        print_json(versions)
     else:
-        of = "commit {commit}, Python {python}, {engine}".format_map(told)
-        echo(f"temper {told['temper']} ({of})")
+        of = "commit {commit}, Python {python}, {engine}".format_map(versions)
+        echo(f"temper {versions['temper']} ({of})")
 
 
 def print_json(value: JsonObject) -> None:
@@ -272,7 +272,7 @@ def print_json(value: JsonObject) -> None:
 
 
 async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
-    """Have a model downloaded, and say where it lies; raises `LaunchFailed`."""
+    """Download a model and print its path; raises `LaunchFailed`."""
     from proxy.cli.terminal import open_terminal
     from proxy.processes.launch import find_program
     from proxy.processes.llama_server import download
@@ -283,13 +283,13 @@ async def pull(settings: Settings, repository: str, *, as_json: bool) -> bool:
     if as_json:
         print_json({"ok": True, "model": repository, "path": str(path)})
     else:
-        echo(f"{repository} lies in {path}")
-        echo(f"Serve it: temper serve --hf {repository}")
+        echo(f"Downloaded {repository} to {path}")
+        echo(f"To serve it: temper serve --hf {repository}")
     return True
 
 
 def show_cached(*, as_json: bool) -> None:
-    """Print what lies on this machine, and how it is served."""
+    """Print the models in the caches of this machine."""
     from proxy.hardware.summary import amount
     from proxy.processes.model_caches import list_cached_models
 
@@ -297,20 +297,20 @@ def show_cached(*, as_json: bool) -> None:
     if as_json:
         print_json({"models": [], "cached": [*map(_document, models)]})
         return
-    for one in models:
-        echo(one.name, bold=True)
-        told = (one.quantisation, amount(one.size), one.owner)
-        echo(f"  {', '.join(filter(None, told))}")
-        echo(f"  {one.path}")
-        if one.problem:
+    for model in models:
+        echo(model.name, bold=True)
+        details = (model.quantisation, amount(model.size), model.owner)
+        echo(f"  {', '.join(filter(None, details))}")
+        echo(f"  {model.path}")
+        if model.problem:
             echo("  unusable:", fg="yellow", nl=False)
-            echo(f" {one.problem}")
-    if not all(one.problem for one in models):
-        echo("\nServe one: temper serve --model PATH", has_lines=True)
+            echo(f" {model.problem}")
+    if not all(model.problem for model in models):
+        echo("\nTo serve one: temper serve --model PATH", has_lines=True)
     elif not models:
         echo(
-            "No model was found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Get one: temper pull owner/name:Q4_K_M, or try temper demo, which needs none.",
+            "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
+            "Download one: temper pull owner/name:Q4_K_M. Or try temper demo, which needs none.",
             has_lines=True,
         )
 

@@ -1,4 +1,4 @@
-"""What `temper check` and `temper config` find out: missing files, and the origins of values."""
+"""`temper check` and `temper config`: missing files, effective settings and their sources."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ _DEFAULT = "default"
 
 
 class EffectiveSetting(NamedTuple):
-    """A setting as it counts: its value as TOML has it, and where that comes from."""
+    """An effective setting: its value as in TOML, and its source."""
 
     name: str
     value: JsonValue
@@ -40,43 +40,51 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
 
 
 def describe_sources(loaded: LoadedSettings) -> str:
-    """Say which file the settings are from, what else counts, and which files were found."""
+    """Describe the sources of the settings, and the model files that were found."""
     settings = loaded.settings
-    files = sum(one.path is not None for one in (settings.model, *settings.models.values()))
-    found = f" {files} model files were found." if files else ""
+    files = sum(model.path is not None for model in (settings.model, *settings.models.values()))
+    models_found = f" Model files found: {files}." if files else ""
     others = sum(origin != str(loaded.file) for origin in loaded.origins.values())
-    besides = f", and {others} from the environment" if others else ""
+    besides = f", {others} set by the environment" if others else ""
     if loaded.file is None:
-        return f"There is no {DEFAULT_FILE} in this folder: the defaults count{besides}.{found}"
-    return f"{loaded.file} was read: {len(loaded.origins) - others} settings{besides}.{found}"
+        return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{models_found}"
+    return f"{loaded.file}: {len(loaded.origins) - others} settings{besides}.{models_found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
-    """List every setting as it counts; what is secret, or may hold a secret, is not shown."""
+    """List all effective settings; values that are or may contain secrets are hidden."""
     listed: list[EffectiveSetting] = []
     for section, values in loaded.settings.model_dump(mode="json").items():
         for name, value in values.items():
             is_section = section in TABLES and isinstance(value, dict)
-            own = {f"{name}.{inner}": one for inner, one in value.items()} if is_section else None
-            for inner, one in (own or {name: value}).items():
+            nested = (
+                {f"{name}.{inner}": inner_value for inner, inner_value in value.items()}
+                if is_section
+                else None
+            )
+            for inner, inner_value in (nested or {name: value}).items():
                 whole = f"{section}.{inner}"
-                # none is the empty text, as in the file
-                shown = HIDDEN if whole in loaded.hidden else "" if one is None else one
+                # None is written as an empty string, as in the file
+                shown = (
+                    HIDDEN if whole in loaded.hidden else "" if inner_value is None else inner_value
+                )
                 listed.append(EffectiveSetting(whole, shown, loaded.origins.get(whole, _DEFAULT)))
     return listed
 
 
 def as_toml(settings: list[EffectiveSetting]) -> str:
-    """Write settings as a file that can be read again, but for what is hidden."""
+    """Write settings as TOML that can be loaded again, except for hidden values."""
     lines: list[str] = []
     section = ""
-    for one in settings:
-        own, _, name = one.name.rpartition(".")
-        if own != section:
-            section = own
-            first, dot, chosen = own.partition(".")  # what the operator chose may have dots
+    for entry in settings:
+        section_name, _, name = entry.name.rpartition(".")
+        if section_name != section:
+            section = section_name
+            first, dot, chosen = section_name.partition(
+                "."
+            )  # names chosen by the operator may contain dots
             lines += ["", f"[{first}{dot}{_quote(chosen) if chosen else ''}]"]
-        lines.append(f"{_quote(name)} = {toml_value(one.value)}  # {one.origin}")
+        lines.append(f"{_quote(name)} = {toml_value(entry.value)}  # {entry.origin}")
     return "\n".join(lines[1:])
 
 
@@ -90,7 +98,7 @@ def example_file() -> str:
 def problems_document(error: TemperError) -> list[JsonValue]:
     if not isinstance(error, InvalidConfiguration):
         return [{"setting": None, "problem": str(error)}]
-    return [{"setting": one.setting, "problem": one.problem} for one in error.problems]
+    return [{"setting": problem.setting, "problem": problem.problem} for problem in error.problems]
 
 
 def _problems_of_model(
@@ -107,14 +115,14 @@ def _problems_of_model(
 
 
 def toml_value(value: JsonValue) -> str:
-    """Write a value as it stands in a file; what is not set is an empty text."""
+    """Write a value as TOML; a value that is not set becomes an empty string."""
     match value:
         case None:
             return '""'
         case float() if value.is_integer():
             return str(int(value))
         case dict():
-            known = ((name, one) for name, one in value.items() if one is not None)
+            known = ((name, item) for name, item in value.items() if item is not None)
             return f"{{{', '.join(f'{_quote(name)} = {toml_value(one)}' for name, one in known)}}}"
         case list():
             return f"[{', '.join(map(toml_value, value))}]"

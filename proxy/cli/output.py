@@ -1,7 +1,7 @@
-"""Prints for a terminal that foreign text cannot control: a model's id may hold escape sequences.
+"""Printing that escapes foreign text: a model id, for example, may contain escape sequences.
 
-Every command prints through `echo` or a `SafeConsole`, whether the text is foreign or not, so that
-no line has to be judged by itself. Where rich is not imported yet, use `echo`: rich takes 2 MB.
+Every command prints with `echo` or a `SafeConsole`, even its own text, so that no line is missed.
+Use `echo` where rich is not imported yet: rich takes 2 MB.
 """
 
 from typing import TypedDict, Unpack
@@ -27,6 +27,6 @@ def echo(
     has_lines: bool = False,
     **style: Unpack[Style],
 ) -> None:
-    """Print one line, or several if it `has_lines`, with everything else escaped."""
+    """Print a line, or several if it `has_lines`; other control characters are escaped."""
     shown = visible(text, has_lines=has_lines)
     click.echo(click.style(shown, **style) if style else shown, err=err, nl=nl)

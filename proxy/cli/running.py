@@ -1,4 +1,4 @@
-"""How a command runs and ends: its settings, its event loop with signals, its exit code."""
+"""Execution of a command: settings, event loop, signals and exit code."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ FAILED = 1
 
 
 def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None:
-    """Run `work` to its end and exit with `otherwise` if it says False: a signal came, mostly."""
+    """Run `work`, and exit with `otherwise` if it returns False (usually after a signal)."""
     try:
         with keep_handlers(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             is_done = runner.run(_until_signalled(work))
@@ -33,9 +33,9 @@ def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None
 
 
 async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Let a signal cancel the work, so that all that was started is stopped; the second ends that.
+    """Cancel the work at the first signal, so that it cleans up; the second one aborts.
 
-    A server that is ready takes the signals over.
+    A server that is ready installs its own handlers.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
@@ -50,14 +50,14 @@ async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
 
 
 def load(config: Path | None, flags: Flags | None = None, *, level: str = "") -> Settings:
-    """Read the settings, and log as they say; a `level` of logs overrules theirs."""
+    """Load the settings and configure logging; `level` overrides logging.level."""
     settings = load_settings(config, flags or {})
     configure_logging(settings.logging.format, level or settings.logging.level)
     return settings
 
 
 def fail(error: TemperError, *, as_json: bool, details: JsonObject | None = None) -> NoReturn:
-    """End with one sentence on standard error, or with JSON on standard output."""
+    """Exit with a message on standard error, or with JSON on standard output."""
     if as_json:
         print_json({"ok": False, "error": str(error), **(details or {})})
     else:

@@ -1,7 +1,7 @@
-"""A console of rich that escapes what would control the terminal, and takes no text as markup.
+"""A rich console that escapes control characters and disables markup.
 
-Rich passes escape sequences on, and reads `[red]` in any text as a style. Line breaks are kept:
-callers escape them in names (`visible`).
+By default, rich prints escape sequences unchanged and interprets `[red]` in any text as a style.
+Line breaks are kept; callers escape them in names (`visible`).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from proxy.observability.sentences import visible
 
 
 class SafeConsole(Console):
-    """Prints renderables whose text may come from others; styles are those of the renderables."""
+    """Prints renderables that may contain foreign text; only the renderables define styles."""
 
     def __init__(
         self,
@@ -39,6 +39,6 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the segments of a renderable with their text escaped, except control segments."""
+        """Yield the segments of a renderable; text is escaped, control segments are not."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text, has_lines=True), style, control)

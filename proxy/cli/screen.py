@@ -1,6 +1,6 @@
-"""What `temper top` shows: the state that the dashboard's feed tells, drawn for a terminal. Pure.
+"""The screen of `temper top`: the state of the dashboard's feed, drawn for a terminal. No I/O.
 
-What others wrote is drawn as visible text, never as markup.
+Text from clients and models is escaped and never interpreted as markup.
 """
 
 from datetime import datetime
@@ -28,7 +28,7 @@ Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
 
 class Screen:
-    """What is known of a Temper, as told by its feed; `page` is where calls are answered."""
+    """The state of a Temper as reported by its feed; `page` is the dashboard's address."""
 
     def __init__(self, state: InitialState, page: str = "/ui") -> None:
         self._state = state
@@ -46,7 +46,7 @@ class Screen:
                 self._state = structs.replace(self._state, **structs.asdict(change))
 
     def draw(self, width: int, now: float, *, is_live: bool = True) -> RenderableType:
-        """Draw it for a terminal of so many columns; `now` is a Unix time."""
+        """Draw the state for a terminal of `width` columns; `now` is a Unix time."""
         living = [row for row in self._rows.values() if row.phase != OVER]
         over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
         latest = sorted(over, key=lambda row: row.at, reverse=True)[:10]
@@ -65,7 +65,7 @@ class Screen:
         )
 
     def _take(self, state: InitialState) -> None:
-        """Take over a state; it has the newest and all running rows, so finished ones stay."""
+        """Merge a state, which has only the newest and the running rows, so finished rows stay."""
         is_same = state.instance == self._state.instance
         over = {row.id: row for row in self._rows.values() if is_same and row.phase == OVER}
         self._rows = over | {row.id: row for row in reversed(state.requests)}
@@ -73,7 +73,7 @@ class Screen:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest rows; running ones changed last, so they stay."""
+        """Drop the oldest rows; running rows changed last, so they stay."""
         while len(self._rows) > _MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
@@ -84,7 +84,7 @@ class Screen:
         head.append("live" if is_live else "reconnecting", style="green" if is_live else "yellow")
         if state.workers > 1:
             head.append(f"  worker {state.worker} of {state.workers}", style="dim")
-        return head.append(f"  up {duration(max(0.0, now - state.started))}  q ends", style="dim")
+        return head.append(f"  up {duration(max(0.0, now - state.started))}  q quits", style="dim")
 
 
 def _foreign(text: str, style: str = "") -> Text:
@@ -102,28 +102,28 @@ def _line(counts: Counts) -> Text:
             word, _ = WORDS.outcomes[name]
             line.append("  ").append(f"{number} {word}", style=f"not bold {colour}")
     if counts.measured:
-        share = f"{round(100 * counts.cached / counts.measured)} % from the cache"
+        share = f"{round(100 * counts.cached / counts.measured)} % of prompt tokens cached"
         line.append(f"  {share}", style="not bold dim")
     return line
 
 
 def _models(models: tuple[ModelCard, ...], *, is_narrow: bool) -> Table:
     table = _table("Model", "State", "Slots", "Waiting", *(() if is_narrow else ("Window",)))
-    for one in models:
-        state = _foreign(one.state, style=_STATES.get(one.state, "dim"))
-        slots = f"{one.busy}/{one.slots}" if one.slots is not None else str(one.busy)
-        window = () if is_narrow else (Text(str(one.window or "-")),)
-        table.add_row(_foreign(one.name), state, Text(slots), Text(str(one.waiting)), *window)
+    for model in models:
+        state = _foreign(model.state, style=_STATES.get(model.state, "dim"))
+        slots = f"{model.busy}/{model.slots}" if model.slots is not None else str(model.busy)
+        window = () if is_narrow else (Text(str(model.window or "-")),)
+        table.add_row(_foreign(model.name), state, Text(slots), Text(str(model.waiting)), *window)
     return table
 
 
 def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType, ...]:
     if not calls:
         return ()
-    names = ", ".join(f"{one.server}.{one.tool}" for one in calls)
-    many = "1 call waits" if len(calls) == 1 else f"{len(calls)} calls wait"
-    told = _foreign(f"{many} for a person: {names}", style="bold yellow")
-    return told, Text(f"Allow or refuse at {page}", style="yellow"), Text()
+    names = ", ".join(f"{call.server}.{call.tool}" for call in calls)
+    many = "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"
+    line = _foreign(f"{many} waiting for approval: {names}", style="bold yellow")
+    return line, Text(f"Allow or refuse at {page}", style="yellow"), Text()
 
 
 def _tool_servers(
@@ -132,23 +132,29 @@ def _tool_servers(
     if not servers:
         return ()
     table = _table("Tool server", "State", *(() if is_narrow else ("Tools",)), "Calls", "Failed")
-    for one in servers:
-        state = _foreign(one.state, style=_TOOL_STATES.get(one.state, "dim"))
-        tools = () if is_narrow else (Text("-" if one.tools is None else str(one.tools)),)
+    for server in servers:
+        state = _foreign(server.state, style=_TOOL_STATES.get(server.state, "dim"))
+        tools = () if is_narrow else (Text("-" if server.tools is None else str(server.tools)),)
         table.add_row(
-            _foreign(one.name), state, *tools, Text(str(one.calls)), Text(str(one.failures))
+            _foreign(server.name),
+            state,
+            *tools,
+            Text(str(server.calls)),
+            Text(str(server.failures)),
         )
     problems = [
-        _foreign(f"{one.name}: {one.problem}", style="red") for one in servers if one.problem
+        _foreign(f"{server.name}: {server.problem}", style="red")
+        for server in servers
+        if server.problem
     ]
     return table, *problems, Text()
 
 
 def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
     if not rows:
-        return Text("Nothing is being answered.", style="dim")
-    table = _table("Since", "Does", *(() if is_narrow else ("Model", "Client")))
-    for row in sorted(rows, key=lambda one: one.at):
+        return Text("No requests are running.", style="dim")
+    table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))
+    for row in sorted(rows, key=lambda row: row.at):
         more = () if is_narrow else (_foreign(row.model or "-"), _foreign(row.client or "-"))
         table.add_row(Text(duration(max(0.0, now - row.at))), _foreign(_phase(row)), *more)
     return table
@@ -156,17 +162,17 @@ def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
 
 def _repairs(rows: list[Row], *, is_narrow: bool) -> RenderableType:
     if not rows:
-        return Text("Nothing had to be repaired yet.", style="dim")
+        return Text("No repairs yet.", style="dim")
     table = _table(*(() if is_narrow else ("Time",)), "Outcome", "What was done")
     for row in rows:
         outcome = row.outcome or "failed"
         word, colour = WORDS.outcomes[outcome][0], _COLOURS.get(outcome, "")
-        told = _foreign(row.repairs[0])
+        repairs_text = _foreign(row.repairs[0])
         if row.repairs[1:]:
-            told.append(f" +{len(row.repairs) - 1}", style="dim")
+            repairs_text.append(f" +{len(row.repairs) - 1}", style="dim")
         moment = datetime.fromtimestamp(row.at).astimezone().strftime("%H:%M:%S")
         when = () if is_narrow else (Text(moment, style="dim"),)
-        table.add_row(*when, Text(word, style=colour), told)
+        table.add_row(*when, Text(word, style=colour), repairs_text)
     return table
 
 
@@ -183,7 +189,7 @@ def _phase(row: Row) -> str:
     if row.phase == "reading" and row.progress is not None:
         return f"reading {round(row.progress * 100)} %"
     if row.phase == "waiting_for_person":
-        waiting = next((one for one in row.tools if one.status == WAITING), None)
+        waiting = next((tool for tool in row.tools if tool.status == WAITING), None)
         return f"{word}: {waiting.server}.{waiting.name}" if waiting is not None else word
     return f"attempt {len(row.attempts)}" if row.phase == "asked_again" else word
 

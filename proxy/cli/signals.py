@@ -1,12 +1,11 @@
-"""What Ctrl-C and SIGTERM do while no event loop runs: they end the process at once.
+"""Signal handling outside of an event loop: Ctrl-C and SIGTERM end the process at once.
 
-Nothing has been started then that would have to be stopped. Imports next to nothing, because it
-is the first of all.
+At that time nothing runs that would have to be stopped. This module is imported first, so it
+imports almost nothing.
 """
 
-# Python's own answer to Ctrl-C is an exception wherever the program happens to be. Amid an import
-# that leaves a traceback, and in a destructor, a callback of a weak reference or whatever catches
-# everything, it is lost. Ending needs no such luck.
+# By default, Ctrl-C raises KeyboardInterrupt at an arbitrary place. During an import it prints a
+# traceback; in a destructor, a weak reference callback or a broad `except` it is lost.
 
 import os
 import signal
@@ -16,24 +15,24 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that mean the end: in the background, shells have SIGINT ignored."""
-    return tuple(one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN)
+    """Return the handled signals; shells ignore SIGINT for background processes."""
+    return tuple(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def leave_when_signalled() -> None:
-    """Let a signal end this process at once, from now on."""
+    """Install handlers that end this process at once."""
     for number in ending_signals():
         signal.signal(number, _leave)
 
 
 @contextmanager
 def keep_handlers() -> Iterator[None]:
-    """Put back what answered signals before the block: an event loop leaves Python's own."""
+    """Restore the handlers after the block: an event loop leaves Python's defaults."""
     before = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield
@@ -43,7 +42,7 @@ def keep_handlers() -> Iterator[None]:
 
 
 def end_process(exit_code: int) -> NoReturn:
-    """End without waiting for threads: Python joins even those of tools that were given up."""
+    """Exit without joining threads: Python would wait even for those of abandoned tools."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

@@ -1,8 +1,8 @@
-"""A line at the end of a terminal's output that says what a command waits for, and for how long.
+"""A line at the end of the terminal output with the current activity and its duration.
 
-The running event loop redraws it, so no lock is needed: `clear` it before anything else is printed.
-It returns after a quiet moment. It is erased from the column where it begins, as a terminal may
-have echoed keys behind it, such as ^C.
+The event loop redraws it, so no lock is needed. Call `clear` before printing anything else; the
+line reappears after a pause. It is erased from its first column on, because the terminal may have
+echoed keys such as ^C after it.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from typing import TextIO, TypeAlias
 
 from proxy.observability.sentences import escape
 
-# A function writes the whole line, times included; it is called whenever the line is drawn.
+# A function returns the whole line, including times; it is called for each redraw.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25
-_QUIET_SECONDS = 1.0  # since the last output: between two tokens the line would only flicker
-_LEAST_CELLS = 16  # of free room; a line cut shorter says nothing
+_QUIET_SECONDS = 1.0  # after the last output, so that the line does not flicker between tokens
+_LEAST_CELLS = 16  # of free space; a shorter line is not useful
 _USUAL_COLUMNS = 80
 
 
 class StatusLine:
-    """Draws on `stream`; without one, every method does nothing. `clock` counts seconds."""
+    """Draws on `stream`; without a stream, all methods do nothing. `clock` returns seconds."""
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -44,17 +44,17 @@ class StatusLine:
         self.end()
 
     def begin(self, activity: Activity) -> None:
-        """Show that an activity begins; counts its seconds from now on."""
+        """Show a new activity, and start counting its seconds."""
         self._activity, self._began = activity, self._clock()
         if self._stream is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def update(self, activity: str) -> None:
-        """Describe the current activity differently; its seconds go on counting."""
+        """Change the description of the current activity without resetting its time."""
         self._activity = activity
 
     def clear(self) -> None:
-        """Erase the line, as other output follows."""
+        """Erase the line before other output."""
         if self._stream is None:
             return
         self._erase()
@@ -62,7 +62,7 @@ class StatusLine:
         self._printed = self._clock()
 
     def follow(self, text: str) -> None:
-        """Note the `text` that was printed: the line is drawn after it where there is room."""
+        """Record printed `text`, so that the line is drawn after it if there is space."""
         if self._stream is None:
             return
         from rich.cells import cell_len  # rich takes 2 MB
@@ -76,7 +76,7 @@ class StatusLine:
             self._column = width if is_full else self._column + width
 
     def end(self) -> None:
-        """Erase the line for good, until the next `begin`."""
+        """Erase the line until the next `begin`."""
         self._activity = ""
         if self._timer is not None:
             self._timer.cancel()
@@ -84,7 +84,7 @@ class StatusLine:
             self.clear()
 
     def draw(self) -> None:
-        """Draw the line as it is now, unless something was printed a moment ago."""
+        """Draw the line, unless other output was printed a moment ago."""
         if self._stream is None or self._clock() - self._printed < _QUIET_SECONDS:
             return
         text = self._text()
@@ -101,7 +101,7 @@ class StatusLine:
         self.draw()
 
     def _text(self) -> str:
-        """Return the line, cut to the room there is; the last column stays free."""
+        """Return the line, cut to the free space; the last column stays empty."""
         from rich.cells import cell_len
 
         activity = self._activity
@@ -124,14 +124,14 @@ class StatusLine:
 
     @property
     def _columns(self) -> int:
-        with suppress(OSError, ValueError):  # it is no terminal, or is closed
+        with suppress(OSError, ValueError):  # not a terminal, or closed
             if self._stream is not None:
                 return os.get_terminal_size(self._stream.fileno()).columns or _USUAL_COLUMNS
         return _USUAL_COLUMNS
 
 
 def open_status_line(*, is_wanted: bool = True) -> StatusLine:
-    """Return a status line on standard error; one that does nothing where that is no terminal."""
+    """Return a status line on standard error; it does nothing if that is not a terminal."""
     can_draw = is_wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return StatusLine(sys.stderr if can_draw else None)
 

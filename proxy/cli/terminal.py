@@ -1,7 +1,7 @@
-"""What `temper serve` tells its operator: progress while a model loads, and one line at the end.
+"""Output of `temper serve`: progress while a model loads, and the address when it is ready.
 
-A terminal gets a line that moves; what is no terminal gets sentences, as log lines where logs are
-JSON. Results for programs are not printed here.
+A terminal shows a progress bar. Otherwise each stage is a line, or a log line if logs are JSON.
+Results for programs are not printed here.
 """
 
 import logging
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WIDE = 70  # columns, from which on there is room for a bar as long as it should be
-_BESIDES = 16  # columns that the moving mark, the percentage, the seconds and the gaps take
-_FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))  # what makes a terminal of anything for rich
+_WIDE = 70  # minimum columns for a full-length progress bar
+_OTHER_COLUMNS = 16  # columns of the spinner, percentage, seconds and gaps
+_FORCED = frozenset(
+    ("FORCE_COLOR", "TTY_COMPATIBLE")
+)  # variables with which rich treats any output as a terminal
 
 
 class Terminal:
-    """Tells how far the start has come; to be left when nothing is to be told any longer.
+    """Shows the progress of a start; a context manager that removes the bar at its end.
 
-    Without a `console` there is no terminal. With `logs_events` what is no terminal gets log lines.
-    `clock` tells seconds.
+    Without a `console`, the output is not a terminal; with `logs_events` it gets log lines then.
+    `clock` returns seconds.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Terminal:
             self._console.print(sentence, markup=False, soft_wrap=True)
 
     def serve(self, address: "PublicAddress", *, awaits_model: bool) -> None:
-        """Print the address for clients, once the model is loaded."""
+        """Print the address for clients as soon as the model is loaded."""
         if awaits_model and "ready" not in self._stages.values():
             self._address = address
         else:
@@ -90,16 +92,16 @@ class Terminal:
             if not self._tasks:
                 bar.stop()
             return
-        told, columns = f"{progress.stage} {name}", bar.console.width
-        room = columns - _length_of_bar(columns) - _BESIDES
-        told = told if len(told) <= room else told[: room - 3] + "..."
+        text, columns = f"{progress.stage} {name}", bar.console.width
+        room = columns - _length_of_bar(columns) - _OTHER_COLUMNS
+        text = text if len(text) <= room else text[: room - 3] + "..."
         if name not in self._tasks:
-            self._tasks[name] = bar.add_task(told, total=None, share="")
+            self._tasks[name] = bar.add_task(text, total=None, share="")
             bar.start()
         share = progress.share
         bar.update(
             self._tasks[name],
-            description=told,
+            description=text,
             total=None if share is None else 1.0,
             completed=share or 0.0,
             share="" if share is None else f"{share:.0%}",
@@ -113,14 +115,14 @@ class Terminal:
         elif self._bar is not None:
             self.say(took)
 
-    def _announce(self, address: "PublicAddress", behind: str) -> None:
-        self.say(f"ready at {address.url}/v1 ({behind})")
+    def _announce(self, address: "PublicAddress", backend: str) -> None:
+        self.say(f"ready at {address.url}/v1 ({backend})")
         if address.ollama_url:
-            self.say(f"ready for clients of Ollama at {address.ollama_url}")
+            self.say(f"ready for Ollama clients at {address.ollama_url}")
 
 
 def open_terminal(*, logs_events: bool) -> Terminal:
-    """Return what tells an operator; rich, which takes 2 MB, is imported for a terminal only."""
+    """Return the output for the operator; rich (2 MB) is imported only for a terminal."""
     if not (sys.stderr.isatty() or _FORCED.intersection(os.environ)):
         return Terminal(None, logs_events=logs_events)
     from proxy.cli.safe_console import SafeConsole
@@ -140,7 +142,7 @@ def _bar(console: "Console") -> "Progress":
         TextColumn("{task.elapsed:.0f} s", table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
-        refresh_per_second=5,  # the processor is busy with the model
+        refresh_per_second=5,  # low, because the CPU is busy loading the model
     )
 
 

@@ -1,4 +1,4 @@
-"""`temper top`: follows the feed of a running Temper and draws it until `q` or a signal ends it."""
+"""`temper top`: draws the feed of a running Temper until `q` or a signal."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from proxy.dialects.sse import EventDecoder
 from proxy.errors import InvalidConfiguration
 from proxy.systems import handle_keys
 
-_SILENCE_SECONDS = 30.0  # a feed gives a sign of life every fifteen
+_SILENCE_SECONDS = 30.0  # the feed sends a keep-alive every 15 seconds
 _KINDS: dict[str, type[Change]] = {
     "state": InitialState,
     "requests": Batch,
@@ -30,9 +30,9 @@ _KINDS: dict[str, type[Change]] = {
 
 
 async def watch_feed(url: str, key: str) -> bool:
-    """Draw what happens until somebody has seen enough; raises `InvalidConfiguration`.
+    """Draw the feed until it is ended; raises `InvalidConfiguration` if there is none.
 
-    Where there is no terminal, what is there now is printed once.
+    If the output is not a terminal, print the current state once.
     """
     console = SafeConsole()
     async with contextlib.aclosing(_changes(url, key)) as changes:
@@ -77,7 +77,7 @@ async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, li
 
 
 async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
-    """Stream the changes, and None whenever the feed broke off and is looked for again."""
+    """Yield the changes, and None when the connection was lost and is retried."""
     has_begun = False
     while True:
         try:
@@ -111,32 +111,34 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
 def _no_answer(url: str, error: httpx.HTTPError) -> str:
     match error:
         case httpx.UnsupportedProtocol():
-            return f"{url!r} is not an address: write it like http://127.0.0.1:8367"
+            return f"{url!r} is not a URL; use a form like http://127.0.0.1:8367"
         case httpx.TimeoutException():
-            return f"{url} does not answer in time"
+            return f"{url} did not respond in time"
         case _:
             return (
-                f"no Temper answers at {url}: start one with 'temper serve', "
-                "or name the address that it printed"
+                f"no Temper is running at {url}; start one with 'temper serve', "
+                "or use the address that it printed"
             )
 
 
 def _refusal(url: str, status: int, body: bytes) -> InvalidConfiguration:
-    """Return why there is no feed, in the server's own words if it has any."""
+    """Return the reason for a missing feed, with the server's own message if there is one."""
     if status == HTTPStatus.NOT_FOUND:
-        problem = f"{url} is not a Temper, or its dashboard is switched off (ui.enabled)"
+        problem = f"{url} is not a Temper, or its dashboard is disabled (ui.enabled)"
         return InvalidConfiguration("--url", problem)
     try:
-        said = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"]["message"]
+        message = msgspec.json.decode(body, type=dict[str, dict[str, str | None]])["error"][
+            "message"
+        ]
     except (msgspec.MsgspecError, KeyError):
-        said = f"it answers with status {status}"
+        message = f"status {status}"
     setting = "--key-file" if status in (401, 403) else "--url"
-    return InvalidConfiguration(setting, f"{url} gives no feed: {said}")
+    return InvalidConfiguration(setting, f"{url} returned no feed: {message}")
 
 
 @contextlib.contextmanager
 def _keys(end: Callable[[], None]) -> Generator[None, None, None]:
-    """Call `end` when somebody presses q while the block runs, where there is a keyboard."""
+    """Call `end` when q is pressed during the block, if there is a keyboard."""
     if not sys.stdin.isatty():
         yield
         return

@@ -1,7 +1,4 @@
-"""How commands are found, how they show their flags, and how they fail.
-
-Flags stand in groups where there are many, with a near name for a typo.
-"""
+"""Command classes: loading, grouped help, suggestions for typos, and error handling."""
 
 import difflib
 import tomllib
@@ -18,19 +15,21 @@ from proxy.cli.running import fail
 from proxy.errors import TemperError
 
 _GROUP = "temper.commands"  # of entry points in pyproject.toml
-_MISSING = "'temper {}' needs the package temper_evals: pip install temper-proxy brings it"
+_MISSING = (
+    "'temper {}' requires the package temper_evals. Install it with: pip install temper-proxy"
+)
 
-_NEAR = 0.7  # how alike two flags are of which one was meant; click proposes less likely ones too
+_NEAR = 0.7  # similarity for a suggestion; click's own threshold is lower
 
 
 class Command(click.Command):
-    """A command that proposes a flag only where it is likely to be meant, and fails as all do."""
+    """A command with better suggestions for typos, and uniform error output."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            flags = [flag for one in self.get_params(ctx) for flag in one.opts]
+            flags = [flag for parameter in self.get_params(ctx) for flag in parameter.opts]
             near = difflib.get_close_matches(error.option_name, flags, 1, _NEAR)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
@@ -42,13 +41,13 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A command with commands of its own, of the same kind."""
+    """A command with subcommands of the same class."""
 
     command_class = Command
 
 
 class CommandGroup(Group):
-    """All commands, also those of other packages."""
+    """The root command, including commands of other packages."""
 
     group_class = Group
 
@@ -56,10 +55,10 @@ class CommandGroup(Group):
         return sorted({*super().list_commands(ctx), *_entry_points()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; entry points are read only for what `proxy` does not have."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
+        """Return a command; entry points are read only for commands that `proxy` lacks."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
         if (entry_point := _entry_points().get(cmd_name)) is not None:
             command = entry_point.load()
             assert isinstance(command, click.Command), entry_point  # noqa: S101 - our own table
@@ -71,14 +70,14 @@ class CommandGroup(Group):
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the commands of other packages by name; to look them up takes milliseconds."""
-    # a checkout may have more than was there when it was installed
-    found = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
-    return {one.name: one for one in found if find_spec(one.module.partition(".")[0])}
+    """Return the commands of other packages by name; the lookup takes milliseconds."""
+    # a checkout may have newer commands than its installation
+    points = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
+    return {point.name: point for point in points if find_spec(point.module.partition(".")[0])}
 
 
 def _entry_points_of_checkout() -> list[EntryPoint]:
-    """Read them from the source: `python -m proxy` works without an installation."""
+    """Read entry points from pyproject.toml, for `python -m proxy` without installation."""
     project = Path(__file__).parents[2] / "pyproject.toml"
     if not project.is_file():
         return []
@@ -87,22 +86,22 @@ def _entry_points_of_checkout() -> list[EntryPoint]:
 
 
 class ServeCommand(Command):
-    """`temper serve` has so many flags that they stand in groups."""
+    """`temper serve`, whose many flags are shown in groups."""
 
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Model": ("backend_urls", "model", "hf", "ollama"),
-        "Size of the model": ("context_tokens", "slots", "budget"),
+        "Model size": ("context_tokens", "slots", "budget"),
         "Address": ("host", "port", "like_ollama", "workers"),
         "Replies": ("text_policy", "strict"),
         "Output": ("log_format", "as_json"),
     }
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the flags, group by group; those of no group come last."""
+        """Write the flags by group; flags without a group come last."""
         lines = {
-            one.name or "": line
-            for one in self.get_params(ctx)
-            if (line := one.get_help_record(ctx)) is not None
+            parameter.name or "": line
+            for parameter in self.get_params(ctx)
+            if (line := parameter.get_help_record(ctx)) is not None
         }
         for title, names in self.groups.items():
             with formatter.section(title):

@@ -1,7 +1,7 @@
-"""`temper doctor`: what somebody would look at who has debugged local models for years.
+"""`temper doctor`: checks for common problems of local models and their servers.
 
-`checks` runs them in order against a `target`: those of this machine and of tool servers, which
-stand there, those of the `server` and its `exchanges`, and those for one of the `clients`. Each
-gives a finding; `report` shows them, packs them for a bug report, and keeps what was measured.
-`versions` says which Temper this is.
+`checks` runs all checks in order against a `target`: this machine and the tool servers (defined
+there), the `server`, `exchanges` with its model, and one of the `clients`. Each check returns a
+finding. `report` prints the findings, writes a bug report, and stores the measurements. `versions`
+reports the versions of Temper, Python and the engine.
 """

@@ -1,4 +1,4 @@
-"""The checks in their order: what is wrong with an earlier one spares the later ones."""
+"""The list of checks and their execution; a failed vital check ends the list."""
 
 import asyncio
 import sys
@@ -40,88 +40,100 @@ from proxy.systems import open_file_limit
 
 
 def judge_descriptors(limit: int, streams: int) -> Finding:
-    """Return whether so many open files are enough for streams; a negative limit is none."""
-    # some of its own, and for each stream the client's socket and the backend's
+    """Check the limit of open files against the number of streams; negative means no limit."""
+    # 64 for Temper itself, and two sockets per stream: the client's and the backend's
     needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
-        return ok(f"{'any number of' if limit < 0 else limit} open files are allowed")
+        return ok(f"{'unlimited' if limit < 0 else limit} open files are allowed")
     return warn(
-        f"only {limit} open files are allowed, and full queues need {needed}",
-        f"ulimit -n {needed}, or lower server.max_waiting",
+        f"only {limit} open files are allowed; a full queue needs {needed}",
+        f"run ulimit -n {needed}, or lower server.max_waiting",
     )
 
 
-def judge_memory(found: Memory) -> Finding:
-    """Return whether anything is left; a device that a model fills is as it should be."""
-    parts = [f"{amount(found.free)} of {amount(found.total)} of main memory"]
-    parts += [f"{amount(one.free)} of {amount(one.total)} of {one.name}" for one in found.devices]
-    told = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
-    if found.free < 1 << 30:
-        return warn(told, "end other programs, or use a smaller model or window")
-    return ok(told)
+def judge_memory(memory: Memory) -> Finding:
+    """Check free main memory; full GPU memory is normal while a model is loaded."""
+    parts = [f"{amount(memory.free)} of {amount(memory.total)} of main memory"]
+    parts += [
+        f"{amount(device.free)} of {amount(device.total)} of {device.name}"
+        for device in memory.devices
+    ]
+    summary = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} free"
+    if memory.free < 1 << 30:
+        return warn(summary, "stop other programs, or use a smaller model or window")
+    return ok(summary)
 
 
 def reachability(settings: Settings) -> Finding:
-    """Tell who can reach Temper; without a key beyond loopback the settings are refused."""
+    """Report where Temper listens; settings without a key beyond loopback are invalid anyway."""
     host, port = settings.server.host, settings.server.ollama_port
-    whom = ", for this machine alone" if is_loopback(host) else " and wants its key"
-    told = f"Temper listens on {host}{whom}"
+    access = (
+        ", reachable from this machine only" if is_loopback(host) else ", an API key is required"
+    )
+    summary = f"Temper listens on {host}{access}"
     if not port:
-        return ok(told)
+        return ok(summary)
     try:
         listen(host, port).close()
     except InvalidConfiguration:
         return warn(
-            f"port {port} is taken, where Temper is to listen as an Ollama does",
-            "stop the Ollama that has it, if it is no Temper; or set server.ollama_port to 0",
+            f"port {port} (server.ollama_port) is already in use",
+            "stop the Ollama that uses it, or set server.ollama_port to 0",
         )
-    return ok(f"{told}, and on port {port} as an Ollama does")
+    return ok(f"{summary}, and on port {port} for Ollama clients")
 
 
 def owners_of(package: str, folders: list[str]) -> Iterator[str]:
-    """Yield the names of the distributions in these folders that have a package.
+    """Yield the distributions in these folders that contain a package.
 
-    `importlib.metadata.packages_distributions` takes seconds, as it looks at every file of all.
+    `importlib.metadata.packages_distributions` takes seconds: it reads every file list.
     """
-    for one in Distribution.discover(path=folders):
-        declared = (one.read_text("top_level.txt") or "").split()
-        if package in declared or f"\n{package}/" in f"\n{one.read_text('RECORD')}":
-            yield one.metadata["Name"]
+    for distribution in Distribution.discover(path=folders):
+        declared = (distribution.read_text("top_level.txt") or "").split()
+        if package in declared or f"\n{package}/" in f"\n{distribution.read_text('RECORD')}":
+            yield distribution.metadata["Name"]
 
 
 def judge_package_name(owners: Iterable[str]) -> Finding:
-    """Return whether the package `proxy` is ours alone: of two, one overwrites the other."""
+    """Check that no other distribution installs a package `proxy`: they would conflict."""
     others = sorted({*owners} - {DISTRIBUTION})
     if not others:
-        return ok("the package `proxy` is Temper's alone")
-    said = f"{others[0]} has a package `proxy` as well, and one breaks the other"
-    return warn(said, "install Temper in an environment of its own: pipx install temper-proxy")
+        return ok("no other distribution installs a package `proxy`")
+    problem = f"{others[0]} also installs a package `proxy`, which conflicts with Temper"
+    return warn(problem, "install Temper in a separate environment: pipx install temper-proxy")
 
 
 async def tool_servers(target: Target) -> Finding:
-    """Start each server, and weigh what would be offered of it against the window."""
+    """Start each tool server, and compare the size of its tools with the window."""
     return judge_tool_servers(await inspect_servers(target.settings), target.known.window)
 
 
 def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None) -> Finding:
-    """Return what is wrong with tool servers; `window` in tokens, None where nobody knows."""
-    for one in servers:
-        if one.state != "ready":
-            said = one.problem or f"is {one.state}"
-            return fail(f"{one.spec.name} {said}", f"temper tools; see mcp.{one.spec.name}")
-    odd = [f"{one.spec.name} {warning}" for one in servers for warning in one.warnings]
+    """Check tool servers and their tools; `window` in tokens, None if it is unknown."""
+    for tool_server in servers:
+        if tool_server.state != "ready":
+            problem = tool_server.problem or f"is {tool_server.state}"
+            return fail(
+                f"{tool_server.spec.name} {problem}",
+                f"run temper tools, and check mcp.{tool_server.spec.name}",
+            )
+    odd = [
+        f"{tool_server.spec.name} {warning}"
+        for tool_server in servers
+        for warning in tool_server.warnings
+    ]
     if odd:
-        return warn(odd[0], "temper tools shows what its server defines now")
-    offered = [tool for one in servers for tool in one.offered]
+        return warn(odd[0], "run temper tools to see the current definitions")
+    offered = [tool for tool_server in servers for tool in tool_server.offered]
     names = [tool.tool.name for tool in offered]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        return warn(f"two servers have a tool {twice[0]!r}", "set a prefix for one of them")
+        return warn(f"two servers have a tool {twice[0]!r}", "set a prefix for one of the servers")
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
-    told = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
-    remedy = "name fewer in mcp.NAME.tools: models choose worse among many"
+    summary = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
+    remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many"
     is_large = window is not None and tokens > window * 0.2
-    return warn(told, remedy) if is_large or len(offered) > 20 else ok(told)
+    return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
 
 _CHECK_SECONDS = 120.0
@@ -134,7 +146,7 @@ OnStep: TypeAlias = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing to look at, for so many `seconds`; the checks end where a vital one fails."""
+    """A check with a time limit in `seconds`; if it is vital, its failure ends the list."""
 
     title: str
     look: Look
@@ -144,7 +156,9 @@ class Check:
 
 MACHINE: Mapping[str, Callable[[Settings], Finding]] = {
     "package": lambda _: judge_package_name(owners_of("proxy", sys.path)),
-    "open files": lambda own: judge_descriptors(open_file_limit(), own.server.max_waiting),
+    "open files": lambda settings: judge_descriptors(
+        open_file_limit(), settings.server.max_waiting
+    ),
     "memory": lambda _: judge_memory(snapshot()),
     "Temper's address": reachability,
 }
@@ -154,15 +168,15 @@ CHECKS: tuple[Check, ...] = (
     Check("window", server.window),
     Check("chat template", server.template),
     Check("forced call", exchanges.force_call),
-    Check("hanging up", exchanges.hanging_up),
+    Check("disconnect", exchanges.disconnect),
     Check("prompt cache", exchanges.repeat_prompt),
     Check("token count", exchanges.counting),
     Check("overflow", exchanges.overflow),
     Check("speed", exchanges.speed),
-    Check("honours", exchanges.honours, seconds=_LONG_CHECK_SECONDS),
+    Check("constraints", exchanges.constraints, seconds=_LONG_CHECK_SECONDS),
     Check("refusals", exchanges.refusals),
-    Check("open doors", server.open_doors),
-    Check("way to the server", server.key),
+    Check("web pages", server.web_pages),
+    Check("server access", server.key),
 )
 
 
@@ -172,11 +186,11 @@ async def examine(
     keep: Keep = lambda _target, _found: None,
     on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
-    """Examine this machine, then the server; a model that is named is started for it.
+    """Check this machine, then the server; a configured model file is started first.
 
-    Several models are examined one after the other, each also for a `client`. `keep` gets all that
-    was found of a model that could be examined. `on_step` gets the name of each step that may take
-    long, before it begins. Raises `InvalidConfiguration` if nothing is named.
+    Several models are checked one after the other, each also for a `client`. `keep` receives all
+    results of a model that could be checked. `on_step` receives the name of each long step before
+    it begins. Raises `InvalidConfiguration` if no server or model is configured.
     """
     checks = CHECKS
     if client is not None:
@@ -193,50 +207,52 @@ async def examine(
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
         examining = _examine_server(settle_window(each), checks, keep, on_step)
         async with aclosing(examining) as findings:
-            async for found in findings:
-                yield found
+            async for result in findings:
+                yield result
 
 
 async def _examine_server(
     settings: Settings, checks: tuple[Check, ...], keep: Keep, on_step: OnStep
 ) -> AsyncGenerator[CheckResult, None]:
-    """Make every check of one server; one that has to be started is stopped afterwards."""
+    """Run every check of a server; a managed server is stopped afterwards."""
 
     def on_stage(progress: StartProgress) -> None:
         on_step(f"{progress.stage} {progress.name}")
 
     try:
-        async with open_shared_server(settings, on_stage) as own, AsyncExitStack() as stack:
-            if own is None:
+        async with open_shared_server(settings, on_stage) as managed, AsyncExitStack() as stack:
+            if managed is None:
                 on_step("connecting")
-            target = await _open_target(settings, own, stack)
+            target = await _open_target(settings, managed, stack)
             everything: list[CheckResult] = []
             for check in checks:
                 on_step(f"checking: {check.title}")
-                found = await _run_check(check, target)
+                finding = await _run_check(check, target)
                 model = settings.model.alias or target.model
-                everything.append(CheckResult(check.title, found, model))
+                everything.append(CheckResult(check.title, finding, model))
                 yield everything[-1]
-                if check.is_vital and found.status == "fail":
+                if check.is_vital and finding.status == "fail":
                     return
             keep(target, everything)
     except ProcessFailed as error:
-        # the end of a server's own log may say more than our sentence about it
-        last = " | ".join(("its log ends so:", *error.log[-3:])) if error.log else "see above"
+        # the last log lines often contain the actual cause
+        last = " | ".join(("last log lines:", *error.log[-3:])) if error.log else "see above"
         yield CheckResult("start", fail(str(error), last), alias_of(settings.model))
 
 
-async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncExitStack) -> Target:
-    """Open the ways to a server, once it is ready: straight, and through all of Temper."""
-    address = await own.ready() if own is not None else address_of(settings)
+async def _open_target(
+    settings: Settings, managed: Supervisor | None, stack: AsyncExitStack
+) -> Target:
+    """Open two clients for a server once it is ready: direct, and through Temper."""
+    address = await managed.ready() if managed is not None else address_of(settings)
     serving = server_options_of(settings)
-    opening = open_services(settings, serving, lambda _stage: None, remote=own)
+    opening = open_services(settings, serving, lambda _stage: None, remote=managed)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
     own_key = next(iter(serving.access.keys.values()), None)
     headers = {"authorization": f"Bearer {own_key}"} if own_key else {}
     patience = httpx.Timeout(100.0, connect=5.0)
-    # a server may end a connection while nothing is asked, just when the next question is sent
+    # no keep-alive: a server may close an idle connection just as the next request is sent
     direct = httpx.AsyncClient(
         base_url=address.base_url,
         timeout=patience,
@@ -250,24 +266,24 @@ async def _open_target(settings: Settings, own: Supervisor | None, stack: AsyncE
     await stack.enter_async_context(temper)
     answer = await temper.get("/v1/models")
     listed = answer.json().get("data") if answer.is_success else None
-    model = str(listed[0]["id"]) if listed else "default"  # it may have any name then
+    model = str(listed[0]["id"]) if listed else "default"  # without a list, any name works
     known = await services.find(model).look_up(model)
-    asked = settings.model.context_tokens if own is not None else None
-    wanted = settings.context.window_tokens or asked
+    requested = settings.model.context_tokens if managed is not None else None
+    wanted = settings.context.window_tokens or requested
     return Target(settings, model, known, direct, temper, address.api_key, wanted)
 
 
 async def _run_check(check: Check, target: Target) -> Finding:
-    """Make a check; whatever goes wrong with it is a finding too."""
+    """Run a check; its errors and timeouts become findings."""
     try:
         async with asyncio.timeout(check.seconds):
             return await check.look(target)
     except TimeoutError:
-        said = f"no answer within {check.seconds:g} seconds"
-        return fail(said, "is the server busy, or very slow?")
+        problem = f"no response within {check.seconds:g} seconds"
+        return fail(problem, "check whether the server is busy with other requests")
     except httpx.HTTPError as error:
         return fail(
-            f"the server broke off: {str(error) or type(error).__name__}", "look into its log"
+            f"connection error: {str(error) or type(error).__name__}", "check the server's log"
         )
     except TemperError as error:
         return skip(str(error))

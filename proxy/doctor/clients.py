@@ -1,4 +1,4 @@
-"""Checks for one client: its requests in its own language, and what has to be set for it."""
+"""Checks for a client: requests in its API dialect, and its configuration."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,18 +11,18 @@ from proxy.doctor.target import Finding, Target, fail, ok, warn
 
 _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."
-_LEAST_WINDOW = 32_768  # their first request alone takes a third of it
-_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - told apart, not listened on
-_LOG = "look into the server's log"
+_LEAST_WINDOW = 32_768  # the first request of a coding agent takes about a third of it
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
+_LOG = "check the server's log"
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client as it asks: an `answer` in words, and a `call` of a tool, streamed.
+    """A client: its requests for an `answer` in text and for a streamed `call` of a tool.
 
-    The stream of a call contains `mark` and has `end` in its last event. `words` writes what has
-    to be set, to be copied; `tricky` is how names of models begin of which it believes to know
-    more than it does.
+    The stream of the call contains `mark`, and `end` in its last event. `words` writes the
+    client's configuration for copying. The client makes wrong assumptions about models whose
+    names begin with one of `tricky` (window, features).
     """
 
     title: str
@@ -36,36 +36,37 @@ class Client:
     words: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
-        told = await target.ask(self.answer, path=self.path)
-        if told.status >= 400:
-            return fail(f"{self.path} failed: {told.error_message}", _LOG)
-        return ok(f"{self.path} answers")
+        response = await target.ask(self.answer, path=self.path)
+        if response.status >= 400:
+            return fail(f"{self.path} failed: {response.error_message}", _LOG)
+        return ok(f"{self.path} works")
 
     async def calls(self, target: Target) -> Finding:
-        asked: JsonObject = {"model": target.model, "stream": True, **self.call}
-        told = await target.temper.post(self.path, json=asked)
-        if told.is_error or self.end not in told.content:
-            return fail(f"a streamed call failed: {told.text[-200:]}", _LOG)
-        if self.mark not in told.content:
+        body: JsonObject = {"model": target.model, "stream": True, **self.call}
+        response = await target.temper.post(self.path, json=body)
+        if response.is_error or self.end not in response.content:
+            return fail(f"a streamed call failed: {response.text[-200:]}", _LOG)
+        if self.mark not in response.content:
             return fail(
-                "no valid call came", "is it a model for tools? 'temper models' tells what it is"
+                "no valid call was received",
+                "check with 'temper models' that the model supports tools",
             )
-        return ok("a streamed call came whole")
+        return ok("a streamed call was received completely")
 
     async def window(self, target: Target) -> Finding:
-        """Check that the window is large enough, and that the client does not misjudge the name."""
+        """Check the window size, and that the client does not mistake the model for another."""
         window = target.known.window
         if target.model.startswith(self.tricky):
             return warn(
-                f"{self.title} takes {target.model!r} for a model that it knows",
-                "serve it under another name, e.g. with model.alias",
+                f"{self.title} mistakes {target.model!r} for a hosted model of that name",
+                "serve the model under another name, e.g. with model.alias",
             )
         if window is None:
             return warn("the window is unknown", "set context.window_tokens")
         if window < _LEAST_WINDOW:
             return warn(
-                f"the window has {window} tokens, of which its first request takes about 12000",
-                f"give it {_LEAST_WINDOW} or more (model.context_tokens, or --ctx-size)",
+                f"the window has {window} tokens; the first request takes about 12000",
+                f"use a window of at least {_LEAST_WINDOW} (model.context_tokens, or --ctx-size)",
             )
         return ok(f"the window has {window} tokens")
 

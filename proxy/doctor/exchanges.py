@@ -1,4 +1,4 @@
-"""Checks that make the model speak: a forced call, the cache, the count, the cut, the hang-up."""
+"""Checks with generations: forced call, prompt cache, token count, overflow, disconnect, speed."""
 
 import asyncio
 import re
@@ -26,8 +26,8 @@ REPORT: JsonObject = {
 }
 _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
-_LINES = 60  # some hundreds of tokens
-_MOST_TOKENS = 65536  # larger windows are not filled for a test
+_LINES = 60  # a few hundred tokens
+_MOST_TOKENS = 65536  # larger windows are not filled, as that takes too long
 _SLOW_SECONDS = 1.5
 _LOOK_SECONDS = 0.05
 _TOLERANCE = 0.02
@@ -50,69 +50,76 @@ async def force_call(target: Target) -> Finding:
     repairs = answer.headers.get("x-temper-repairs", "")
     attempts = answer.headers.get("x-temper-attempts", "1")
     if answer.status >= 400:
-        return fail(f"a forced call failed: {answer.error_message}", "look into the server's log")
+        return fail(f"a forced call failed: {answer.error_message}", "check the server's log")
     if not isinstance(call, dict):
         return fail(
-            f"no valid call came of {attempts} attempts",
-            "is it a model for tools? 'temper models' reports what was recognised",
+            f"no valid call after {attempts} attempts",
+            "check with 'temper models' that the model supports tools",
             calls="never",
         )
     is_parsed = "rescued" not in repairs
     if attempts != "1":
         return warn(
-            f"a forced call came of {attempts} attempts",
-            "'temper models' reports what was recognised; a larger quantisation may help",
+            f"a forced call needed {attempts} attempts",
+            "check the profile with 'temper models'; a larger quantization may help",
             calls=f"attempt {attempts}",
             engine_parses_calls=is_parsed,
         )
-    told = f"at once ({repairs})" if repairs else "at once"
-    return ok(f"a forced call came {told}", calls=told, engine_parses_calls=is_parsed)
+    result = f"at once ({repairs})" if repairs else "at once"
+    detail = f" ({repairs})" if repairs else ""
+    return ok(
+        f"a forced call was valid at the first attempt{detail}",
+        calls=result,
+        engine_parses_calls=is_parsed,
+    )
 
 
 async def repeat_prompt(target: Target) -> Finding:
-    """Send a prompt twice; the second time most of it should come from the cache."""
-    asked = _long_request("repeated")
-    first = await target.ask(asked)
-    second = await target.ask(asked)
+    """Send a prompt twice; most of the second one should come from the prompt cache."""
+    body = _long_request("repeated")
+    first = await target.ask(body)
+    second = await target.ask(body)
     total = count(second.document, "usage", "prompt_tokens")
     cached = count(second.document, "usage", "prompt_tokens_details", "cached_tokens")
     if first.status >= 400 or total is None:
-        return skip("a long prompt was not answered")
+        return skip("a request with a long prompt failed")
     if cached is None:
         how = _CACHE_TELLERS.get(target.known.engine, "")
-        return skip(f"this server does not tell what it had in its cache{how}")
-    said = f"a prompt that was sent twice had {cached} of {total} tokens in the cache"
+        return skip(f"this server does not report cached tokens{how}")
+    summary = f"{cached} of {total} tokens of a repeated prompt were cached"
     if cached * 2 < total:
         return warn(
-            said,
-            "every turn of an agent will be read again: remove --no-cache-prompt, and look at "
-            "--cache-ram and --swa-full if it is a model with a sliding window",
+            summary,
+            "each turn of an agent is processed from the start; remove --no-cache-prompt, and for "
+            "models with a sliding window check --cache-ram and --swa-full",
             caches_prompts=False,
         )
-    return ok(said, caches_prompts=True)
+    return ok(summary, caches_prompts=True)
 
 
 async def counting(target: Target) -> Finding:
-    """Compare the count of a prompt with the reply's usage."""
-    asked = _long_request("repeated")  # a slow model has it in its cache, and need not read again
-    told = await target.ask(asked, path=COUNT, headers=_AS_IT_IS)
-    answer = await target.ask(asked, headers=_AS_IT_IS)
-    counted = count(told.document, "input_tokens")
+    """Compare the token count of a prompt with the usage in the response."""
+    body = _long_request(
+        "repeated"
+    )  # the prompt is cached already, which saves time on slow machines
+    counting = await target.ask(body, path=COUNT, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_AS_IT_IS)
+    counted = count(counting.document, "input_tokens")
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
-        return skip("this server does not tell how many tokens a prompt has")
-    said = f"a prompt was counted as {counted} tokens and charged as {charged}"
+        return skip("this server does not report the number of prompt tokens")
+    summary = f"a prompt was counted as {counted} tokens and reported as {charged}"
     if abs(counted - charged) > _TOLERANCE * charged:
-        remedy = "compaction goes by estimates: leave it room with context.window_tokens"
-        return warn(said, remedy, counts_exactly=False)
-    return ok(said, counts_exactly=True)
+        remedy = "compaction uses estimates; reserve some space with context.window_tokens"
+        return warn(summary, remedy, counts_exactly=False)
+    return ok(summary, counts_exactly=True)
 
 
 async def speed(target: Target) -> Finding:
-    """Time a reply: by the server's own account, or else all of it by the clock."""
-    asked = _long_request("timed", "Count from one to a hundred, in words.", 64)
+    """Measure the speed of a reply: the server's timings, or else the total time."""
+    body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
-    answer = await target.ask(asked, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_AS_IT_IS)
     seconds = time.monotonic() - began
     tokens = count(answer.document, "usage", "completion_tokens") or 0
     by_the_clock = tokens / max(seconds, 1e-6)
@@ -121,57 +128,57 @@ async def speed(target: Target) -> Finding:
     if (count(answer.document, "timings", "prompt_n") or 0) < _LEAST_TOKENS:
         reads = None  # the rest of the prompt was in the cache
     if answer.status >= 400 or (tokens < _LEAST_TOKENS and reads is None):
-        return skip("too little was written to time it")
+        return skip("the reply was too short to measure the speed")
     if tokens < _LEAST_TOKENS and reads is not None:
-        said = f"it reads {reads:.0f} tokens a second, and wrote too little to time that"
-        return ok(said, reads_per_second=round(reads, 1))
+        summary = f"prompt: {reads:.0f} tokens/s; the reply was too short to measure"
+        return ok(summary, reads_per_second=round(reads, 1))
     if reads is None:
-        return ok(f"it writes {writes:.0f} tokens a second", writes_per_second=round(writes, 1))
+        return ok(f"generation: {writes:.0f} tokens/s", writes_per_second=round(writes, 1))
     return ok(
-        f"it reads {reads:.0f} tokens a second, and writes {writes:.0f}",
+        f"prompt: {reads:.0f} tokens/s, generation: {writes:.0f} tokens/s",
         reads_per_second=round(reads, 1),
         writes_per_second=round(writes, 1),
     )
 
 
 def _number(document: JsonObject, *path: str | int) -> float | None:
-    found = member(document, *path)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    value = member(document, *path)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 async def overflow(target: Target) -> Finding:
-    """Send more than fits: it has to be refused, and not cut in silence."""
+    """Send a prompt beyond the window: it must be rejected, not truncated silently."""
     window = target.known.window
     if window is None or window > _MOST_TOKENS:
-        return skip("the window is unknown, or too large to fill it for a test")
+        return skip("the window is unknown, or too large to fill in a test")
     too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
     body: JsonObject = {"messages": [_user_message(too_much)], "max_tokens": 1}
     answer = await target.ask(body, headers=_AS_IT_IS)
     is_cut = member(answer.document, "error", "n_read") is not None
     if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
-        return ok("a prompt beyond the window is refused")
+        return ok("a prompt beyond the window is rejected")
     if answer.status < 400 or is_cut:
         return fail(
-            "a prompt beyond the window was answered: its beginning was cut off in silence",
-            'use Ollama through backend.kind = "ollama"; llama-server: no --context-shift',
+            "a prompt beyond the window was truncated silently",
+            'Ollama: set backend.kind = "ollama"; llama-server: remove --context-shift',
         )
     return warn(
-        f"a prompt beyond the window failed in an unknown way: {answer.error_message}",
-        "Temper cannot shorten and ask again then: set context.window_tokens",
+        f"a prompt beyond the window failed with an unknown error: {answer.error_message}",
+        "Temper cannot shorten the prompt and retry; set context.window_tokens",
     )
 
 
-async def hanging_up(target: Target) -> Finding:
-    """Hang up in the middle of a reply; the slot should be free soon."""
+async def disconnect(target: Target) -> Finding:
+    """Disconnect during a reply; the slot should become free soon."""
     if await _busy(target) != 0:
-        return skip("it shows no slots, or somebody else is using them")
-    asked: JsonObject = {
+        return skip("the server does not report its slots, or they are in use")
+    body: JsonObject = {
         "messages": [_user_message("Count from one to a thousand, in words.")],
         "stream": True,
         "max_tokens": 2048,
-        "ignore_eos": True,  # so that it is busy when we leave
+        "ignore_eos": True,  # so that it is still generating when the client disconnects
     }
-    sending = target.direct.stream("POST", CHAT, json=asked, headers=target.authorization)
+    sending = target.direct.stream("POST", CHAT, json=body, headers=target.authorization)
     async with sending as reply:
         await anext(reply.aiter_raw(), b"")
     clock = asyncio.get_running_loop().time
@@ -179,19 +186,21 @@ async def hanging_up(target: Target) -> Finding:
     while await _busy(target):
         if clock() - left > 3.0:
             return fail(
-                "a client that leaves keeps its slot busy",
-                "update the server: it goes on generating for nobody",
+                "the server keeps generating after a client has disconnected",
+                "update the server",
             )
         await asyncio.sleep(_LOOK_SECONDS)
     needed = clock() - left
-    said = f"a client that leaves frees its slot after {needed * 1000:.0f} ms"
+    summary = f"a slot is free {needed * 1000:.0f} ms after its client disconnects"
     if needed > _SLOW_SECONDS:
-        return warn(said, "a smaller --ubatch-size makes it look up more often")
-    return ok(said)
+        return warn(
+            summary, "use a smaller --ubatch-size: the server checks for disconnects once per batch"
+        )
+    return ok(summary)
 
 
 async def _busy(target: Target) -> int | None:
-    """Count the requests that it works on; None where it shows neither slots nor requests."""
+    """Count running requests; None if the server reports neither slots nor requests."""
     metrics = await target.direct.get("/metrics", headers=target.authorization)
     if metrics.is_success and (running := _RUNNING.findall(metrics.content)):
         return int(sum(map(float, running)))
@@ -214,11 +223,11 @@ def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
-_WAYS = ("required_arguments", "strict", "schema_beside_tools")  # to bind a call
+_WAYS = ("required_arguments", "strict", "schema_beside_tools")  # each can constrain a call
 
 
-async def honours(target: Target) -> Finding:
-    """See by its answers what the engine honours, however it is put."""
+async def constraints(target: Target) -> Finding:
+    """Test which constraints the engine enforces, by its responses."""
     answers: dict[bytes, httpx.Response] = {}
     shown: dict[str, bool] = {}
     for name, probe in PROBES.items():
@@ -231,21 +240,23 @@ async def honours(target: Target) -> Finding:
     kept, ignored = (
         [name for name in shown if shown[name] is is_kept] for is_kept in (True, False)
     )
-    said = (
-        f"it honours {', '.join(kept) or 'nothing'}; it ignores {', '.join(ignored) or 'nothing'}"
-    )
+    summary = f"enforced: {', '.join(kept) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
     if not any(shown[name] for name in _WAYS):
-        remedy = "no call can be bound to its schema: models have to be good at calls by themselves"
-        return warn(said, remedy, engine_honours=kept, engine_ignores=ignored)
-    return ok(said, engine_honours=kept, engine_ignores=ignored)
+        remedy = "calls cannot be constrained to their schema; use a model that is good at calls"
+        return warn(summary, remedy, engine_honours=kept, engine_ignores=ignored)
+    return ok(summary, engine_honours=kept, engine_ignores=ignored)
 
 
 async def refusals(target: Target) -> Finding:
-    """Tell what the engine lacks or has refused so far, and what is done instead."""
+    """Report features that the engine lacks or has rejected so far, and the workarounds."""
     answer = await target.temper.get(f"/v1/models/{quote(target.model, safe='')}")
     lacks = member(answer.json(), "engine", "lacks")
     if not isinstance(lacks, list):
-        return skip("nobody tells which engine it is")
-    told = [f"{name}: {Capability[f'{name}'.upper()].value}" for name in lacks]
-    said = f"the engine lacks {'; '.join(told)}" if told else "the engine took all as it was asked"
-    return ok(said, engine_lacks=[*map(str, lacks)])
+        return skip("the engine is unknown")
+    features = [f"{name}: {Capability[f'{name}'.upper()].value}" for name in lacks]
+    summary = (
+        f"the engine lacks {'; '.join(features)}"
+        if features
+        else "the engine rejected nothing so far"
+    )
+    return ok(summary, engine_lacks=[*map(str, lacks)])

@@ -1,4 +1,4 @@
-"""What the checks came to: shown, for people and programs, packed for a bug report, and kept."""
+"""Output of the checks: as text, as JSON, as a ZIP for bug reports, and as stored figures."""
 
 import platform
 import sys
@@ -33,33 +33,33 @@ _TITLE_WIDTH = 18
 
 
 def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
-    """Write a finding, and below it the remedy; the first one of a model has its name above."""
-    found = examined.finding
+    """Format a finding and its remedy; the first finding of a model is preceded by its name."""
+    finding = examined.finding
     text = Text()
     if examined.model and (not before or before[-1].model != examined.model):
         text.append(f"\n{visible(examined.model)}\n", "bold")
-    mark, colour = _MARKS[found.status]
+    mark, colour = _MARKS[finding.status]
     text.append(f"{mark:5}", colour)
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
-    text.append(visible(found.said), "dim" if found.status == "skipped" else "")
-    if found.remedy:
-        text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {visible(found.remedy)}", "italic")
-    if found.copy:
-        text.append(f"\n\n{found.copy}\n")
+    text.append(visible(finding.said), "dim" if finding.status == "skipped" else "")
+    if finding.remedy:
+        text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {visible(finding.remedy)}", "italic")
+    if finding.copy:
+        text.append(f"\n\n{finding.copy}\n")
     return text
 
 
 def summary(examined: Sequence[CheckResult]) -> str:
-    found = [one.finding.status for one in examined]
-    failures, warnings = found.count("fail"), found.count("warn")
+    statuses = [result.finding.status for result in examined]
+    failures, warnings = statuses.count("fail"), statuses.count("warn")
     if not failures and not warnings:
-        return f"All is well: {found.count('ok')} checks."
-    return f"{found.count('ok')} checks are fine, {warnings} warn, {failures} fail."
+        return f"All {statuses.count('ok')} checks passed."
+    return f"{statuses.count('ok')} checks passed, {warnings} warned, {failures} failed."
 
 
 def is_well(examined: Sequence[CheckResult]) -> bool:
-    """Return whether nothing failed; a warning is no failure."""
-    return all(one.finding.status != "fail" for one in examined)
+    """Return whether no check failed; warnings are allowed."""
+    return all(result.finding.status != "fail" for result in examined)
 
 
 def document(examined: Sequence[CheckResult]) -> JsonObject:
@@ -67,20 +67,20 @@ def document(examined: Sequence[CheckResult]) -> JsonObject:
         "ok": is_well(examined),
         "checks": [
             {
-                "model": one.model,
-                "check": one.title,
-                "status": one.finding.status,
-                "found": one.finding.said,
-                "remedy": one.finding.remedy,
-                "copy": one.finding.copy,
+                "model": result.model,
+                "check": result.title,
+                "status": result.finding.status,
+                "found": result.finding.said,
+                "remedy": result.finding.remedy,
+                "copy": result.finding.copy,
             }
-            for one in examined
+            for result in examined
         ],
     }
 
 
 def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]) -> None:
-    """Write findings, settings and versions; raises InvalidConfiguration if that is impossible."""
+    """Write findings, settings and versions; raises `InvalidConfiguration` if that fails."""
     redact = Redaction(secrets_of(settings)).redact
     contents: dict[str, JsonValue] = {
         "findings.json": redact(document(examined)),
@@ -103,48 +103,50 @@ def _environment() -> JsonObject:
         "machine": platform.machine(),
         "libraries": {
             one.metadata["Name"]: one.version
-            for one in sorted(distributions(), key=lambda one: one.metadata["Name"].lower())
+            for one in sorted(
+                distributions(), key=lambda distribution: distribution.metadata["Name"].lower()
+            )
         },
     }
 
 
-NOTHING_TRIED = "No model was tried here yet: 'temper doctor' tries one, and keeps the figures."
+NOTHING_TRIED = "No measurements yet. Run 'temper doctor' to measure a model."
 
 _COLUMNS = ("model", "server", "tried", "calls", "window", "reads/s", "writes/s", "failed")
 
 
-def build_tried_model(target: Target, found: Sequence[CheckResult], temper: str) -> TriedModel:
+def build_tried_model(target: Target, results: Sequence[CheckResult], temper: str) -> TriedModel:
     known = target.known
     measured: dict[str, Figure] = {"capabilities": [*known.capabilities]}
     if known.engine:
         measured |= {"engine": known.engine, "engine_lacks": [*known.lacks]}
-    for one in found:
-        measured |= one.finding.measured
-    said = {one.title: one.finding.said for one in found}
+    for result in results:
+        measured |= result.finding.measured
+    findings = {result.title: result.finding.said for result in results}
     return TriedModel(
         name=target.settings.model.alias or target.model,
         identity=known.identity or target.model,
         template=digest(known.evidence.template),
-        server=said.get("version", ""),
+        server=findings.get("version", ""),
         tried_at=datetime.now(UTC).isoformat(timespec="seconds"),
         temper=temper,
         measured=measured,
-        failed=tuple(one.title for one in found if one.finding.status == "fail"),
+        failed=tuple(result.title for result in results if result.finding.status == "fail"),
     )
 
 
 def build_tried_table(tried: Sequence[TriedModel]) -> Table:
-    """Show models with the figures that matter for a choice, one a line."""
+    """Build a table of the measured models, one per row."""
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"
         least = len("2026-01-01") if column == "tried" else len(column)
         shown.add_column(column, overflow="fold", justify=justify, min_width=least)
     measured = ("calls", "window", "reads_per_second", "writes_per_second")
-    for one in tried:
-        figures = [_figure(one.measured.get(name)) for name in measured]
-        failed = ", ".join(one.failed) or "-"
-        row = (one.name, one.server, one.tried_at[: len("2026-01-01")], *figures, failed)
+    for model in tried:
+        figures = [_figure(model.measured.get(name)) for name in measured]
+        failed = ", ".join(model.failed) or "-"
+        row = (model.name, model.server, model.tried_at[: len("2026-01-01")], *figures, failed)
         shown.add_row(*map(visible, row))
     return shown
 
@@ -158,7 +160,11 @@ def _figure(value: Figure) -> str:
 def build_tried_document(tried: Sequence[TriedModel]) -> JsonObject:
     names = ("identity", "template", "server", "tried_at", "temper", "measured")
     listed: list[JsonValue] = [
-        {"id": one.name, **{name: getattr(one, name) for name in names}, "failed": [*one.failed]}
-        for one in tried
+        {
+            "id": model.name,
+            **{name: getattr(model, name) for name in names},
+            "failed": [*model.failed],
+        }
+        for model in tried
     ]
     return {"models": listed}

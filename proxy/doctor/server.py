@@ -1,4 +1,4 @@
-"""Checks of the server itself: is it there, what is it, and who else gets in."""
+"""Checks of the server: reachability, version, window, chat template and access control."""
 
 from urllib.parse import urlsplit
 
@@ -18,58 +18,61 @@ _VERSIONS = (
 
 
 async def readiness(target: Target) -> Finding:
-    told = await target.temper.get("/health")
-    if told.is_success:
+    health = await target.temper.get("/health")
+    if health.is_success:
         is_asleep = (await target.look("/props")).document.get("is_sleeping") is True
-        state = "loads its model for whoever asks" if is_asleep else "has its model loaded"
-        return ok(f"{target.direct.base_url} answers and {state}")
-    if member(told.json(), "error", "code") == "model_loading":
+        state = "loads its model on demand" if is_asleep else "has its model loaded"
+        return ok(f"{target.direct.base_url} is reachable and {state}")
+    if member(health.json(), "error", "code") == "model_loading":
         return fail(
             f"{target.direct.base_url} is still loading its model",
-            "wait for it, and look into its log if that takes minutes",
+            "wait; if it takes minutes, check the server's log",
         )
     return fail(
-        f"{target.direct.base_url} does not answer",
-        "start it, or correct backend.url; curl the address from this very machine",
+        f"{target.direct.base_url} is not reachable",
+        "start the server, or correct backend.url",
     )
 
 
 async def version(target: Target) -> Finding:
     listed = await target.look(_MODELS)
     if listed.status in (401, 403):
-        return fail(f"it wants a key: {_MODELS} says {listed.error_message}", "set backend.api_key")
-    behind = member(listed.document, "data", 0, "engine")  # no engine tells of an engine
-    if isinstance(behind, dict):
-        return warn(
-            f"this is a Temper, in front of {behind.get('name')}, which is examined through it",
-            "name the server behind it with --backend-url if you started that yourself",
+        return fail(
+            f"the server requires a key: {_MODELS} returned {listed.error_message}",
+            "set backend.api_key",
         )
-    for path, name, engine in _VERSIONS:
-        told = (await target.look(path)).document.get(name)
-        if isinstance(told, str):
-            return ok(f"{engine} {told}")
+    engine = member(listed.document, "data", 0, "engine")  # only Temper reports an engine
+    if isinstance(engine, dict):
+        return warn(
+            f"this is a Temper in front of {engine.get('name')}, which is checked through it",
+            "to check that server directly, pass its address with --backend-url",
+        )
+    for path, name, title in _VERSIONS:
+        version_text = (await target.look(path)).document.get(name)
+        if isinstance(version_text, str):
+            return ok(f"{title} {version_text}")
     if listed.status < 400 and "data" in listed.document:
-        return ok("an OpenAI-compatible server that does not tell its version")
+        return ok("an OpenAI-compatible server that does not report its version")
     return fail(
-        f"this is no server for models: {_MODELS} says {listed.error_message}",
-        "correct backend.url, or set backend.api_key if it wants a key",
+        f"this is not a model server: {_MODELS} returned {listed.error_message}",
+        "correct backend.url, or set backend.api_key if the server requires a key",
     )
 
 
 async def window(target: Target) -> Finding:
     real = target.known.window
     if real is None:
-        return skip("it does not tell its window: set context.window_tokens")
-    asked = target.asked_window
-    if asked is not None and real < asked:
+        return skip("the server does not report its window; set context.window_tokens")
+    requested = target.asked_window
+    if requested is not None and real < requested:
         return fail(
-            f"the window is {real} tokens, and {asked} were wanted",
-            "the server caps it at what the model was trained for, or shares it among its slots: "
-            "lower the setting, or start it with -c and -np",
+            f"the window is {real} tokens, but {requested} were requested",
+            "the server limits it to the model's training window, or divides it among its slots; "
+            "lower the setting, or start the server with -c and -np",
         )
     if real < _SMALL_WINDOW:
         return warn(
-            f"the window is {real} tokens, and agents begin with 5,000 to 18,000",
+            f"the window is {real} tokens; the first prompt of an agent has 5,000 to 18,000",
             f"start the server with at least {_window_option(target.known.engine)}",
             window=real,
         )
@@ -85,11 +88,11 @@ def _window_option(engine: str) -> str:
         case "Ollama":
             return f"OLLAMA_CONTEXT_LENGTH={_SMALL_WINDOW}"
         case _:
-            return f"-c {_SMALL_WINDOW} for each slot"
+            return f"-c {_SMALL_WINDOW} per slot"
 
 
 async def template(target: Target) -> Finding:
-    """Have the chat template render a tool, and look for it."""
+    """Render a tool with the chat template, and search for it in the prompt."""
     name = "temper_doctor_probe"
     tool: JsonObject = {"name": name, "description": "A probe.", "parameters": {"type": "object"}}
     answer = await target.send(
@@ -101,40 +104,40 @@ async def template(target: Target) -> Finding:
     )
     prompt = answer.document.get("prompt")
     if not isinstance(prompt, str):
-        return skip("this server does not show what its chat template makes of a request")
+        return skip("this server does not show the rendered prompt")
     if name in prompt:
-        return ok("the chat template tells the model of its tools", template_has_tools=True)
+        return ok("the chat template renders tools", template_has_tools=True)
     if target.known.quirks.convention:
         return warn(
-            "the chat template leaves tools out; Temper describes them in the prompt "
+            "the chat template ignores tools; Temper describes them in the prompt "
             f"({target.known.quirks.convention})",
-            "use a GGUF with a template for tools, or --chat-template-file, if there is one",
+            "if possible, use a GGUF with a tool template, or --chat-template-file",
         )
     return fail(
-        "the chat template leaves tools out: the model never hears of them",
-        "set profile.tools_in_prompt, or start the server with a template that knows tools",
+        "the chat template ignores tools, so the model does not receive them",
+        "set profile.tools_in_prompt, or start the server with a template that renders tools",
     )
 
 
-async def open_doors(target: Target) -> Finding:
-    """Ask as a web page would, without a key, from elsewhere."""
+async def web_pages(target: Target) -> Finding:
+    """Send a request as a foreign web page would, without a key."""
     page = await target.look(_MODELS, {"origin": _STRANGE_ORIGIN})
     if page.status in (401, 403):
-        return ok("it wants a key, so no web page gets in")
+        return ok("the server requires a key, so web pages cannot use it")
     allowed = page.headers.get("access-control-allow-origin", "")
     if page.status < 400 and allowed in ("*", _STRANGE_ORIGIN):
         return warn(
-            "any web page that a browser here opens may use it (CORS)",
-            "start it with --api-key and tell Temper (backend.api_key); "
+            "any web page in a browser on this machine can use the server (CORS)",
+            "start it with --api-key and set backend.api_key; "
             "llama-server: --cors-origins localhost, Ollama: OLLAMA_ORIGINS",
         )
     rebound = await target.look(_MODELS, {"host": "temper-doctor.invalid"})
     if rebound.status < 400 and _is_near(target):
         return warn(
-            "it answers to any Host name, so a web page can reach it by DNS rebinding",
-            "start it with --api-key and tell Temper (backend.api_key)",
+            "the server accepts any Host header, so web pages can reach it by DNS rebinding",
+            "start it with --api-key and set backend.api_key",
         )
-    return ok("web pages from elsewhere are kept out")
+    return ok("requests of foreign web pages are rejected")
 
 
 async def key(target: Target) -> Finding:
@@ -143,12 +146,12 @@ async def key(target: Target) -> Finding:
     url = target.direct.base_url
     if not target.key and (await target.look(_MODELS, {})).status < 400:
         return warn(
-            f"{url} can be used by everybody who reaches it",
+            f"{url} accepts requests without a key",
             "start it with --api-key and set backend.api_key",
         )
     if url.scheme == "http":
-        return warn(f"requests travel to {url} unencrypted", "use https or a tunnel")
-    return ok(f"{url} wants a key")
+        return warn(f"requests to {url} are not encrypted", "use https or a tunnel")
+    return ok(f"{url} requires a key")
 
 
 def _is_near(target: Target) -> bool:

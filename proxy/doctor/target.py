@@ -1,4 +1,4 @@
-"""The server under checks, straight and through Temper, and what a check found of it."""
+"""The checked server, with direct access and through Temper, and the findings of checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from proxy.profiles.known_model import KnownModel
 from proxy.profiles.tried_models import Figure
 from proxy.settings import Settings
 
-# How bad it is; SKIPPED where the check could not be made or has no meaning.
+# "skipped": the check was not possible, or does not apply.
 Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
-    """One result; `said` is a sentence without its full stop, `remedy` says what to do.
+    """A result: `said` is a sentence without a full stop, `remedy` an instruction.
 
-    `copy` are lines to be copied as they are; `measured` is what programs may want to know of it.
+    `copy` holds lines for copying, `measured` the figures for programs.
     """
 
     status: Severity
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """A check of a model (or of this machine, where that is ""), by its title."""
+    """A finding with the title of its check; `model` is "" for checks of this machine."""
 
     title: str
     finding: Finding
@@ -58,7 +58,7 @@ COUNT = "/v1/chat/completions/input_tokens"
 
 
 class ServerAnswer(NamedTuple):
-    """An answer over HTTP; `document` is empty where the body is no JSON object."""
+    """An HTTP response; `document` is empty if the body is not a JSON object."""
 
     status: int
     document: JsonObject
@@ -72,10 +72,10 @@ class ServerAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One model behind one server.
+    """A model on a server.
 
-    `direct` speaks to the server itself, with `key` as it wants to be asked; `temper` is the whole
-    of Temper in front of it. `asked_window` is what the operator wanted, in tokens.
+    `direct` sends requests to the server itself, with its `key`; `temper` sends them through
+    Temper. `asked_window` is the configured window, in tokens.
     """
 
     settings: Settings
@@ -91,9 +91,9 @@ class Target:
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
 
     async def look(self, path: str, headers: dict[str, str] | None = None) -> ServerAnswer:
-        """Fetch a document of the server itself; raises `httpx.HTTPError`."""
-        told = self.authorization if headers is None else headers
-        return _read_answer(await self.direct.get(path, headers=told))
+        """Fetch a document from the server itself; raises `httpx.HTTPError`."""
+        sent_headers = self.authorization if headers is None else headers
+        return _read_answer(await self.direct.get(path, headers=sent_headers))
 
     async def send(self, path: str, body: JsonObject) -> ServerAnswer:
         """Post to the server itself; raises `httpx.HTTPError`."""
@@ -102,9 +102,9 @@ class Target:
     async def ask(
         self, body: JsonObject, *, path: str = CHAT, headers: dict[str, str] | None = None
     ) -> ServerAnswer:
-        """Put a request to Temper; raises `httpx.HTTPError`."""
-        asked: JsonObject = {"model": self.model, **body}
-        return _read_answer(await self.temper.post(path, json=asked, headers=headers))
+        """Send a request to Temper; raises `httpx.HTTPError`."""
+        request: JsonObject = {"model": self.model, **body}
+        return _read_answer(await self.temper.post(path, json=request, headers=headers))
 
 
 def count(document: JsonValue, *path: str | int) -> int | None:

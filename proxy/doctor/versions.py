@@ -1,4 +1,4 @@
-"""Which Temper this is, of which commit, on which Python, with which llama-server."""
+"""Versions of Temper, its commit, Python and llama-server."""
 
 import platform
 import shutil
@@ -13,7 +13,7 @@ _SHORT = 12  # figures of a commit
 
 
 def describe_versions() -> JsonObject:
-    """Return what a bug report has to name, as texts."""
+    """Return the versions for a bug report."""
     return {
         "temper": proxy.version(),
         "commit": find_commit(Path(proxy.__file__).parent),
@@ -23,22 +23,22 @@ def describe_versions() -> JsonObject:
 
 
 def find_commit(package: Path) -> str:
-    """Return the commit of a package: the build wrote it down, and a checkout's git knows it."""
+    """Return the commit of a package: from the file written by the build, or from git."""
     try:
         return (package / "commit.txt").read_text(encoding="ascii").strip()[:_SHORT]
     except FileNotFoundError:
         pass
     if (package.parent / ".git").exists():
-        asked = ("git", "-C", str(package.parent), "rev-parse", f"--short={_SHORT}", "HEAD")
+        command = ("git", "-C", str(package.parent), "rev-parse", f"--short={_SHORT}", "HEAD")
         try:
-            return subprocess.check_output(asked, stderr=subprocess.DEVNULL, text=True).strip()  # noqa: S603
+            return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()  # noqa: S603
         except (OSError, subprocess.CalledProcessError):
             pass
     return "unknown"
 
 
 def describe_engine(on_path: str | None) -> str:
-    """Name the llama-server that would be started: the one on PATH comes first."""
+    """Describe the llama-server that would be started; the one on PATH takes precedence."""
     if on_path is not None:
         return f"llama-server at {on_path}"
     try:

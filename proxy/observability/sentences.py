@@ -1,7 +1,7 @@
-"""What happened to a request in words for people: sentences for a page, a few words for a line.
+"""Texts about a request: sentences for the dashboard, short forms for log lines.
 
-Log lines, `temper top` and the page all use the words of `proxy.facts`. What clients and models
-wrote is made visible, so it can neither forge a line nor control a terminal.
+Log lines, `temper top` and the dashboard use the texts of `proxy.facts`. Foreign text is escaped,
+so that it can neither forge a line nor control a terminal.
 """
 
 from collections import Counter
@@ -15,14 +15,14 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.facts import WORDS, Fact
 
-_MOST = 40  # sentences about one request
+_MOST = 40  # sentences per request
 # Spaces of French and Chinese text, and the joiners of Persian, Hindi and emoji: they are not
 # "printable" for Python, but neither move a cursor nor reorder text.
 _HARMLESS = "\u00a0\u202f\u3000\u200c\u200d"
 
 
 def page_words() -> str:
-    """Return the page's vocabulary as a JavaScript module."""
+    """Return the texts of the dashboard as a JavaScript module."""
     tables: dict[str, JsonValue] = {
         "OUTCOMES": {word: label for word, (label, _) in WORDS.outcomes.items()},
         "OUTCOMES_EXPLAINED": {word: meaning for word, (_, meaning) in WORDS.outcomes.items()},
@@ -33,13 +33,13 @@ def page_words() -> str:
 
 
 def sentences(happened: Iterable[Fact]) -> tuple[str, ...]:
-    """Return what was repaired, refused or asked again, each once and in order."""
+    """Return a sentence for each repair, refusal and retry, without repetitions."""
     told = (words.sentence for fact in happened if (words := fact.words()) is not None)
     return tuple(map(escape, dict.fromkeys(told)))[:_MOST]
 
 
 def summarize(happened: Iterable[Fact]) -> str:
-    """Return the same in one line, "" if there is no news."""
+    """Return the same in one line, "" if there is nothing to report."""
     known = [*happened]
     syntaxes = [fact.syntax for fact in known if isinstance(fact, facts.Rescued)]
     news = [words for fact in known if (words := fact.words()) is not None and words.few]
@@ -58,24 +58,24 @@ def attempt_sentence(kind: str) -> str:
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:
-    """Return what was wrong with an attempt, "" if nothing was."""
+    """Return the problem of an attempt as a sentence, "" if there was none."""
     if error is not None:
         return WORDS.errors.get(error, WORDS.errors["failed"])
     return sentences([facts.RejectedReply(defect)])[0] if defect is not None else ""
 
 
 def cut(text: str, longest: int = 200) -> str:
-    """Make foreign text visible, and no longer than so many characters."""
+    """Escape foreign text, and cut it to `longest` characters."""
     return escape(facts.cut(text, longest))
 
 
 def escape(text: str) -> str:
-    """Make foreign text one unambiguous line; a backslash is doubled."""
+    """Escape foreign text as one unambiguous line; backslashes are doubled."""
     return _escape(text.replace("\\", "\\\\"), kept="")
 
 
 def visible(text: str, *, has_lines: bool = False) -> str:
-    """Make foreign text safe for a terminal: one line, unless it `has_lines`.
+    """Escape foreign text for a terminal: one line, unless it `has_lines`.
 
     Escapes control characters, ANSI and bidi sequences, and line breaks, which could forge a line.
     The result stays the same if it is escaped again.
@@ -87,19 +87,23 @@ def _escape(text: str, kept: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
-        for one in text
+        character
+        if character.isprintable() or character in kept
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
 def visible_json(value: JsonValue, *, indent: int = 2) -> str:
-    """Write a value as JSON with everything invisible escaped; `indent` 0 makes one line."""
+    """Write a value as JSON with invisible characters escaped; `indent` 0 writes one line."""
     text = json.dump_text(value)
     if indent:
         text = msgspec.json.format(text, indent=indent)
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() or one == "\n" else encode_basestring_ascii(one)[1:-1]
-        for one in text
+        character
+        if character.isprintable() or character == "\n"
+        else encode_basestring_ascii(character)[1:-1]
+        for character in text
     )

@@ -1,10 +1,11 @@
-"""What an operator may decide: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
+"""Settings. Precedence: flags > environment (`TEMPER_*`) > file (TOML) > defaults.
 
-Only `cli`, `api` and `serving` read settings; everything below them receives values. Nothing here
-knows what a setting is used for, and no message or representation ever shows a secret.
+Only `cli`, `api` and `serving` read settings; the layers below receive plain values. No message or
+representation contains a secret.
 
-`Settings` stands here. Its parts are in `sections`, of several models in `models`, of tool servers
-in `tool_servers`, made of kinds of `values`; `sources` says where each value comes from.
+`Settings` is defined here. Its sections are in `sections`, `models` and `tool_servers`; their types
+are in `values`. `sources` reads the file, the environment and flags, and records the origin of
+each value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,18 +27,18 @@ from proxy.settings.sources import GivenValue, Layer, Names
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
+    find_approval_conflicts,
     tool_server_contradictions,
-    unanswerable_questions,
 )
 from proxy.settings.values import RequiredName, setting
 from proxy.settings.values import is_loopback as is_loopback
 
 DEFAULT_FILE = Path("temper.toml")
-TABLES = ("models", "mcp")  # sections of sections, whose names the operator chooses
+TABLES = ("models", "mcp")  # tables of sections whose names the operator chooses
 
 
 class Settings(BaseSettings):
-    """Every setting, checked; `Settings()` are the defaults."""
+    """All validated settings; `Settings()` has the defaults."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -65,14 +66,12 @@ class Settings(BaseSettings):
     recording: sections.Recording = sections.Recording()
     tools: Tools = Tools()
     mcp: dict[str, ToolServer] = setting({}, "MCP servers whose tools Temper runs, by name")
-    models: dict[str, ServedModel] = setting(
-        {}, "several models, each in a section of its own, by name"
-    )
+    models: dict[str, ServedModel] = setting({}, "several models, one section each, by name")
     aliases: dict[str, RequiredName] = setting(
-        {}, "the model that is meant by a name or a pattern such as claude-*"
+        {}, "models by alias; an alias is a name or a pattern such as claude-*"
     )
     workflows: dict[str, Workflow] = setting(
-        {}, "rules of order for the tools of a model, by the model's name"
+        {}, "order rules for the tools of a model, by model name"
     )
 
     @classmethod
@@ -84,7 +83,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what is passed in: `load_settings` reads the rest and remembers its origin."""
+        """Use only the arguments: `load_settings` reads all sources and records origins."""
         return (init_settings,)
 
 
@@ -110,9 +109,9 @@ _NAMES = Names(
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, the file that was read for them, and the origin of each that was given.
+    """Settings, their file, and the origin of each setting that is not a default.
 
-    Values that are `hidden` are no secrets by themselves, but may hold one.
+    The values of `hidden` settings are not shown: they are or may contain secrets.
     """
 
     settings: Settings
@@ -129,7 +128,7 @@ def load_settings(
     flags: Mapping[str, Mapping[str, object]] | None = None,
     origin: str = "command line",
 ) -> Settings:
-    """Read and check every setting; see `load_with_origins`."""
+    """Load and validate all settings; see `load_with_origins`."""
     return load_with_origins(file, flags, origin).settings
 
 
@@ -138,13 +137,12 @@ def load_with_origins(
     flags: Mapping[str, Mapping[str, object]] | None = None,
     origin: str = "command line",
 ) -> LoadedSettings:
-    """Read and check every setting.
+    """Load and validate all settings.
 
-    `file` defaults to `temper.toml` in the working directory, if there is one. `flags` holds
-    sections of values from an `origin`; a flag that is None was not given. Flags that name a
-    server, a file or a model of an Ollama replace whatever else the file and the environment name
-    to be served. Raises one `InvalidConfiguration` that names everything that is wrong, with its
-    origin.
+    `file` defaults to `temper.toml` in the working directory, if it exists. `flags` holds sections
+    of values from `origin`; None means not given. Flags that select a server, a file or an Ollama
+    model replace all such selections of the file and the environment. Raises a single
+    `InvalidConfiguration` that lists all errors with their origins.
     """
     problems: list[InvalidConfiguration] = []
     path = file or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
@@ -165,12 +163,12 @@ def load_with_origins(
     )
     if problems:
         raise all_in_one(problems)
-    origins = {name: one.origin for name, one in given.items()}
-    hidden = frozenset(name for name, one in given.items() if _may_hold_secret(name, one))
+    origins = {name: value.origin for name, value in given.items()}
+    hidden = frozenset(name for name, value in given.items() if _may_hold_secret(name, value))
     return LoadedSettings(settings, path, origins, hidden)
 
 
-# What names something to be served, and what may be given beside it.
+# Settings that select a server or model, and the settings that may be combined with each.
 _SERVED = {
     "backend.url": ("backend.kind", "ollama.model"),
     "backend.urls": ("backend.kind",),
@@ -178,33 +176,33 @@ _SERVED = {
     "model.hf_repo": (),
     "ollama.model": ("backend.kind", "backend.url"),
 }
-_OF_SEVERAL = ("models", "aliases", "workflows")  # of which the others name models of the first
+_OF_SEVERAL = ("models", "aliases", "workflows")  # the last two refer to models of the first
 
 
 def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
-    """Drop what names something else to be served than the flags do."""
+    """Drop settings that select a different server or model than the flags."""
     named = [name for name in _SERVED if name in chosen]
     if not named:
         return layer
-    kept = {*named, *(one for name in named for one in _SERVED[name])}
+    kept = {*named, *(allowed for name in named for allowed in _SERVED[name])}
     rivals = {"backend.kind", *_SERVED} - kept
     has_several = any(sources.parts(name)[0] == "models" for name in layer)
     sections_left_out = _OF_SEVERAL if has_several else ()
     return {
-        name: one
-        for name, one in layer.items()
+        name: value
+        for name, value in layer.items()
         if name not in rivals and sources.parts(name)[0] not in sections_left_out
     }
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return the valid settings; each invalid one becomes a problem."""
+    """Return the valid settings, and append an error for each invalid one."""
     try:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
         wrong = {
-            ".".join(map(str, found["loc"][: _depth(found)])): _word(found)
-            for found in error.errors(include_input=False, include_context=False)
+            ".".join(map(str, details["loc"][: _depth(details)])): _word(details)
+            for details in error.errors(include_input=False, include_context=False)
         }
     for name, message in wrong.items():
         plain = message.removeprefix("Value error, ").replace("Input should", "should")
@@ -214,7 +212,7 @@ def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
     return _check({name: given[name] for name in given if name not in wrong}, problems)
 
 
-_NO_OPTION = "there is no such option"
+_NO_OPTION = "unknown option"
 _WORDS = {
     "extra_forbidden": _NO_OPTION,
     "unexpected_keyword_argument": _NO_OPTION,
@@ -222,15 +220,15 @@ _WORDS = {
 }
 
 
-def _word(found: ErrorDetails) -> str:
-    message = _WORDS.get(found["type"], found["msg"])
-    within = ".".join(map(str, found["loc"][_depth(found) :]))
+def _word(details: ErrorDetails) -> str:
+    message = _WORDS.get(details["type"], details["msg"])
+    within = ".".join(map(str, details["loc"][_depth(details) :]))
     return f"{within}: {message}" if within else message
 
 
-def _depth(found: ErrorDetails) -> int:
-    """Return how many parts of an error's location are the name of a setting."""
-    return 3 if found["loc"][0] in _NAMES.tables else 2
+def _depth(details: ErrorDetails) -> int:
+    """Return the number of parts of an error location that form the setting's name."""
+    return 3 if details["loc"][0] in _NAMES.tables else 2
 
 
 def _may_hold_secret(name: str, given: GivenValue) -> bool:
@@ -239,22 +237,22 @@ def _may_hold_secret(name: str, given: GivenValue) -> bool:
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Find settings that are fine alone and wrong together; the first name gets the blame."""
+    """Find settings that are valid alone, but not together; errors name the first one."""
     yield from _rival_servers(settings)
     yield from served_models.contradictions(settings.models, settings.swapping)
     if settings.models:
         yield from _rivals_of_models(settings)
         rules, aliases = settings.workflows, settings.aliases
         yield from served_models.find_misnamed(settings.models, rules, aliases)
-    yield from _rules_nobody_can_keep(settings)
+    yield from _unsatisfiable_rules(settings)
     yield from tool_server_contradictions(settings.tools, settings.mcp, settings.server)
-    yield from unanswerable_questions(settings.mcp, settings.server, settings.ui)
+    yield from find_approval_conflicts(settings.mcp, settings.server, settings.ui)
     yield from _unusable_sizes(settings)
     yield from _state_contradictions(settings.state)
     server = settings.server
     if server.api_key is None and server.api_keys_file is None and not is_loopback(server.host):
         problem = (
-            f"{server.host} can be reached from other machines, so a key is required: "
+            f"{server.host} is reachable from other machines, which requires an API key; "
             f"set server.api_key ({sources.variable('server.api_key')}) or listen on 127.0.0.1"
         )
         yield ("server.host", "server.api_key"), problem
@@ -266,7 +264,7 @@ def _state_contradictions(state: sections.State) -> Iterator[Contradiction]:
     parts = urlsplit(state.url.get_secret_value())
     if parts.scheme != "unix" and not is_loopback(parts.hostname or ""):
         problem = (
-            "leads to another machine, so a secret is required that seals what is kept there: "
+            "is on another machine, which requires a secret for encryption; "
             "set state.secret (TEMPER_STATE__SECRET)"
         )
         yield ("state.url", "state.secret"), problem
@@ -277,8 +275,8 @@ def _rival_servers(settings: Settings) -> Iterator[Contradiction]:
     if settings.model.source is not None and settings.ollama.model is not None:
         named = "model.path" if settings.model.path is not None else "model.hf_repo"
         problem = (
-            f"cannot be combined with {named}: Temper either uses an Ollama or starts a server for "
-            "a model; remove one of the two"
+            f"cannot be combined with {named}: Temper either uses Ollama or starts llama-server; "
+            "remove one of the two"
         )
         yield ("ollama.model", named), problem
 
@@ -296,7 +294,7 @@ def _unusable_sizes(settings: Settings) -> Iterator[Contradiction]:
         yield ("responses.path", "responses.store"), problem
     starts = [settings.model, *settings.models.values()]
     if settings.backend.replicas > 1 and any(model.source is not None for model in starts):
-        problem = "must be 1 where Temper starts the server itself: nobody shares that one"
+        problem = "must be 1 if Temper starts the server itself, which is not shared"
         yield ("backend.replicas", "model"), problem
 
 
@@ -307,22 +305,24 @@ def _rivals_of_models(settings: Settings) -> Iterator[Contradiction]:
         ("ollama.model", settings.ollama.model is not None, ", with kind = 'ollama' and its url"),
     ):
         if is_given:
-            remedy = f"give it a section of its own there{how}"
+            remedy = f"add a section [models.NAME] for it{how}"
             yield (rival, "models"), f"cannot be combined with [models.NAME]: {remedy}"
     if settings.server.workers > 1:
-        problem = "must be 1 with [models.NAME]: workers cannot agree on what to load"
+        problem = "must be 1 with [models.NAME]: workers do not coordinate the loading of models"
         yield ("server.workers", "models"), problem
 
 
-def _rules_nobody_can_keep(settings: Settings) -> Iterator[Contradiction]:
+def _unsatisfiable_rules(settings: Settings) -> Iterator[Contradiction]:
     for name, rules in settings.workflows.items():
-        for place, problem in contradictions(rules):
-            yield (f"workflows.{name}",), f"{place}: {problem}"
+        for field, problem in contradictions(rules):
+            yield (f"workflows.{name}",), f"{field}: {problem}"
     is_one_model = settings.model.source is not None or settings.ollama.model is not None
     if is_one_model and not settings.models:
         first, *others = settings.workflows or ("",)
         for name in others:
-            problem = f"all names lead to the same model, and workflows.{first} has its rules"
+            problem = (
+                f"workflows.{first} already has rules for the only model; merge the two sections"
+            )
             yield (f"workflows.{name}", f"workflows.{first}"), problem
 
 
@@ -330,5 +330,5 @@ def all_in_one(problems: list[InvalidConfiguration]) -> InvalidConfiguration:
     if len(problems) == 1:
         return problems[0]
     lines = "".join(f"\n  {problem}" for problem in problems[: bounds.PROBLEMS])
-    told = f"{len(problems)} problems{lines}"
-    return InvalidConfiguration("configuration", told, tuple(problems))
+    summary = f"{len(problems)} problems{lines}"
+    return InvalidConfiguration("configuration", summary, tuple(problems))

@@ -1,7 +1,7 @@
-"""Where settings come from: a TOML file, the environment and flags, each value with its origin.
+"""Sources of settings: a TOML file, the environment and flags; each value has an origin.
 
-It reads names, `${VAR}` and secret files, and knows neither what settings there are (it is told)
-nor which values are right.
+This module resolves names, `${VAR}` and secret files. It receives the names of all settings, and
+does not validate values.
 """
 
 import difflib
@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "TEMPER_"
 
-# Kubernetes puts the addresses of a service called `temper` into the environment under names
-# like ours: TEMPER_SERVICE_HOST, TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
+# For a service called `temper`, Kubernetes sets variables with our prefix: TEMPER_SERVICE_HOST,
+# TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
 _SERVICE_ADDRESS = re.compile(r"TEMPER_([A-Z0-9]+_)*(SERVICE_(HOST|PORT)|PORT_[0-9]+_)")
-_NEAR = 0.75  # how alike two names are that are nearly the same
+_NEAR = 0.75  # similarity for suggestions
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Every name there is: `sections`, `settings` as `section.name`, and which are `secrets`.
+    """All names: `sections`, `settings` as `section.name`, and the `secrets` among them.
 
-    In the sections that are `open` the operator chooses the names. Those that are `tables` hold
-    sections under names that the operator chooses: such a setting is called `section.*.name` here.
+    In `open` sections the operator chooses the names of settings. `tables` contain sections with
+    names chosen by the operator; their settings are called `section.*.name` here.
     """
 
     sections: tuple[str, ...]
@@ -45,28 +45,28 @@ class Names:
     tables: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
-        section, _, own = name.partition(".")
-        return self.generic(name) in self.settings or (section in self.open and own != "")
+        section, _, setting_name = name.partition(".")
+        return self.generic(name) in self.settings or (section in self.open and setting_name != "")
 
     def generic(self, name: str) -> str:
-        """Return the name that a setting has here, whatever name the operator chose."""
-        section, owner, own = parts(name)
-        return f"{section}.*.{own}" if section in self.tables and owner else name
+        """Return the name of a setting with `*` for the name chosen by the operator."""
+        section, owner, setting_name = parts(name)
+        return f"{section}.*.{setting_name}" if section in self.tables and owner else name
 
     def secret_of(self, name: str) -> str | None:
-        """Return the secret that is in the file that a setting names, None if it names none."""
+        """Return the secret for a `_file` setting, None for other settings."""
         secret = name.removesuffix("_file")
         return secret if secret != name and self.generic(secret) in self.secrets else None
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All that may be given: settings, the paths of secrets' files, and sections."""
+        """All valid names: settings, `_file` settings of secrets, and sections."""
         return (*self.settings, *(f"{name}_file" for name in self.secrets), *self.sections)
 
 
 @dataclass(frozen=True, slots=True)
 class GivenValue:
-    """A value as the operator gave it, and where; in a template `${VAR}` is still to be read."""
+    """A raw value and its origin; a template may contain `${VAR}`."""
 
     value: object = field(repr=False)
     origin: str
@@ -89,9 +89,9 @@ def file_layer(path: Path, names: Names) -> Layer:
 
 
 def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
-    """Read every variable that starts with the prefix, misspelt ones too."""
+    """Read all variables with the prefix, including misspelled ones."""
     try:
-        # decodes JSON where a setting is a list or a table
+        # decodes JSON for lists and tables
         values = dict(_flatten(EnvSettingsSource(model)(), names))
     except (SettingsError, RecursionError):
         values = {}
@@ -119,13 +119,13 @@ def flag_layer(
 
 
 def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> Layer:
-    """Return what can be checked: names that exist, `${VAR}` replaced, secret files read.
+    """Return the settings with valid names, `${VAR}` replaced and secret files read.
 
-    A variable that is none of ours, although it has our prefix, is left out and told of in the log.
+    A variable with our prefix that is probably not ours is skipped, with a warning.
     """
-    found: Layer = {}
+    usable_values: Layer = {}
     for name, given in layer.items():
-        if len(problems) == bounds.PROBLEMS:  # to look for what was meant takes its time
+        if len(problems) == bounds.PROBLEMS:  # the search for suggestions is slow
             break
         try:
             secret = names.secret_of(name)
@@ -136,23 +136,23 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
                 raise _unknown(name, given, names)
             plain = _expand(name, given)
             if secret is None:
-                found.setdefault(name, plain)
+                usable_values.setdefault(name, plain)
             elif plain.value != "":
-                found[secret] = _secret_from_file(name, plain)
+                usable_values[secret] = _secret_from_file(name, plain)
         except InvalidConfiguration as problem:
             problems.append(problem)
-    return found
+    return usable_values
 
 
 def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
-    """Return the bare values, by section, and by the operator's name within a table."""
+    """Return the values by section, and within a table by the operator's name."""
     values: dict[str, dict[str, object]] = {}
     tables: dict[str, dict[str, object]] = {}
     for name, given in layer.items():
-        section, owner, own = parts(name)
+        section, owner, setting_name = parts(name)
         if section in names.tables:
             table = tables.setdefault(f"{section}.{owner}", {})
-            table[own] = given.value
+            table[setting_name] = given.value
             values.setdefault(section, {})[owner] = table
         else:
             values.setdefault(section, {})[name.removeprefix(f"{section}.")] = given.value
@@ -160,10 +160,10 @@ def nest(layer: Layer, names: Names) -> dict[str, dict[str, object]]:
 
 
 def parts(name: str) -> tuple[str, str, str]:
-    """Split a name into its section, what stands between, which may have dots, and the rest."""
+    """Split a name into section, operator's name (may contain dots) and setting."""
     section, _, rest = name.partition(".")
-    owner, _, own = rest.rpartition(".")
-    return section, owner, own
+    owner, _, setting_name = rest.rpartition(".")
+    return section, owner, setting_name
 
 
 def variable(name: str) -> str:
@@ -171,12 +171,15 @@ def variable(name: str) -> str:
 
 
 def _flatten(sections: Mapping[str, object], names: Names) -> Iterator[tuple[str, object]]:
-    """Name each value `section.setting`; what is in no known section stays in one piece."""
+    """Yield each value as `section.setting`; unknown sections are yielded whole."""
     for section, values in sections.items():
         if section in names.sections and isinstance(values, Mapping):
             for name, value in values.items():
                 if section in names.tables and isinstance(value, Mapping) and value:
-                    yield from ((f"{section}.{name}.{own}", one) for own, one in value.items())
+                    yield from (
+                        (f"{section}.{name}.{setting_name}", item)
+                        for setting_name, item in value.items()
+                    )
                 else:
                     yield f"{section}.{name}", value
         else:
@@ -188,9 +191,9 @@ def _unknown(name: str, given: GivenValue, names: Names) -> InvalidConfiguration
         return given.problem(name, "is a section, not a setting")
     section, owner, last = parts(name)
     if section in names.tables and not owner:
-        return given.problem(name, "should be a section with settings of its own")
+        return given.problem(name, "should be a section")
     generic = names.generic(name)
-    namesakes = [one for one in names.settings if one.endswith(f".{last or name}")]
+    namesakes = [known for known in names.settings if known.endswith(f".{last or name}")]
     near = difflib.get_close_matches(generic, names.all, 1, _NEAR) or namesakes
     near = near or difflib.get_close_matches(name, names.all, 1)
     if not near:
@@ -201,28 +204,28 @@ def _unknown(name: str, given: GivenValue, names: Names) -> InvalidConfiguration
 
 
 def _is_foreign(name: str, names: Names) -> bool:
-    """Whether a variable is rather somebody else's, as Docker's TEMPER_NAME and TEMPER_ENV_X.
+    """Whether a variable probably belongs to another program (Docker: TEMPER_NAME, TEMPER_ENV_X).
 
-    One without its section is no setting, but without a secret the server would be open.
+    A misspelled secret is never treated as foreign, as the server would then be open.
     """
     is_in_section = parts(name)[0] in names.sections
     secret = name.removesuffix("_file")
-    is_secret = any(one.endswith(f".{secret}") for one in names.secrets)
+    is_secret = any(known.endswith(f".{secret}") for known in names.secrets)
     is_near = bool(difflib.get_close_matches(names.generic(name), names.all, 1, _NEAR))
     return not (is_in_section or is_secret or is_near)
 
 
 def _expand(name: str, given: GivenValue) -> GivenValue:
-    """Replace `${VAR}` in a text, and in every text of a list or a table."""
+    """Replace `${VAR}` in a string, and in all strings of a list or table."""
     if not given.is_template:
         return given
     is_confidential = False
 
-    def content(found: re.Match[str]) -> str:
+    def content(match: re.Match[str]) -> str:
         nonlocal is_confidential
-        value = os.environ.get(found[1], "") if found[0].endswith("}") else ""
+        value = os.environ.get(match[1], "") if match[0].endswith("}") else ""
         if not value:
-            raise given.problem(name, f"the environment variable in {found[0]} is not set")
+            raise given.problem(name, f"the environment variable in {match[0]} is not set")
         is_confidential = True
         return value
 
@@ -231,9 +234,9 @@ def _expand(name: str, given: GivenValue) -> GivenValue:
             case str():
                 return _REFERENCE.sub(content, value)
             case list():
-                return [fill(one) for one in value]
+                return [fill(item) for item in value]
             case dict():
-                return {key: fill(one) for key, one in value.items()}
+                return {key: fill(item) for key, item in value.items()}
             case _:
                 return value
 

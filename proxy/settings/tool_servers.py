@@ -1,4 +1,4 @@
-"""Tool servers (MCP): their settings, and contradictions between these."""
+"""Settings of tool servers (MCP), and errors in their combination."""
 
 import difflib
 import re
@@ -23,64 +23,68 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Tools(Section):
-    """The users of tools from [mcp.NAME], and the limits of a request with them."""
+    """Access to the tools of [mcp.NAME], and limits per request."""
 
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
-        "to whom tools are offered: asked (requests that name a server), toolless (also those "
-        "without tools) or always",
+        "requests that receive the tools: asked (those that name a server), toolless (also "
+        "those without tools) or always",
     )
     owners: list[str] = setting(
-        [], "whose keys may use them, by the names of api_keys_file; [] is all"
+        [], "names in api_keys_file whose keys may use the tools; [] allows every key"
     )
     rounds: Count = setting(
-        10, "rounds of calls in one request; then the model has to answer", ge=1
+        10, "maximum number of tool rounds per request; then the model must answer in text", ge=1
     )
-    parallel: Count = setting(8, "calls of one reply that run at once", ge=1)
-    call_seconds: Seconds = setting(60, "how long a call may take, in seconds")
+    parallel: Count = setting(8, "maximum number of calls of one reply that run concurrently", ge=1)
+    call_seconds: Seconds = setting(60, "time limit for a call, in seconds")
     result_chars: Count = setting(
-        16_000, "longest result that the model gets, in characters", ge=100
+        16_000, "maximum length of a result in the prompt, in characters", ge=100
     )
-    narrate: bool = setting(False, "tell people who watch of each call, in a line of reasoning")
+    narrate: bool = setting(False, "add a line to the streamed reasoning for each call")
     confirm_seconds: Seconds = setting(
-        60, "how long a call that needs a person's yes waits for it, in seconds; then it is refused"
+        60, "time that a call waits for approval before it is refused, in seconds"
     )
     hosted: dict[str, str] = setting(
-        {}, "tools that clients expect to be hosted, by what does it: web_search = 'SERVER.TOOL'"
+        {}, "hosted tools of client APIs, mapped to tools: web_search = 'SERVER.TOOL'"
     )
 
 
 class ToolServer(Section):
-    """One MCP server: a program that Temper starts, or an address."""
+    """An MCP server: a program that Temper starts, or an address."""
 
     url: ToolServerUrl = setting(None, "address of a running MCP server (streamable HTTP)")
-    headers: ToolServerHeaders = setting({}, "headers that Temper sends to it, e.g. authorization")
-    command: list[str] = setting(
-        [], "program to start, with its arguments; it speaks over its pipes"
+    headers: ToolServerHeaders = setting(
+        {}, "headers that Temper sends to the MCP server, e.g. authorization"
     )
-    env: Environment = setting({}, "environment variables for the program")
+    command: list[str] = setting(
+        [], "program to start as an MCP server over stdio, with its arguments"
+    )
+    env: Environment = setting({}, "environment variables of the program")
     cwd: str = setting("", "working directory of the program")
-    tools: list[str] = setting([], 'which of its tools are offered; ["*"] is all, [] none')
+    tools: list[str] = setting([], 'names of the tools to offer; ["*"] means all, [] none')
     ask: list[str] = setting(
-        [], 'which of these need a person\'s yes at the dashboard, each time; ["*"] is all'
+        [], 'names of the tools whose calls need approval on the dashboard; ["*"] means all'
     )
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = setting(
-        "", "put before the names of its tools"
+        "", "prefix of the tool names"
     )
     digest: str = setting(
-        "", "of the definitions you looked at (temper tools prints it); others are not offered"
+        "",
+        "digest of the reviewed tool definitions, as temper tools prints it; if it differs, "
+        "no tools are offered",
     )
 
 
 def tool_server_contradictions(
-    tools: Tools, servers: Mapping[str, ToolServer], server_settings: Server
+    tools: Tools, servers: Mapping[str, ToolServer], listener: Server
 ) -> Iterator[Contradiction]:
-    """Yield contradictions between settings that are valid one by one."""
+    """Find invalid combinations of settings of the tool servers."""
     for name, server in servers.items():
         yield from _wrong_within(f"mcp.{name}", name, server)
         yield from _find_misnamed_tools(f"mcp.{name}", server)
-        if server.command and server_settings.workers > 1:
-            problem = "must be 1 with a command: each worker would start the program again"
+        if server.command and listener.workers > 1:
+            problem = "must be 1 with a command: each worker would start a copy of the program"
             yield ("server.workers", f"mcp.{name}.command"), problem
     offered = [
         (server.prefix + tool, name)
@@ -89,63 +93,65 @@ def tool_server_contradictions(
         if tool != ALL
     ]
     for shared, name, owner in find_shared(offered):
-        problem = f"mcp.{owner} has a tool {shared!r} too: set a prefix"
+        problem = f"mcp.{owner} also has a tool {shared!r}; set a prefix"
         yield (f"mcp.{name}.tools", f"mcp.{owner}.tools"), problem
     for kind, target in tools.hosted.items():
         yield from _misleading(kind, target, servers)
-    if tools.owners and server_settings.api_keys_file is None:
-        problem = "needs server.api_keys_file: without it keys have no names"
+    if tools.owners and listener.api_keys_file is None:
+        problem = "requires server.api_keys_file, which gives names to keys"
         yield ("tools.owners", "server.api_keys_file"), problem
 
 
-def unanswerable_questions(
+def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Yield settings that leave no person to consent to a tool call."""
-    asking = next((f"mcp.{name}.ask" for name, tools in servers.items() if tools.ask), None)
+    """Find settings that make it impossible to approve calls."""
+    asking = next(
+        (f"mcp.{name}.ask" for name, tool_server in servers.items() if tool_server.ask), None
+    )
     if asking is None:
         return
     if server.workers > 1:
-        problem = f"must be 1 with {asking}: a worker cannot show the waiting calls of others"
+        problem = f"must be 1 with {asking}: the dashboard of a worker shows only its own calls"
         yield ("server.workers", asking), problem
     if not ui.enabled:
-        problem = "needs ui.enabled = true: calls are allowed at the dashboard, nowhere else"
+        problem = "requires ui.enabled = true: calls are approved on the dashboard"
         yield (asking, "ui.enabled"), problem
     elif ui.read_only:
-        problem = "needs ui.read_only = false: otherwise no call can be allowed"
+        problem = "requires ui.read_only = false: calls are approved on the dashboard"
         yield (asking, "ui.read_only"), problem
     elif server.api_keys_file is not None and server.api_key is None and not ui.owners:
-        problem = "needs a person who may open the dashboard: set server.api_key or ui.owners"
+        problem = "requires access to the dashboard; set server.api_key or ui.owners"
         yield (asking, "ui.owners"), problem
 
 
 def _wrong_within(section: str, name: str, server: ToolServer) -> Iterator[Contradiction]:
     url, command = f"{section}.url", f"{section}.command"
     if not _NAME.fullmatch(name):
-        yield (section,), "is not a valid name for a tool server: use letters, digits, _ and -"
+        yield (section,), "is not a valid name of a tool server; use letters, digits, _ and -"
     if server.url is None and not server.command:
-        yield (url, command), f"is missing: name an address, or a program as {command}"
+        yield (url, command), f"is missing; set an address, or a program with {command}"
     if server.url is not None and server.command:
-        yield (command, url), f"cannot be combined with {url}: remove one of the two"
+        yield (command, url), f"cannot be combined with {url}; remove one of the two"
     if server.headers and server.url is None:
-        yield (f"{section}.headers", url), f"needs {url}: a program gets no headers"
+        yield (f"{section}.headers", url), f"requires {url}; programs do not receive headers"
     for setting_name, is_given in (("env", bool(server.env)), ("cwd", bool(server.cwd))):
         if is_given and not server.command:
             yield (
                 (f"{section}.{setting_name}", command),
-                f"needs {command}: without it Temper starts no program",
+                f"requires {command}; it applies only to programs",
             )
 
 
 def _find_misnamed_tools(section: str, server: ToolServer) -> Iterator[Contradiction]:
     for setting_name, tools in (("tools", server.tools), ("ask", server.ask)):
         if ALL in tools and len(tools) > 1:
-            problem = 'has "*" next to names: "*" means all tools, so remove the names'
+            problem = 'contains "*" and names; "*" means all tools, so remove the names'
             yield (f"{section}.{setting_name}",), problem
     offered = {*server.tools, ALL} if server.tools else set()
     for tool in server.ask:
         if ALL not in server.tools and tool not in offered:
-            problem = f"{tool!r} is not among {section}.tools, so it is not offered"
+            problem = f"{tool!r} is not in {section}.tools; add it there"
             yield (f"{section}.ask", f"{section}.tools"), problem
 
 
@@ -154,11 +160,11 @@ def _misleading(
 ) -> Iterator[Contradiction]:
     server, _, tool = target.partition(".")
     if not tool:
-        yield ("tools.hosted",), f"{kind}: {target!r} is not of the form SERVER.TOOL"
+        yield ("tools.hosted",), f"{kind}: {target!r} does not have the form SERVER.TOOL"
     elif server not in servers:
         near = difflib.get_close_matches(server, servers, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        yield ("tools.hosted",), f"{kind}: there is no section mcp.{server}{hint}"
+        yield ("tools.hosted",), f"{kind}: section mcp.{server} does not exist{hint}"
     elif not {tool, ALL} & set(servers[server].tools):
-        problem = f"{kind}: {tool!r} is not among mcp.{server}.tools, so it is not offered"
+        problem = f"{kind}: {tool!r} is not in mcp.{server}.tools; add it there"
         yield ("tools.hosted", f"mcp.{server}.tools"), problem

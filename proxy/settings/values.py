@@ -1,4 +1,4 @@
-"""The kinds of values that settings take: addresses, keys, durations, names, server arguments."""
+"""Types of settings: addresses, keys, durations, names, server arguments."""
 
 import ipaddress
 import re
@@ -30,15 +30,15 @@ def setting(
     le: int | None = None,
     min_length: int | None = None,
 ) -> Value:
-    """Declare a setting: each has a default, and says in its bounds what it takes."""
+    """Declare a setting with its default, description and bounds."""
     return Field(default, description=description, ge=ge, le=le, min_length=min_length)
 
 
-# what llama-server is told by Temper itself, and what to do instead of telling it once more
+# arguments that Temper passes to llama-server itself, and the alternative to each
 _OWN_ARGUMENTS = {
     "-m --model": "set path",
     "-hf -hfr --hf-repo -hff --hf-file -mu --model-url": "set hf_repo",
-    "-hft --hf-token": "set HF_TOKEN in the environment, as everybody can read a command line",
+    "-hft --hf-token": "set HF_TOKEN in the environment; other users can read command lines",
     "-c --ctx-size": "set context_tokens",
     "-np --parallel": "set slots",
     "-a --alias": "set alias",
@@ -47,11 +47,11 @@ _OWN_ARGUMENTS = {
     "-ctk --cache-type-k": "set cache_type_k",
     "-ctv --cache-type-v": "set cache_type_v",
     "--port": "set port",
-    "--host --reuse-port": "only Temper talks to the server, and on this machine",
-    "--api-key --api-key-file": "Temper makes a key of its own",
-    "--api-prefix --ssl-key-file --ssl-cert-file": "only Temper talks to the server",
-    "--no-jinja --no-slots": "Temper needs it",
-    "--models-dir --models-preset": "Temper looks after the models itself",
+    "--host --reuse-port": "only Temper connects to this server, on loopback",
+    "--api-key --api-key-file": "Temper generates a key",
+    "--api-prefix --ssl-key-file --ssl-cert-file": "only Temper connects to this server",
+    "--no-jinja --no-slots": "Temper requires Jinja templates and slots",
+    "--models-dir --models-preset": "Temper manages the models itself",
 }
 _REMEDIES = {flag: remedy for flags, remedy in _OWN_ARGUMENTS.items() for flag in flags.split()}
 
@@ -59,7 +59,7 @@ _REMEDIES = {flag: remedy for flags, remedy in _OWN_ARGUMENTS.items() for flag i
 def _not_our_own(arguments: list[str]) -> list[str]:
     for argument in arguments:
         if remedy := _REMEDIES.get(argument.partition("=")[0]):
-            raise ValueError(f"must not hold {argument.partition('=')[0]}: {remedy}")
+            raise ValueError(f"must not contain {argument.partition('=')[0]}: {remedy}")
     return arguments
 
 
@@ -74,7 +74,9 @@ def _auto_or_a_number(value: object) -> object:
 def _with_flash_attention(kind: str, others: ValidationInfo[None]) -> str:
     is_plain = kind in {"f32", "f16", "bf16"}
     if not is_plain and others.data.get("flash_attention") == "off":
-        raise ValueError("a quantised V cache needs flash attention: set flash_attention to auto")
+        raise ValueError(
+            "a quantized V cache requires flash attention; set flash_attention to auto"
+        )
     return kind
 
 
@@ -97,7 +99,9 @@ _usable_origin = _matches(
 
 def _usable_key(key: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[!-~]+", key.get_secret_value()):
-        raise ValueError("may contain only visible ASCII characters, as it travels in a header")
+        raise ValueError(
+            "may contain only visible ASCII characters, because it is sent in a header"
+        )
     return key
 
 
@@ -110,14 +114,14 @@ Arguments = Annotated[list[str], AfterValidator(_not_our_own)]
 
 
 def _not_a_truth_value(value: object) -> object:
-    """Refuse true and false where a number is due; pydantic would read them as 1 and 0."""
+    """Reject true and false for numbers; pydantic would convert them to 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("should be a number")
     return value
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name other than localhost may not."""
+    """Whether an address is loopback; host names other than localhost are not."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -136,28 +140,28 @@ def _usable_url(url: str, remedy: str = "use backend.api_key") -> str:
     return url
 
 
-# what makes a message, and what Temper sends itself
+# headers of message framing, and those that Temper sets itself
 _OWN_HEADERS = re.compile(
     "accept-encoding|connection|content-(encoding|length|type)|expect|host|keep-alive|"
     "proxy-authenticate|proxy-authorization|te|trace(parent|state)|trailer|transfer-encoding|"
     "upgrade|x-request-id|x-temper-prefix"
 )
-# what a client of MCP sends itself
+# headers that the MCP client sets itself
 _OWN_HEADERS_OF_MCP = re.compile(f"{_OWN_HEADERS.pattern}|accept|last-event-id|mcp-.*")
 
 
 def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     if "authorization" in map(str.lower, headers):
-        raise ValueError("Authorization belongs into api_key")
+        raise ValueError("must not contain Authorization; use api_key")
     return _sendable(headers, _OWN_HEADERS)
 
 
-def _sendable(headers: dict[str, SecretStr], own: re.Pattern[str]) -> dict[str, SecretStr]:
-    """Refuse headers that are none or `own`; no message shows a value."""
+def _sendable(headers: dict[str, SecretStr], reserved: re.Pattern[str]) -> dict[str, SecretStr]:
+    """Reject invalid headers and those in `own`; messages do not contain values."""
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is not the name of a header")
-        if own.fullmatch(name.lower()):
+        if reserved.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
@@ -165,7 +169,7 @@ def _sendable(headers: dict[str, SecretStr], own: re.Pattern[str]) -> dict[str, 
 
 
 def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Refuse names that no variable can have, and the end of a text amid a value."""
+    """Reject invalid variable names, and NUL characters in values."""
     for name, value in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not the name of an environment variable")
@@ -180,34 +184,36 @@ _STATE_OPTIONS = {"namespace", "ssl_ca_certs"}
 
 
 def _usable_state_url(url: SecretStr) -> SecretStr:
-    """Refuse what is no address of a store; it may hold a password, so no message shows it."""
+    """Reject invalid addresses; they may contain a password, so messages do not quote them."""
     parts = urlsplit(url.get_secret_value())
     is_socket = parts.scheme == "unix"
     if parts.scheme not in _STATE_SCHEMES or not (parts.path if is_socket else parts.hostname):
         raise ValueError("should be an address like valkey://127.0.0.1:6379, rediss:// or unix://")
     _ = parts.port  # raises ValueError when it is out of range
     if not is_socket and not re.fullmatch(r"/?|/\d+", parts.path):
-        raise ValueError("may have the number of a database as its path, and nothing else")
+        raise ValueError("may have only a database number as its path")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - _STATE_OPTIONS - ({"db"} if is_socket else set())):
-        raise ValueError(f"has no option {unknown[0]!r}; there are namespace and ssl_ca_certs")
+        raise ValueError(
+            f"has an unknown option {unknown[0]!r}; valid are namespace and ssl_ca_certs"
+        )
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,64}", options.get("namespace", "temper")):
-        raise ValueError("may have a namespace of 1 to 64 letters, digits, and . _ : -")
+        raise ValueError("namespace must have 1 to 64 letters, digits and . _ : -")
     return url
 
 
 def _usable_secrets(secrets: SecretStr) -> SecretStr:
-    """Refuse what could be guessed, and more than a new secret and the one before."""
+    """Reject short secrets, and more than the current and the previous one."""
     given = secrets.get_secret_value().split()
     if not 1 <= len(given) <= _MOST_SECRETS or min(map(len, given)) < _SHORTEST_SECRET:
         raise ValueError(
-            f"should be one secret of at least {_SHORTEST_SECRET} characters, or two with a space "
-            "between: the new one and the one before"
+            f"should be a secret of at least {_SHORTEST_SECRET} characters, or two separated by a "
+            "space: the current one and the previous one"
         )
     return secrets
 
 
-_IN_MCP = partial(_sendable, own=_OWN_HEADERS_OF_MCP)
+_IN_MCP = partial(_sendable, reserved=_OWN_HEADERS_OF_MCP)
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_usable_headers)]
 ToolServerHeaders = Annotated[dict[str, SecretStr], AfterValidator(_IN_MCP)]
 Environment = Annotated[dict[str, SecretStr], AfterValidator(_usable_environment)]
@@ -219,7 +225,7 @@ Seconds = Annotated[float, _NUMBER, Field(gt=0, allow_inf_nan=False)]
 Patience = Annotated[float, _NUMBER, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, _NUMBER, Field(gt=0, le=1)]
 
-# "" says that there is none
+# "" means None
 OrNone: TypeAlias = Annotated[
     Value | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
@@ -229,13 +235,17 @@ _AT_COLLECTOR = partial(_usable_url, remedy="use OTEL_EXPORTER_OTLP_HEADERS")
 _BARE = AfterValidator(lambda url: url.rstrip("/"))
 OneUrl = Annotated[str, AfterValidator(_usable_url), _BARE]
 Url = OrNone[OneUrl]
-ToolServerUrl = OrNone[Annotated[str, AfterValidator(_AT_MCP)]]  # a last slash counts there
+ToolServerUrl = OrNone[
+    Annotated[str, AfterValidator(_AT_MCP)]
+]  # a trailing slash is significant there
 Collector = OrNone[Annotated[str, AfterValidator(_AT_COLLECTOR), _BARE]]
 
 
 def _usable_path(path: Path) -> Path:
-    if "\0" in str(path) or any(len(one.encode()) > bounds.NAME_BYTES for one in path.parts):
-        raise ValueError(f"should have no part of more than {bounds.NAME_BYTES} bytes and no \\0")
+    if "\0" in str(path) or any(len(part.encode()) > bounds.NAME_BYTES for part in path.parts):
+        raise ValueError(
+            f"must not have a part of more than {bounds.NAME_BYTES} bytes, or a NUL character"
+        )
     return path.expanduser()
 
 

@@ -18,7 +18,7 @@ _LONGEST_NONSENSE = 80
 # what `x-temper-repairs` counts or names, in words
 _DEEDS = {
     "rescued": "call found in the text: {}",
-    "repaired": "broken JSON repaired: {}",
+    "repaired": "invalid JSON repaired: {}",
     "coerced": "values converted: {}",
     "renamed": "tool names matched: {}",
     "announced": "announced, and made when asked",

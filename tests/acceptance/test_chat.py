@@ -66,13 +66,13 @@ def test_a_pipe_is_answered_line_by_line(model: Path, tools: Path) -> None:
         "  a call rescued from text (hermes)",
     ]
     assert answered.stdout.splitlines() == [
-        "  Tools: get_weather. /help lists the commands, Ctrl-D ends.",
+        "  Tools: get_weather. /help lists the commands, Ctrl-D quits.",
         *round_trip,
         *round_trip,
         "  get_weather  Tell the weather in a city.",
-        "  a new conversation",
-        "  nothing was asked yet",
-        "  there is no command /hepl; did you mean /help?",
+        "  new conversation",
+        "  there is no message to send again",
+        "  unknown command /hepl; did you mean /help?",
     ]
 
 
@@ -125,7 +125,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tool
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
     plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # nobody says where the cursor is
     with on_terminal(80, *arguments, environment=plain) as command:
-        command.read_until(r"Ctrl-D ends\.")
+        command.read_until(r"Ctrl-D quits\.")
         command.type(f"{QUESTION}\r")
         command.read_until(r'call get_weather\(city="Lyon"\)\? \[y/N\]')
         command.type("y\r")

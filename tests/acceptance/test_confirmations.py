@@ -50,9 +50,9 @@ def test_a_person_decides_whether_a_real_tool_is_run(
         assert (call["tool"], call["client"]) == ("get_current_time", "api_key")
         assert call["arguments"] == '{\n  "timezone": "UTC"\n}'
         seen = top(url, key)
-        assert "1 call waits for a person: time.get_current_time" in seen
+        assert "1 call is waiting for approval: time.get_current_time" in seen
         assert f"Allow or refuse at {url}/ui" in seen
-        assert "waits for a person: time.get_current_time" in seen
+        assert "waiting for approval: time.get_current_time" in seen
         said = client.post(f"/ui/api/confirmations/{call['id']}", json={"allow": allow})
         assert said.status_code == 200
         asking.join(PATIENCE_SECONDS)

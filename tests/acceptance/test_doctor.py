@@ -66,7 +66,7 @@ def test_for_a_client_its_requests_are_tried_and_its_settings_shown(
         told, complaints = doctor.communicate()
     assert doctor.returncode == 0, told + complaints
     assert line in told.splitlines()
-    assert "a streamed call came whole" in told
+    assert "a streamed call was received completely" in told
 
 
 def test_a_wrong_key_is_a_failure_with_an_exit_code(llama_server: RunningServer) -> None:

@@ -31,7 +31,7 @@ def test_a_model_is_downloaded_with_a_bar_and_its_place_is_told(program: Path) -
         closed.unlink()
         shown = command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0
-    assert f"{REPOSITORY} lies in {program.parent / 'm.gguf'}" in " ".join(shown.split())
+    assert f"Downloaded {REPOSITORY} to {program.parent / 'm.gguf'}" in " ".join(shown.split())
     assert processes_with(str(program.parent)) == []
 
 

@@ -99,6 +99,6 @@ def test_the_doctor_says_that_it_sleeps_and_finds_it_well(
     checks = found["checks"]
     assert isinstance(checks, list)
     said = {one["check"]: one for one in checks if isinstance(one, dict)}
-    assert "loads its model for whoever asks" in str(said["readiness"]), violations
+    assert "loads its model on demand" in str(said["readiness"]), violations
     doubtful = {name for name, one in said.items() if one["status"] != "ok"}
     assert doubtful <= OF_THE_MACHINE, told

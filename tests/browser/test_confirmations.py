@@ -183,18 +183,18 @@ def test_a_call_is_allowed_and_another_one_refused(
     asked = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
     seen, late = open_page(asked.url), open_page(asked.url)
     page, question = seen.page, seen.page.locator(".question")
-    page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs a yes)").wait_for()
+    page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs approval)").wait_for()
     with asked.chatting():
-        question.locator("h2", has_text="May fake.echo be called?").wait_for()
+        question.locator("h2", has_text="Allow the call of fake.echo?").wait_for()
         assert question.locator("pre").inner_text() == '{\n  "text": "Paris"\n}'
-        page.locator("tr.live", has_text="waits for a person: fake.echo").wait_for()
+        page.locator("tr.live", has_text="waiting for approval: fake.echo").wait_for()
         title_of(page, "(1) Temper")
         live = page.locator("[aria-live=assertive]")
-        assert live.inner_text() == "1 call waits for your yes: fake.echo"
+        assert live.inner_text() == "1 call is waiting for your approval: fake.echo"
         page.wait_for_selector(ALLOW)
         seen.picture("confirmation")
         question.locator("text=Show the request").click()
-        page.locator(".detail h2", has_text="waits for a person: fake.echo").wait_for()
+        page.locator(".detail h2", has_text="waiting for approval: fake.echo").wait_for()
         page.click(ALLOW)
         question.locator("pre", has_text="Rome").wait_for()
         late.page.locator(".question pre", has_text="Rome").wait_for()
@@ -218,7 +218,7 @@ def test_what_came_of_calls_stands_on_the_page(
     seen.page.locator(".tool-server", has_text="Refused1").wait_for()
     seen.page.locator("tbody tr").first.click()
     timeline = seen.page.locator(".detail .timeline")
-    timeline.get_by_text("for a person: echo").wait_for()
+    timeline.get_by_text("for approval: echo").wait_for()
     in_order = ["Attempt 1", "Waited", "echo", "Attempt 2"]
     assert timeline.locator(".name").all_inner_texts()[-4:] == in_order
     seen.picture("tool-servers")
@@ -275,7 +275,7 @@ def test_who_comes_second_is_told_so(servers: Servers, open_page: Open) -> None:
         late = {"error": {"message": "it came too late", "code": "confirmation_over"}}
         page.route("**/confirmations/*", lambda route: route.fulfill(status=404, json=late))
         page.click(ALLOW)
-        page.locator(".upstream_requests [role=alert]", has_text="it came too late").wait_for()
+        page.locator(".questions [role=alert]", has_text="it came too late").wait_for()
     assert decided == []
 
 
@@ -285,7 +285,7 @@ def test_a_page_for_reading_only_shows_what_waits_and_has_no_buttons(
     asked = servers.of(NOTES, read_only=True)
     with servers.waiting(asked, {}, DROP):
         page = open_page(asked.url).page
-        page.locator(".question", has_text="This page is for reading only.").wait_for()
+        page.locator(".question", has_text="The dashboard is read-only (ui.read_only).").wait_for()
         assert page.locator(".question button").count() == 0
 
 

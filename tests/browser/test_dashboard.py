@@ -68,7 +68,7 @@ def test_a_broken_call_is_seen_live_repaired_in_words_before_and_after(
     temper: str, open_page: Open
 ) -> None:
     seen = open_page(temper)
-    seen.page.wait_for_selector("text=Nothing asked yet")
+    seen.page.wait_for_selector("text=No requests yet")
     seen.picture("empty")
     assert ask(temper, request_for(WRONG_TYPE)).status_code == 200
     row = seen.page.locator("tbody tr", has_text="repaired").first
@@ -107,10 +107,10 @@ def test_a_stuck_one_is_ended_and_its_slot_is_free(temper: str, open_page: Open)
         busy = seen.page.locator(".slots i.busy")
         busy.first.wait_for()
         row.click()
-        seen.page.click("text=End this request")
-        seen.page.click("text=Click again to end it")
+        seen.page.click("text=Cancel this request")
+        seen.page.click("text=Click again to cancel")
         seen.page.locator(".detail h2", has_text="client left").wait_for()
-    assert "An operator of this server has ended the request." in "".join(got)
+    assert "An operator of this server canceled the request." in "".join(got)
     busy.first.wait_for(state="detached")
 
 
@@ -154,7 +154,7 @@ def test_a_window_that_is_filled_is_seen(temper: str, open_page: Open) -> None:
     assert answer.status_code == 200, answer.text
     seen = open_page(temper)
     seen.page.locator("tbody tr").first.click()
-    seen.page.locator(".detail", has_text="were left out").wait_for()
+    seen.page.locator(".detail", has_text="removed:").wait_for()
     seen.page.locator(".window-bar").scroll_into_view_if_needed()
     seen.picture("window")
 
@@ -182,8 +182,8 @@ def test_every_view_fits_its_screen(
         seen.picture(f"{name}-request")
         seen.page.keyboard.press("Escape")
         seen.page.locator("tr.live").click()
-        seen.page.click("text=End this request")
-        seen.page.click("text=Click again to end it")
+        seen.page.click("text=Cancel this request")
+        seen.page.click("text=Click again to cancel")
         seen.page.locator(".detail h2", has_text="client left").wait_for()
 
 
@@ -202,7 +202,7 @@ def test_the_key_is_asked_for_once_and_a_wrong_one_is_said_to_be_wrong(
     with running_temper("--backend-url", url, environment=environment) as own:
         ask(own, request_for(LEAKED), authorization="Bearer bobs-key")
         seen = open_page(own)
-        for wrong, problem in (("wrong", "API key"), ("bobs-key", "not for the key of bob")):
+        for wrong, problem in (("wrong", "API key"), ("bobs-key", "key of bob may not open")):
             seen.page.fill("#key", wrong)
             seen.page.keyboard.press("Enter")
             seen.page.locator(".problem", has_text=problem).wait_for()
@@ -232,7 +232,7 @@ def test_a_server_that_is_gone_and_back_is_followed_again(
     command = ("--backend-url", url, "--port", own.rpartition(":")[2])
     with running_temper(*command, environment=environment):
         seen.page.locator(".link.live").wait_for()
-        seen.page.wait_for_selector("text=Nothing asked yet")
+        seen.page.wait_for_selector("text=No requests yet")
 
 
 def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
@@ -250,27 +250,27 @@ def test_background_work_waits_behind_people_and_everybodys_place_is_seen(
             rows.filter(has_text="streaming").wait_for()
             answers = []
             for priority, told in (
-                ("low", "Place 1 of 1 in the queue, low priority."),
-                ("low", "Place 2 of 2 in the queue, low priority."),
-                ("normal", "Place 1 of 3 in the queue."),
-                ("high", "Place 2 of 4 in the queue."),  # of its own accord no client is urgent
+                ("low", "Position 1 of 1 in the queue, low priority."),
+                ("low", "Position 2 of 2 in the queue, low priority."),
+                ("normal", "Position 1 of 3 in the queue."),
+                ("high", "Position 2 of 4 in the queue."),  # of its own accord no client is urgent
             ):
                 headers = {"x-temper-priority": priority}
                 answers.append(clients.submit(ask, own, request_for(LEAKED), **headers))
                 rows.first.filter(has_text=told).wait_for()
             assert rows.locator("td.news").all_inner_texts() == [
-                "Place 2 of 4 in the queue.",
-                "Place 1 of 4 in the queue.",
-                "Place 4 of 4 in the queue, low priority.",
-                "Place 3 of 4 in the queue, low priority.",
+                "Position 2 of 4 in the queue.",
+                "Position 1 of 4 in the queue.",
+                "Position 4 of 4 in the queue, low priority.",
+                "Position 3 of 4 in the queue, low priority.",
                 "",
             ]
             seen.picture("queue")
             rows.nth(2).click()
-            seen.page.locator(".detail p", has_text="Place 4 of 4 in the queue").wait_for()
+            seen.page.locator(".detail p", has_text="Position 4 of 4 in the queue").wait_for()
             seen.page.keyboard.press("Escape")
             seen.page.locator("tr.live", has_text="streaming").click()
-            seen.page.click("text=End this request")
-            seen.page.click("text=Click again to end it")
+            seen.page.click("text=Cancel this request")
+            seen.page.click("text=Click again to cancel")
         assert [one.result().status_code for one in answers] == [200] * 4
         seen.page.locator("tr.live").first.wait_for(state="detached")

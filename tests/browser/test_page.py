@@ -194,7 +194,7 @@ def test_the_filter_and_the_keys_are_a_key_away(open_page: Open, stage: Served) 
     press("Escape")
     rows.nth(2).wait_for()
     press("?")
-    page.locator("[role=dialog]", has_text="only what needed help").wait_for()
+    page.locator("[role=dialog]", has_text="only requests with interventions").wait_for()
     press("Escape")
     page.locator("[role=dialog]").wait_for(state="detached")
 
@@ -221,7 +221,7 @@ def test_an_exchange_that_is_not_kept_has_its_reason_on_the_page(
     stage.kept.leave_out(answered(stage))
     page = open_page(stage.url).page
     page.locator("tbody tr").first.click()
-    page.locator(".note", has_text="too large to be kept").wait_for()
+    page.locator(".note", has_text="too large to store").wait_for()
     page.goto(f"{stage.url}/ui#request/{stage.board.instance}-99")
     page.locator(".link.live").wait_for()
 
@@ -405,7 +405,7 @@ def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> No
         (RequestStage.READING, "reading 38 %"),
         (RequestStage.ASKED_AGAIN, "attempt 2"),
         (RequestStage.RUNNING_TOOL, "running t"),
-        (RequestStage.WAITING_FOR_PERSON, "waits for a person: s.drop"),
+        (RequestStage.WAITING_FOR_PERSON, "waiting for approval: s.drop"),
         (RequestStage.STREAMING, "streaming"),
     ],
 )

@@ -3,7 +3,7 @@
 A case is a document: the tools, the calls in the engine's own words, how these travel, and which
 client asks. What is valid is judged here by other means than Temper's: Python's own parser and
 `jsonschema`. A name that stands twice in an object makes no valid call, as parsers disagree on
-what that means (docs/decisions/0033-what-is-no-call-in-a-reply.md).
+what that means (docs/decisions/0026-provenance.md).
 """
 
 import json as python_json

@@ -216,7 +216,7 @@ async def test_a_request_is_ended_and_its_slot_is_free(script: Script, *, stream
         assert (await front.client.post(path, json={})).status_code == 200
         answer = await stuck
         await question.left.wait()
-        assert b"An operator of this server has ended the request" in answer.content
+        assert b"An operator of this server canceled the request" in answer.content
         assert answer.status_code == (200 if script is TALKING and stream else 503)
         assert (await front.ask(request())).status == 200
         again = await front.client.post(path, json={})

@@ -75,7 +75,7 @@ def interrupt(command: WatchedCommand) -> str:
         ([READING], r"reading the prompt 40 % \(\d+ s\)"),
         ([SILENT], r"reading the prompt \(\d+ s\)"),
         ([GENERATING], r"It is sunny  generating \(\d+ s\)"),
-        ([ANNOUNCED, SILENT], r"retrying: a call that was only announced \(\d+ s\)"),
+        ([ANNOUNCED, SILENT], r"retrying: an announced call that was not made \(\d+ s\)"),
         ([calls("get_weather", '{"city": "Paris"}')], r"running get_weather \(\d+ s\)"),
     ],
 )
@@ -92,7 +92,7 @@ def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
             environment={"TEMPER_BACKEND__KIND": "llama-server"},
         ) as command,
     ):
-        command.read_until(r"Ctrl-D ends\.")
+        command.read_until(r"Ctrl-D quits\.")
         command.type("How is Paris?\r")
         command.read_until(shown)
         command.process.send_signal(signal.SIGINT)
@@ -113,7 +113,7 @@ def test_chat_ends_although_a_tool_that_was_given_up_still_runs() -> None:
         listening_in_thread(backend) as url,
         on_terminal(80, "chat", "--backend-url", url, "--tools", "tools.py") as command,
     ):
-        command.read_until(r"Ctrl-D ends\.\s+>")
+        command.read_until(r"Ctrl-D quits\.\s+>")
         command.type("How is Paris?\r")
         command.read_until(r"running get_weather")
         command.process.send_signal(signal.SIGINT)
@@ -128,9 +128,9 @@ def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
         listening_in_thread(ScriptedBackend()) as url,
         on_terminal(80, "chat", "--backend-url", url) as command,
     ):
-        command.read_until(r"Ctrl-D ends\.\s+>")
+        command.read_until(r"Ctrl-D quits\.\s+>")
         command.type("a line given up\x03")
-        command.read_until(r"Ctrl-C once more ends the chat\s+>")
+        command.read_until(r"press Ctrl-C again to quit\s+>")
         command.type("\x03")
         command.read_to_the_end()
         assert command.process.wait(PATIENCE_SECONDS) == 0

@@ -1,4 +1,4 @@
-"""The close-out check: every sentence of decision 42, as far as a turn keeps it."""
+"""The close-out check: every sentence of decision 27, as far as a turn keeps it."""
 
 import pytest
 from msgspec.structs import replace

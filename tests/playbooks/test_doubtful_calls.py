@@ -67,7 +67,7 @@ def test_who_writes_code_again_has_given_an_answer() -> None:
     book.end()
 
 
-ENDED = "The model gave no usable reply in 2 attempts: a call that may not have been meant"
+ENDED = "The model gave no usable reply in 2 attempts: a call that may be an example"
 SAID = f"{ENDED} (get_weather)."
 ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 

@@ -20,7 +20,7 @@ from tests.state.servers import StoreServer
 from tests.test_repository import read
 
 USUAL_MS = 200  # what does not answer by then does not answer
-GUIDE = read("docs/guides/shared-state.md")
+GUIDE = read("docs/guides/growing.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
 

@@ -38,26 +38,31 @@ from proxy import errors
             errors.RequestTimedOut(30),
             "The request body did not arrive within 30 s (server.body_seconds)",
         ),
-        (errors.NotJson(), "content-type: Send JSON, and say so: 'Content-Type: application/json'"),
+        (
+            errors.NotJson(),
+            "content-type: The content type is not JSON. Send 'Content-Type: application/json'.",
+        ),
         (
             errors.HostNotAllowed(),
-            "host: This server does not go by that name: call it by its address, or have its "
-            "operator add the name to server.allowed_hosts",
+            "host: Host not allowed. Use the server's address, or add the name to "
+            "server.allowed_hosts.",
         ),
         (
             errors.KeyReused(),
-            "idempotency-key: This key was sent with another request before: use a new one for "
-            "each request",
+            "idempotency-key: The key was already used for a different request. Use a new key per "
+            "request.",
         ),
         (
             errors.QueueFull(9, 3),
-            "9 requests wait for the model already (server.max_waiting): try again in 3 s",
+            "The queue is full: 9 requests are waiting (server.max_waiting). Try again in 3 s.",
         ),
-        (errors.NotAuthorized(), "Send the server's API key as 'Authorization: Bearer <key>'"),
+        (
+            errors.NotAuthorized(),
+            "The API key is missing. Send the server's API key as 'Authorization: Bearer <key>'.",
+        ),
         (
             errors.NotAuthorized(was_sent=True),
-            "The API key that was sent is not valid. "
-            "Send the server's API key as 'Authorization: Bearer <key>'",
+            "The API key is not valid. Send the server's API key as 'Authorization: Bearer <key>'.",
         ),
         (
             errors.BackendUnavailable("http://b", "refused the connection"),
@@ -74,16 +79,16 @@ from proxy import errors
         ),
         (
             errors.GuardrailsExhausted(3, "prose"),
-            "No valid tool call after 3 attempts; the last one: prose",
+            "No valid tool call after 3 attempts; last defect: prose",
         ),
         (errors.LaunchFailed("llama-server", "ended"), "llama-server ended"),
     ],
 )
-def test_the_message_is_made_of_the_facts(error: errors.TemperError, message: str) -> None:
+def test_message(error: errors.TemperError, message: str) -> None:
     assert str(error).startswith(message)
 
 
-def test_the_facts_can_be_asked_for() -> None:
+def test_attributes() -> None:
     overflow = errors.ContextOverflow("too long", 9, 8)
     refused = errors.BackendRefused("b", 429, "busy", kind="rate_limit", retry_after="7")
     exhausted = errors.GuardrailsExhausted(3, "prose")
@@ -100,13 +105,13 @@ def test_the_facts_can_be_asked_for() -> None:
     assert (failed.program, failed.log) == ("llama-server", ("last", "lines"))
 
 
-def test_who_is_away_or_has_stopped_is_told() -> None:
+def test_unavailable_servers_and_stopped_runs() -> None:
     stopped = errors.RoundsExhausted({"rounds": 9}, "There were nine rounds")
     assert (stopped.result, str(stopped)) == ({"rounds": 9}, "There were nine rounds")
     assert errors.ToolServerUnavailable("search").server == "search"
     assert "state.url" in str(errors.StateUnavailable())
     assert "operator" in str(errors.RequestCancelled())
-    assert "once it runs" in str(errors.ServerStopped())
+    assert "after it has restarted" in str(errors.ServerStopped())
     assert "key of anna" in str(errors.NotTheOperator("anna"))
     refused = (errors.ForeignOrigin(), errors.ToolsNotAllowed("tools.0"))
     assert [error.param for error in refused] == ["origin", "tools.0"]

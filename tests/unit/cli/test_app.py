@@ -94,7 +94,7 @@ def test_a_configuration_that_is_not_there_is_an_error_like_any_other(command: s
     [
         (("--backend-url", "nowhere"), "backend.url: should be an address"),
         (("--port", "70000"), "server.port: should be less"),
-        (("--host", "0.0.0.0"), "a key is required"),
+        (("--host", "0.0.0.0"), "requires an API key"),
         (("--context-tokens", "1"), "model.context_tokens: should be greater"),
         (("--slots", "0"), "model.slots: should be greater"),
         (("--text-policy", "loud"), "guardrails.text_policy: should be 'auto'"),
@@ -229,7 +229,7 @@ def test_settings_that_were_earned_are_listed(
     (folder / "qwen.toml").write_text(written, encoding="utf-8")
     told = f"tuned for qwen: text_policy = respond ({folder / 'qwen.toml'})"
     assert told in temper("models", "--tried").stdout
-    assert f"# below all of this, {told}" in temper("config").stdout
+    assert f"# lower precedence: {told}" in temper("config").stdout
     assert told not in temper("config", "--defaults").stdout
 
 
@@ -244,7 +244,7 @@ def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() ->
     assert result.exit_code == 1
     assert "ok   open files" in result.stdout
     assert "fail readiness" in result.stdout
-    assert "1 fail." in result.stdout
+    assert "1 failed." in result.stdout
     told = document(temper("doctor", "--backend-url", URL, "--json"))
     assert told["ok"] is False
 

@@ -60,10 +60,10 @@ def test_functions_of_several_files_are_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "name", "problem"),
     [
-        ("def f(:", "tools.py", "could not be run: SyntaxError"),
-        ("1 / 0", "tools.py", "could not be run: ZeroDivisionError: division by zero"),
-        ("from os.path import join", "tools.py", "has no function that a model could call"),
-        ("city = 'Oslo'", "tools.txt", "is no Python file"),
+        ("def f(:", "tools.py", "failed: SyntaxError"),
+        ("1 / 0", "tools.py", "failed: ZeroDivisionError: division by zero"),
+        ("from os.path import join", "tools.py", "has no public function"),
+        ("city = 'Oslo'", "tools.txt", "is not a Python file"),
     ],
 )
 def test_a_file_without_tools_is_one_sentence(

@@ -93,7 +93,7 @@ def test_models_that_lie_here_are_listed_with_the_way_to_serve_them() -> None:
     path = model_at("Qwen3-8B-Q4_K_M.gguf", b"GGUF" + bytes(3 * 2**20))
     told = temper("models").stdout.splitlines()
     assert told[:3] == ["Qwen3-8B-Q4_K_M", "  Q4_K_M, 3.0 MiB, llama.cpp", f"  {path}"]
-    assert told[-1] == "Serve one: temper serve --model PATH"
+    assert told[-1] == "To serve one: temper serve --model PATH"
 
 
 def test_a_broken_one_is_told_of_and_not_to_be_served() -> None:

@@ -30,12 +30,12 @@ required_steps = ["read"]
 def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert "There is no temper.toml in this folder: the defaults count." in temper("check").stdout
+    assert "No temper.toml in this folder, defaults are used." in temper("check").stdout
     monkeypatch.setenv("TEMPER_SERVER__PORT", "1")
-    assert "the defaults count, and 1 from the environment." in temper("check").stdout
+    assert "defaults are used, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
     told = temper("check").stdout
-    assert "temper.toml was read: 1 settings, and 1 from the environment." in told
+    assert "temper.toml: 1 settings, 1 set by the environment." in told
     assert document(temper("check", "--json"))["file"] == "temper.toml"
 
 
@@ -48,7 +48,7 @@ def test_check_looks_for_the_files_of_models() -> None:
     Path("model.gguf").write_bytes(b"GGUF")
     result = temper("check", "--config", file)
     assert result.exit_code == 0
-    assert "2 model files were found." in result.stdout
+    assert "Model files found: 2." in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,11 @@ def test_it_shows_the_line_that_matters_models_and_what_lives() -> None:
     screen.apply(Batch(2, (living(RequestStage.READING, 0.38), living(RequestStage.ASKED_AGAIN))))
     text = " ".join(drawn(screen, 100).split())
     assert "412 requests in the last hour, 31 needed help" in text
-    assert "22 repaired 7 retried 2 gave up 88 % from the cache" in text
+    assert "22 repaired 7 retried 2 gave up 88 % of prompt tokens cached" in text
     assert "qwen loaded 1/4 2 8192" in text
     assert "10 s reading 38 % qwen anna" in text
     assert "10 s attempt 2 qwen anna" in text
-    assert "Nothing had to be repaired yet." in text
+    assert "No repairs yet." in text
     assert "live" in text
     assert "reconnecting" in drawn(screen, 100, is_live=False)
     assert "worker" not in text
@@ -67,7 +67,7 @@ def test_what_was_repaired_stays_and_the_latest_ten_are_shown() -> None:
     screen = Screen(replace(STATE, requests=rows))
     text = drawn(screen, 100)
     assert text.count("A call written as text (hermes) became a call of look. +1") == 10
-    assert "Nothing is being answered." in text
+    assert "No requests are running." in text
 
 
 def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process() -> None:
@@ -76,7 +76,7 @@ def test_a_later_state_forgets_nothing_that_is_over_and_all_of_another_process()
     screen.apply(replace(STATE, requests=(second,)))
     text = drawn(screen, 100)
     assert text.count("became a call of look") == 2
-    assert "Nothing is being answered." in text
+    assert "No requests are running." in text
     screen.apply(replace(STATE, instance="def", requests=(second,)))
     assert drawn(screen, 100).count("became a call of look") == 1
 
@@ -146,10 +146,10 @@ def _state_with(text: str) -> InitialState:
 def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
     screen = Screen(replace(STATE, confirmations=(CALL,)), "http://h:1/ui")
     text = drawn(screen, 80)
-    assert "1 call waits for a person: search.delete" in text
+    assert "1 call is waiting for approval: search.delete" in text
     assert "Allow or refuse at http://h:1/ui" in text
     screen.apply(Pending(2, (CALL, replace(CALL, tool="drop"))))
-    assert "2 calls wait for a person: search.delete, search.drop" in drawn(screen, 80)
+    assert "2 calls are waiting for approval: search.delete, search.drop" in drawn(screen, 80)
     drawn(screen, 40)
     screen.apply(Pending(3, ()))
     assert "person" not in drawn(screen, 80)
@@ -158,7 +158,7 @@ def test_a_call_that_waits_for_a_person_is_told_with_where_to_answer() -> None:
 def test_a_request_that_waits_for_a_person_says_for_what() -> None:
     waiting = ToolRecord("search", "delete", "1", 1, 0.0, 0.0, WAITING)
     phase = RequestStage.WAITING_FOR_PERSON.value
-    for tools, told in (((waiting,), "waits for a person: search.delete"), ((), "person")):
+    for tools, told in (((waiting,), "waiting for approval: search.delete"), ((), "approval")):
         row = row_of(replace(RECORD, tools=tools), "abc-1", phase=phase)
         assert told in drawn(Screen(replace(STATE, requests=(row,))), 100)
 

@@ -112,8 +112,8 @@ def test_without_a_terminal_what_is_there_now_is_printed_once(server: str, key: 
     ("content", "problem"),
     [
         ("wrong-key", "Send the server's API key"),
-        ("two keys", "has to hold one key and nothing else"),
-        ("", "has to hold one key and nothing else"),
+        ("two keys", "must contain exactly one key"),
+        ("", "must contain exactly one key"),
         ("\udcff", "is not a text file"),
         (None, "cannot be read: No such file or directory"),
     ],
@@ -134,9 +134,9 @@ def test_a_key_file_that_is_wrong_is_said_so(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        (NOWHERE, f"no Temper answers at {NOWHERE}: start one with 'temper serve'"),
-        ("nonsense", "'nonsense' is not an address: write it like http://127.0.0.1:8367"),
-        ("http://", "is not an address"),
+        (NOWHERE, f"no Temper is running at {NOWHERE}; start one with 'temper serve'"),
+        ("nonsense", "'nonsense' is not a URL; use a form like http://127.0.0.1:8367"),
+        ("http://", "is not a URL"),
     ],
 )
 def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
@@ -149,4 +149,4 @@ def test_where_no_temper_is_it_says_so(url: str, problem: str) -> None:
 def test_another_server_is_told_from_a_temper(server: str, key: Path) -> None:
     done = ended(*command(f"{server}/v1", "--key-file", str(key)))
     assert done.returncode == 1
-    assert f"{server}/v1 is not a Temper, or its dashboard is switched off" in done.stderr
+    assert f"{server}/v1 is not a Temper, or its dashboard is disabled" in done.stderr

@@ -63,7 +63,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     for command in ("demo", "eval"):
         result = temper(command)
         assert result.exit_code == 2
-        assert f"'temper {command}' needs the package temper_evals" in result.stderr
+        assert f"'temper {command}' requires the package temper_evals" in result.stderr
     assert "No such command 'demmo'" in temper("demmo").stderr
     assert "eval" not in told("--help").partition("Commands:")[2].partition("New here?")[0]
 
@@ -81,7 +81,7 @@ def test_what_is_neither_installed_nor_a_checkout_has_its_own_commands(
 ) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())
     monkeypatch.setattr(usage, "__file__", str(tmp_path / "proxy/cli/usage.py"))
-    assert "needs the package temper_evals" in temper("demo").stderr
+    assert "requires the package temper_evals" in temper("demo").stderr
     assert temper("version").exit_code == 0
 
 

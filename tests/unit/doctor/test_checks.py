@@ -35,7 +35,7 @@ def test_too_few_open_files_for_a_full_queue_are_a_warning_with_the_number() -> 
 
 def test_enough_open_files_or_no_limit_are_fine() -> None:
     assert judge_descriptors(576, 256).status == "ok"
-    assert "any number" in judge_descriptors(-1, 256).said
+    assert "unlimited" in judge_descriptors(-1, 256).said
 
 
 def test_the_limit_is_that_of_this_process() -> None:
@@ -49,7 +49,7 @@ def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None
     assert judge_package_name(["temper-proxy"]).status == "ok"
     found = judge_package_name(["temper-proxy", "proxy.py"])
     assert found.status == "warn"
-    assert found.said.startswith("proxy.py has a package `proxy` as well")
+    assert found.said.startswith("proxy.py also installs a package `proxy`")
     assert "pipx install temper-proxy" in found.remedy
 
 
@@ -96,9 +96,9 @@ def test_next_to_no_memory_is_a_warning() -> None:
 
 
 def test_who_can_reach_temper_is_told() -> None:
-    assert "this machine alone" in reachability(Settings()).said
+    assert "this machine only" in reachability(Settings()).said
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
-    assert "wants its key" in reachability(Settings.model_validate(settings)).said
+    assert "an API key is required" in reachability(Settings.model_validate(settings)).said
 
 
 def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
@@ -108,9 +108,9 @@ def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
         own = {"host": host, "ollama_port": port, "api_key": "secret"}
         settings = Settings.model_validate({"server": own})
         found = reachability(settings)
-    assert (found.status, f"port {port} is taken" in found.said) == ("warn", True)
-    assert "stop the Ollama that has it" in found.remedy
-    assert reachability(settings).said.endswith(f"and on port {port} as an Ollama does")
+    assert (found.status, f"port {port} (server.ollama_port)" in found.said) == ("warn", True)
+    assert "stop the Ollama that uses it" in found.remedy
+    assert reachability(settings).said.endswith(f"and on port {port} for Ollama clients")
 
 
 def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> InspectedServer:

@@ -72,7 +72,7 @@ async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str)
         ("local", 32_768, "ok", "32768 tokens"),
         ("local", 32_767, "warn", "32767 tokens"),
         ("local", None, "warn", "unknown"),
-        (None, 65_536, "warn", "for a model that it knows"),
+        (None, 65_536, "warn", "for a hosted model"),
     ],
 )
 async def test_the_window_and_the_name_have_to_fit_the_client(

@@ -10,10 +10,10 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.NEVER_CALLS, "forced call", "fail", "no valid call"),
         (Ailment.CALLS_LATE, "forced call", "warn", "2 attempts"),
         (Ailment.BREAKS_OFF, "forced call", "fail", "broke off"),
-        (Ailment.NEVER_LETS_GO, "hanging up", "fail", "keeps its slot busy"),
-        (Ailment.CACHES_NOTHING, "prompt cache", "warn", "had 0 of"),
+        (Ailment.NEVER_LETS_GO, "disconnect", "fail", "keeps generating"),
+        (Ailment.CACHES_NOTHING, "prompt cache", "warn", "0 of"),
         (Ailment.MISCOUNTS, "token count", "warn", "counted as"),
-        (Ailment.CUTS_IN_SILENCE, "overflow", "fail", "cut off in silence"),
+        (Ailment.CUTS_IN_SILENCE, "overflow", "fail", "truncated silently"),
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
@@ -37,7 +37,7 @@ async def test_what_a_model_does_is_measured() -> None:
     assert found["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert found["prompt cache"].measured == {"caches_prompts": True}
     assert found["token count"].measured == {"counts_exactly": True}
-    assert found["speed"].said == "it reads 900 tokens a second, and writes 35"
+    assert found["speed"].said == "prompt: 900 tokens/s, generation: 35 tokens/s"
     assert found["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
@@ -57,12 +57,12 @@ async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
     found = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
-    assert found.said == "it reads 900 tokens a second, and wrote too little to time that"
+    assert found.said == "prompt: 900 tokens/s; the reply was too short to measure"
     assert found.measured == {"reads_per_second": 900.4}
 
 
 async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
-    well = (await examined(Ailment.NONE))["honours"]
+    well = (await examined(Ailment.NONE))["constraints"]
     assert well.status == "ok"
     assert well.measured["engine_honours"] == [
         "schema_beside_tools",
@@ -70,7 +70,7 @@ async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
         "white_space",
         "usage",
     ]
-    found = (await examined(Ailment.BINDS_NOTHING))["honours"]
+    found = (await examined(Ailment.BINDS_NOTHING))["constraints"]
     assert found.status == "warn"
-    assert found.said.startswith("it honours usage; it ignores required, named,")
+    assert found.said.startswith("enforced: usage; ignored: required, named,")
     assert found.measured["engine_honours"] == ["usage"]

@@ -56,8 +56,8 @@ def test_only_a_failure_is_bad() -> None:
 
 
 def test_the_summary_counts() -> None:
-    assert summary([WELL, UNKNOWN]) == "All is well: 1 checks."
-    assert summary([WELL, DOUBTFUL, ILL]) == "1 checks are fine, 1 warn, 1 fail."
+    assert summary([WELL, UNKNOWN]) == "All 1 checks passed."
+    assert summary([WELL, DOUBTFUL, ILL]) == "1 checks passed, 1 warned, 1 failed."
 
 
 def test_programs_get_every_finding() -> None:

@@ -12,7 +12,7 @@ async def test_a_server_that_loads_for_ever_is_not_examined_further() -> None:
 
 @pytest.mark.parametrize(
     ("ailment", "said"),
-    [(Ailment.NONE, "has its model loaded"), (Ailment.SLEEPS, "loads its model for whoever asks")],
+    [(Ailment.NONE, "has its model loaded"), (Ailment.SLEEPS, "loads its model on demand")],
 )
 async def test_a_server_that_sleeps_is_ready(ailment: Ailment, said: str) -> None:
     found = await examined(ailment)
@@ -30,7 +30,7 @@ async def test_a_temper_is_known_for_one() -> None:
     found = await examined(Ailment.IS_TEMPER)
     assert found["version"].status == "warn"
     assert found["version"].said == (
-        "this is a Temper, in front of llama.cpp, which is examined through it"
+        "this is a Temper in front of llama.cpp, which is checked through it"
     )
 
 
@@ -58,14 +58,14 @@ async def test_a_template_without_tools_is_noticed() -> None:
 @pytest.mark.parametrize("ailment", [Ailment.OPEN_TO_PAGES, Ailment.OPEN_TO_NAMES])
 async def test_a_server_that_web_pages_can_use_is_noticed(ailment: Ailment) -> None:
     found = await examined(ailment)
-    assert found["open doors"].status == "warn"
-    assert "--api-key" in found["open doors"].remedy
+    assert found["web pages"].status == "warn"
+    assert "--api-key" in found["web pages"].remedy
 
 
 async def test_a_missing_key_is_named() -> None:
     """vLLM with --api-key says no more than that."""
     found = await examined(Ailment.WANTS_KEY)
-    assert found["version"].said == "it wants a key: /v1/models says Unauthorized"
+    assert found["version"].said == "the server requires a key: /v1/models returned Unauthorized"
     assert found["version"].remedy == "set backend.api_key"
     assert "window" not in found
 
@@ -74,5 +74,5 @@ async def test_remedies_name_the_options_of_the_engine_that_is_there() -> None:
     found = await examined(Ailment.IS_VLLM)
     assert "--max-model-len 8192" in found["window"].remedy
     assert "--enable-prompt-tokens-details" in found["prompt cache"].said
-    assert found["hanging up"].status == "ok"
+    assert found["disconnect"].status == "ok"
     assert "-c 8192" in (await examined(Ailment.SMALL_WINDOW))["window"].remedy

@@ -544,7 +544,7 @@ def test_a_call_that_was_cut_off_is_called_so() -> None:
     book.receive(ReplyFinished("length"))
     book.ask()
     write(book, CUT, "length")
-    told = "The model gave no usable reply in 3 attempts: a reply that was cut off (get_weather)."
+    told = "The model gave no usable reply in 3 attempts: a truncated reply (get_weather)."
     book.expect(TextDelta(told), ReplyFinished("length"))
     book.end()
 

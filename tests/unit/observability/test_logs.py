@@ -89,7 +89,7 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         (replace(SHORT, path="/v1/messages"), "  /v1/messages  "),
         (
             replace(SHORT, outcome=None, status=499, left="streaming"),
-            "the client left while the answer was streaming",
+            "the client left while the response was streaming",
         ),
         (
             replace(

@@ -53,8 +53,8 @@ def test_a_row_tells_what_the_record_knows() -> None:
         1.0,
         "prose",
         None,
-        "Asked as the client asked.",
-        "The model answered in prose although tools were on offer.",
+        "First attempt: the client's request.",
+        "The model answered in prose instead of calling a tool.",
     )
     assert row.tools == (
         ToolRow("files", "read", 1.0, 0.25, "done"),

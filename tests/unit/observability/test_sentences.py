@@ -55,55 +55,58 @@ def test_whatever_is_written_can_be_seen_and_read_back(value: JsonValue) -> None
 
 TOLD: tuple[tuple[Fact, str], ...] = (
     (facts.Rescued("hermes", "look"), "A call written as text (hermes) became a call of look."),
-    (facts.Repaired("look"), "Broken JSON in a call of look was read as it was obviously meant."),
+    (facts.Repaired("look"), "Invalid JSON in a call of look was repaired."),
     (facts.Coerced("look", "/days"), "/days of look was converted to the right type."),
     (facts.Coerced("look", ""), "A value of look was converted to the right type."),
-    (facts.Renamed("Look", "look"), "Look is not a tool and was taken for look."),
+    (facts.Renamed("Look", "look"), "The unknown tool Look was corrected to look."),
     (facts.Dropped("code_fence"), "The code fence around the answer was removed."),
-    (facts.Dropped("new"), "A part of the reply was left out (new)."),
+    (facts.Dropped("new"), "A part of the reply was removed (new)."),
     (facts.RejectedReply("empty"), "The reply was empty."),
-    (facts.RejectedReply("new"), "The reply was not good enough (new)."),
-    (facts.Healed("call_id"), "The history was repaired: a call got an id."),
+    (facts.RejectedReply("new"), "The reply was rejected (new)."),
+    (facts.Healed("call_id"), "The history was repaired: an id was added to a call."),
     (
         facts.Refused(Reason.IN_SENTENCE),
-        "Text that looked like a call was left alone (in sentence).",
+        "Text that looked like a call was kept as text (in sentence).",
     ),
     (
         facts.EndedThoughts(),
-        "The reply ended thoughts that it had not begun; later replies are split there.",
+        "The reply closed a reasoning block that it never opened; later replies are split at that "
+        "mark.",
     ),
-    (facts.Unchecked("look", "no schema"), "look could not be checked: no schema."),
+    (facts.Unchecked("look", "no schema"), "The arguments of look were not validated: no schema."),
     (
         facts.Omitted("web_search"),
-        "A part of the request means nothing here and was left out (web_search).",
+        "A part of the request is not supported here and was ignored (web_search).",
     ),
-    (facts.RuleSkipped("look"), "A rule of order was skipped: look is not on offer."),
+    (facts.RuleSkipped("look"), "An order rule was skipped: the request does not offer look."),
     (facts.LoopNoticed("look", 3), "look was called 3 times with the same result."),
     (
         facts.FailuresNoticed(3),
-        "The last 3 rounds of tool calls all failed, and the model was told so.",
+        "All calls of the last 3 tool rounds failed; a hint was added to the prompt.",
     ),
-    (facts.RoundsMade(60), "The model has called tools in 60 rounds since the user spoke."),
-    (facts.RoundsExceeded(9), "After 9 rounds of tool calls an answer was asked for."),
+    (facts.RoundsMade(60), "The model has called tools in 60 rounds since the last user message."),
+    (facts.RoundsExceeded(9), "After 9 tool rounds the model was prompted for a text answer."),
     (
         facts.AnswerLimited(900),
-        "The answer was limited to 900 tokens, because the window has no room for more.",
+        "The answer was limited to 900 tokens, the space left in the window.",
     ),
-    (facts.Withheld(), "It was not asked again: too many others were being asked again."),
+    (facts.Withheld(), "The reply was not retried: too many retries were running already."),
     (
         facts.ClosedOut("failed_result", "called"),
-        "After a failed call the model was asked whether something was left to do: "
-        "calls were added.",
+        "Close-out check after a failed call: calls were added.",
     ),
-    (facts.BrokeOff("look"), "A call of look broke off after the client had seen the beginning."),
+    (
+        facts.BrokeOff("look"),
+        "A call of look ended early, after its beginning was streamed to the client.",
+    ),
     (
         facts.LadderEnded("empty"),
-        "No further attempt was allowed: the client got the usable part of the replies.",
+        "No attempts were left: the client received the usable part of the replies.",
     ),
     (facts.WindowFilled(256), "The answer ended because the window of 256 tokens was full."),
     (
         facts.Compacted(2, 1, 0, 1, 90, 100, 128, is_new=True),
-        "The conversation was shortened to fit (tier 2).",
+        "The conversation was shortened to fit the window (tier 2).",
     ),
     (facts.Compacted(2, 1, 0, 1, 90, 100, 128), ""),
     (facts.Asked("as_asked"), ""),
@@ -128,18 +131,21 @@ def test_a_fact_is_told_in_a_sentence(fact: Fact, told: str) -> None:
             (facts.Rescued("hermes", "f"), facts.Rescued("hermes", "g"), facts.Rescued("xml", "g")),
             "3 calls rescued from text (hermes, xml)",
         ),
-        ((facts.Repaired("f"),), "broken JSON repaired"),
+        ((facts.Repaired("f"),), "invalid JSON repaired"),
         ((facts.Coerced("f", "/a"), facts.Coerced("f", "/b")), "2 values converted"),
-        ((facts.Renamed("getWeather", "get_weather"),), "a tool's name corrected"),
-        ((facts.Dropped("x"), facts.Healed("ids")), "a part dropped, the history repaired"),
-        ((facts.LoopNoticed("f", 3),), "the same call of f 3 times"),
-        ((facts.FailuresNoticed(3),), "3 rounds of failing tools noticed"),
-        ((facts.RoundsExceeded(50),), "an answer asked for after 50 rounds of tools"),
-        ((facts.AnswerLimited(900),), "the answer limited to 900 tokens"),
-        ((facts.Withheld(),), "no retry, as too many run already"),
-        ((facts.ClosedOut("always", "done"),), "asked what is left after the answer: nothing was"),
-        ((facts.BrokeOff("f"),), "a call of f broke off"),
-        ((facts.LadderEnded("prose"),), "no further attempt allowed"),
+        ((facts.Renamed("getWeather", "get_weather"),), "a tool name corrected"),
+        ((facts.Dropped("x"), facts.Healed("ids")), "a part removed, the history repaired"),
+        ((facts.LoopNoticed("f", 3),), "f called 3 times with the same result"),
+        ((facts.FailuresNoticed(3),), "3 tool rounds failed"),
+        ((facts.RoundsExceeded(50),), "a text answer requested after 50 tool rounds"),
+        ((facts.AnswerLimited(900),), "answer limited to 900 tokens"),
+        ((facts.Withheld(),), "no retry: too many are running"),
+        (
+            (facts.ClosedOut("always", "done"),),
+            "close-out check after the answer: nothing was left to do",
+        ),
+        ((facts.BrokeOff("f"),), "a call of f ended early"),
+        ((facts.LadderEnded("prose"),), "no attempts left"),
         ((facts.WindowFilled(512),), "the window is full"),
         (
             (facts.Compacted(1, 1, 0, 1, 400, 900, 512, is_new=True),),
@@ -175,18 +181,18 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
     assert word_for(TemperError()) in WORDS.errors
     told = (one for one, _ in WORDS.defects.values())
     every = (*WORDS.attempts.values(), *told, *WORDS.errors.values())
-    assert all(re.fullmatch(r"[A-Z].+\.", one) for one in every)
-    assert attempt_sentence("nudged") == "Asked again, with a hint of what was wrong."
+    assert all(re.fullmatch(r"[A-Z].+[.?]", one) for one in every)
+    assert attempt_sentence("nudged") == "Retry with a hint about the defect."
     assert attempt_sentence("new") == "Asked in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
-    assert problem_sentence("empty", "refused") == "The backend refused the request."
+    assert problem_sentence("empty", "refused") == "The backend rejected the request."
     assert problem_sentence(None, "new") == "The attempt failed."
     assert problem_sentence(None, None) == ""
 
 
 def test_what_happened_twice_is_told_once_and_nothing_is_told_of_no_news() -> None:
     told = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
-    assert told == ("Broken JSON in a call of a was read as it was obviously meant.",)
+    assert told == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40
 
 

@@ -20,13 +20,13 @@ def test_models_with_files_and_addresses_go_together() -> None:
 @pytest.mark.parametrize(
     ("model", "setting", "words"),
     [
-        ({}, "models.a.path", "or a running server as models.a.url"),
+        ({}, "models.a.path", "or a running server with models.a.url"),
         ({**FILE, **URL}, "models.a.url", "remove one of the two"),
-        ({**FILE, "hf_repo": "o/n"}, "models.a.hf_repo", "name a file or a repository"),
+        ({**FILE, "hf_repo": "o/n"}, "models.a.hf_repo", "set a file or a repository"),
         ({**FILE, "alias": "b"}, "models.a.alias", "use models.a.aliases for more"),
-        ({**URL, "ttl_seconds": 5}, "models.a.ttl_seconds", "needs models.a.path"),
-        ({**URL, "preload": True}, "models.a.preload", "needs models.a.path"),
-        ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb is 9"),
+        ({**URL, "ttl_seconds": 5}, "models.a.ttl_seconds", "requires models.a.path"),
+        ({**URL, "preload": True}, "models.a.preload", "requires models.a.path"),
+        ({**FILE, "memory_mb": 10}, "models.a.memory_mb", "swapping.memory_mb (9)"),
     ],
 )
 def test_what_is_wrong_with_one_model_is_named(
@@ -47,7 +47,7 @@ def test_a_name_that_no_client_can_send_is_refused(name: str) -> None:
 def test_a_name_leads_to_one_model() -> None:
     ((blamed, problem),) = found(a={**FILE, "aliases": ["x"]}, b={**FILE, "aliases": ["x", "b"]})
     assert blamed == "models.b.aliases"
-    assert "'x' leads to models.a already" in problem
+    assert "'x' is already used by models.a" in problem
     assert [blamed for blamed, _ in found(a={**FILE, "aliases": ["b"]}, b=FILE)] == [
         "models.a.aliases"
     ]
@@ -63,4 +63,4 @@ def test_no_more_is_preloaded_than_can_stay() -> None:
     assert found(a=eager, b=FILE) == []
     ((blamed, problem),) = found(a=eager, b=eager)
     assert blamed == "models.b.preload"
-    assert "only 1 of the 2 models" in problem
+    assert "only 1 of 2 preloaded models" in problem

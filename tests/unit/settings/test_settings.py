@@ -153,7 +153,7 @@ def test_settings_cannot_be_changed() -> None:
         ("guardrails.text_policy = 'never'", "guardrails.text_policy", "'respond', 'accept'"),
         ("profile.tools_in_prompt = 'yes'", "profile.tools_in_prompt", "'auto', 'never'"),
         ("workflows.a = 5", "workflows.a", "valid dictionary"),
-        ("workflows.a.steps = ['b']", "workflows.a", "steps: there is no such option"),
+        ("workflows.a.steps = ['b']", "workflows.a", "steps: unknown option"),
         ("workflows.a.required_steps = [1]", "workflows.a", "required_steps.0: should be"),
         ("models.a.slots = 0", "models.a.slots", "greater than or equal to 1"),
         ("models.a.aliases = ['a b']", "models.a.aliases", "0: String should match"),
@@ -191,7 +191,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         "configuration: 3 problems",
         "  server.prot: is not a setting; did you mean server.port? (operator.toml)",
         "  server.port: should be greater than or equal to 0, not -1 (operator.toml)",
-        "  server.host: 0.0.0.0 can be reached from other machines, so a key is required: set"
+        "  server.host: 0.0.0.0 is reachable from other machines, which requires an API key; set"
         " server.api_key (TEMPER_SERVER__API_KEY) or listen on 127.0.0.1",
     ]
 
@@ -239,12 +239,12 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         (
             f"{MODELS}[workflows.coder]\n{RULES}\n[workflows.large]\n{RULES}",
             "large",
-            "models.large has its rules in workflows.coder already",
+            "workflows.coder already has rules for models.large",
         ),
         (
             f"model.path = 'm.gguf'\n[workflows.a]\n{RULES}\n[workflows.b]\n{RULES}",
             "b",
-            "all names lead to the same model",
+            "already has rules for the only model",
         ),
     ],
 )
@@ -308,7 +308,7 @@ def test_several_backends_are_named_once_each_and_instead_of_one() -> None:
         "http://a",
     )
     both = refusal("backend = {url = 'http://a', urls = ['http://b']}")
-    assert (both.setting, "backend.url:" in both.problem) == ("backend.urls", True)
+    assert (both.setting, "backend.url;" in both.problem) == ("backend.urls", True)
 
 
 def test_a_backend_address_loses_its_last_slash() -> None:
@@ -352,7 +352,7 @@ def test_a_secret_is_in_no_representation_and_no_error() -> None:
         ("server.api_key = ['canary']", "valid string"),
         ("backend.url = 'http://me:canary@host'", "use backend.api_key"),
         ("server.port = '${CANARY}'", "valid integer"),
-        ("backend.headers = {Authorization = 'canary'}", "belongs into api_key"),
+        ("backend.headers = {Authorization = 'canary'}", "use api_key"),
         ("backend.headers = {X-Request-Id = 'canary'}", "set by Temper itself"),
         ("backend.headers = {Transfer-Encoding = 'canary'}", "set by Temper itself"),
         ("backend.headers = {'x y' = 'canary'}", "not the name of a header"),
@@ -468,7 +468,9 @@ def test_patterns_of_names_lead_to_models_that_there_are(tmp_path: Path) -> None
     file.write_text("[aliases]\n'claude-*' = 'org/Model-8B:q4'\n", "utf-8")
     assert load_settings(file).aliases["claude-*"] == "org/Model-8B:q4"
     file.write_text(f"{MODELS}[aliases]\n'claude-*' = 'larg'\n", "utf-8")
-    with pytest.raises(InvalidConfiguration, match="no model 'larg'; did you mean 'large'") as told:
+    with pytest.raises(
+        InvalidConfiguration, match="model 'larg' does not exist; did you mean 'large'"
+    ) as told:
         load_settings(file)
     assert told.value.setting == "aliases.claude-*"
     file.write_text("[aliases]\n'claude-*' = ''\n", "utf-8")
@@ -481,7 +483,7 @@ def test_tools_that_need_a_yes_go_with_one_worker_only() -> None:
     assert load_settings(written(asking)).mcp["notes"].ask == ["drop"]
     for more, names in (
         ("[server]\nworkers = 2\n", r"server\.workers.* must be 1 with mcp\.notes\.ask"),
-        ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* needs ui\.enabled = true"),
+        ("[ui]\nenabled = false\n", r"mcp\.notes\.ask.* requires ui\.enabled = true"),
     ):
         with pytest.raises(InvalidConfiguration, match=names):
             load_settings(written(more + asking))

@@ -8,8 +8,8 @@ from proxy.settings.sections import Server, Ui
 from proxy.settings.tool_servers import (
     Tools,
     ToolServer,
+    find_approval_conflicts,
     tool_server_contradictions,
-    unanswerable_questions,
 )
 
 URL: dict[str, object] = {"url": "http://127.0.0.1:1/mcp"}
@@ -43,11 +43,11 @@ def test_programs_and_addresses_go_together() -> None:
 @pytest.mark.parametrize(
     ("server", "setting", "words"),
     [
-        ({}, "mcp.a.url", "or a program as mcp.a.command"),
+        ({}, "mcp.a.url", "or a program with mcp.a.command"),
         ({**URL, **COMMAND}, "mcp.a.command", "remove one of the two"),
-        ({**COMMAND, "headers": {"x": "y"}}, "mcp.a.headers", "needs mcp.a.url"),
-        ({**URL, "env": {"A": "b"}}, "mcp.a.env", "needs mcp.a.command"),
-        ({**URL, "cwd": "/"}, "mcp.a.cwd", "needs mcp.a.command"),
+        ({**COMMAND, "headers": {"x": "y"}}, "mcp.a.headers", "requires mcp.a.url"),
+        ({**URL, "env": {"A": "b"}}, "mcp.a.env", "requires mcp.a.command"),
+        ({**URL, "cwd": "/"}, "mcp.a.cwd", "requires mcp.a.command"),
         ({**URL, "tools": ["*", "x"]}, "mcp.a.tools", "remove the names"),
     ],
 )
@@ -74,7 +74,7 @@ def test_workers_cannot_share_a_program() -> None:
 def test_two_servers_need_different_names_for_their_tools() -> None:
     ((blamed, problem),) = found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"]}})
     assert blamed == "mcp.b.tools"
-    assert "mcp.a has a tool 'get' too: set a prefix" in problem
+    assert "mcp.a also has a tool 'get'; set a prefix" in problem
     assert (
         found({"a": {**URL, "tools": ["get"]}, "b": {**URL, "tools": ["get"], "prefix": "b_"}})
         == []
@@ -85,10 +85,10 @@ def test_two_servers_need_different_names_for_their_tools() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("search", "not of the form SERVER.TOOL"),
+        ("search", "does not have the form SERVER.TOOL"),
         ("serch.find", "did you mean 'search'?"),
-        ("x.find", "there is no section mcp.x"),
-        ("search.other", "not among mcp.search.tools"),
+        ("x.find", "section mcp.x does not exist"),
+        ("search.other", "not in mcp.search.tools"),
     ],
 )
 def test_a_hosted_tool_leads_to_one_that_is_offered(target: str, words: str) -> None:
@@ -111,7 +111,7 @@ def unanswerable(
         "b": ToolServer.model_validate({**URL, "tools": ["put"], "ask": ["put"], **more}),
     }
     asking = Server.model_validate(server or {})
-    return [*unanswerable_questions(servers, asking, Ui.model_validate(ui or {}))]
+    return [*find_approval_conflicts(servers, asking, Ui.model_validate(ui or {}))]
 
 
 def test_questions_go_with_one_worker_and_a_page_that_somebody_may_open() -> None:
@@ -125,8 +125,8 @@ def test_questions_go_with_one_worker_and_a_page_that_somebody_may_open() -> Non
     ("server", "ui", "names", "words"),
     [
         ({"workers": 2}, {}, ("server.workers", "mcp.b.ask"), "must be 1 with mcp.b.ask"),
-        ({}, {"enabled": False}, ("mcp.b.ask", "ui.enabled"), "needs ui.enabled = true"),
-        ({}, {"read_only": True}, ("mcp.b.ask", "ui.read_only"), "needs ui.read_only = false"),
+        ({}, {"enabled": False}, ("mcp.b.ask", "ui.enabled"), "requires ui.enabled = true"),
+        ({}, {"read_only": True}, ("mcp.b.ask", "ui.read_only"), "requires ui.read_only = false"),
         ({"api_keys_file": "k"}, {}, ("mcp.b.ask", "ui.owners"), "server.api_key or ui.owners"),
     ],
 )
@@ -145,9 +145,9 @@ def test_only_tools_that_are_offered_can_need_a_yes() -> None:
     ((blamed, problem),) = found({"a": {**URL, "tools": ["get"], "ask": ["put"]}})
     assert (blamed, problem) == (
         "mcp.a.ask",
-        "'put' is not among mcp.a.tools, so it is not offered",
+        "'put' is not in mcp.a.tools; add it there",
     )
     ((blamed, problem),) = found({"a": {**URL, "ask": ["*"]}})
-    assert (blamed, "not offered" in problem) == ("mcp.a.ask", True)
+    assert (blamed, "add it there" in problem) == ("mcp.a.ask", True)
     ((blamed, problem),) = found({"a": {**URL, "tools": ["*"], "ask": ["*", "x"]}})
     assert (blamed, "remove the names" in problem) == ("mcp.a.ask", True)

@@ -24,7 +24,7 @@ def test_other_layers_are_refused(written: object) -> None:
 
 def test_a_quantised_cache_for_values_needs_flash_attention() -> None:
     problem = refusal(cache_type_v="q8_0", flash_attention="off")
-    assert "model.cache_type_v: a quantised V cache needs flash attention" in problem
+    assert "model.cache_type_v: a quantized V cache requires flash attention" in problem
     fine = {"cache_type_k": "q8_0", "cache_type_v": "bf16", "flash_attention": "off"}
     assert load_settings(None, {"model": fine}).model.cache_type_k == "q8_0"
     assert load_settings(None, {"model": {"cache_type_v": "q8_0"}}).model.cache_type_v == "q8_0"
@@ -39,7 +39,7 @@ def test_an_unknown_cache_type_is_refused_with_those_there_are() -> None:
     [
         (["--port", "9"], "--port: set port"),
         (["-t", "4", "-c=1"], "-c: set context_tokens"),
-        (["--api-key", "canary"], "Temper makes a key of its own"),
+        (["--api-key", "canary"], "Temper generates a key"),
         (["--hf-token=canary"], "set HF_TOKEN in the environment"),
     ],
 )

@@ -15,13 +15,13 @@ const ROWS_AT_FIRST = 100;
 const CALM = 2000; // milliseconds without a new state, after which older rows are asked for
 const KEYS = [
   ["j", "the next request"],
-  ["k", "the one before"],
-  ["Enter", "open it"],
-  ["Esc", "close it, or clear the filter"],
+  ["k", "the previous request"],
+  ["Enter", "open the request"],
+  ["Esc", "close the request, or clear the filter"],
   ["/", "filter"],
-  ["r", "only what needed help"],
-  ["c", "the call that waits for you"],
-  ["?", "these keys"],
+  ["r", "show only requests with interventions"],
+  ["c", "go to the call waiting for approval"],
+  ["?", "show these keys"],
 ];
 
 const AGAIN = 700; // milliseconds until calls that have moved can be answered
@@ -142,8 +142,8 @@ function page() {
     <main class=${row ? "with-detail" : ""}>
       <div class="overview">
         ${about?.workers > 1
-          ? html`<p class="note">Worker ${about.worker} of ${about.workers}: the counts are those of
-              all workers; requests, charts and slots are those of this one.</p>`
+          ? html`<p class="note">Worker ${about.worker} of ${about.workers}: counts include all
+              workers; requests, charts and slots are of this worker only.</p>`
           : nothing}
         ${line(totals, view.span, service, actions)} ${cards(models, totals, service, actions)}
         ${toolServers(store.toolServers)} ${charts.holder}
@@ -186,13 +186,13 @@ function door() {
       }}
     >
       <h1>Temper</h1>
-      <p>This dashboard shows other people's requests, so it wants the operator's key.</p>
+      <p>The dashboard shows the requests of all clients, so it requires the operator's key.</p>
       <label for="key">Key</label>
       <input id="key" name="key" type="password" autocomplete="off" required />
       ${view.problem ? html`<p class="problem" role="alert">${view.problem}</p>` : nothing}
       <button type="submit" class="primary">Open</button>
-      <p class="muted">It is <code>server.api_key</code>, or the key of an owner in
-        <code>ui.owners</code>. It stays in this tab.</p>
+      <p class="muted">Use <code>server.api_key</code>, or a key listed in
+        <code>ui.owners</code>. It is stored in this tab only.</p>
     </form>
   </main>`;
 }

@@ -1,4 +1,4 @@
-// One request: its times, its repairs, its window, and what the model really wrote.
+// One request: timeline, repairs, window, and the model's raw output.
 
 import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
 import { diff } from "./diff.js";
@@ -38,7 +38,7 @@ export function detail(row, models, exchange, now, view, actions) {
 }
 
 function living(row, models) {
-  return placeOf(row, models) || (row.phase === "queued" ? "" : "It is being answered now.");
+  return placeOf(row, models) || (row.phase === "queued" ? "" : "The request is running.");
 }
 
 function ending(row, view, actions) {
@@ -46,9 +46,9 @@ function ending(row, view, actions) {
   const isSure = view.ending === row.id;
   return html`<p class="ending">
     <button type="button" class=${isSure ? "danger" : ""} @click=${() => actions.end(row.id)}>
-      ${isSure ? "Click again to end it" : "End this request"}
+      ${isSure ? "Click again to cancel" : "Cancel this request"}
     </button>
-    <span class="muted">${view.failure || "Its slot is free at once; its client gets an error."}</span>
+    <span class="muted">${view.failure || "Frees its slot; the client receives an error."}</span>
   </p>`;
 }
 
@@ -65,9 +65,9 @@ function times(row, seconds) {
   for (const tool of row.tools) {
     const isWaiting = tool.status === "waiting";
     const long = tool.seconds ?? total - tool.begun;
-    const told = isWaiting ? "waits for a person" : `on ${tool.server}: ${tool.status}`;
+    const told = isWaiting ? "waiting for approval" : `on ${tool.server}: ${tool.status}`;
     if (tool.waited) {
-      bars.push(["Waited", `for a person: ${tool.name}`, tool.begun - tool.waited, tool.waited, "waited"]);
+      bars.push(["Waited", `for approval: ${tool.name}`, tool.begun - tool.waited, tool.waited, "waited"]);
     }
     bars.push([tool.name, told, tool.begun, long, isWaiting ? "waited" : "tool"]);
   }
@@ -112,7 +112,7 @@ function mark(firstToken, total) {
 function repairs(row) {
   if (!row.repairs.length) return nothing;
   return html`<section>
-    <h3>What was done</h3>
+    <h3>Repairs</h3>
     <ul class="repairs">${row.repairs.map((one) => html`<li>${one}</li>`)}</ul>
   </section>`;
 }
@@ -136,7 +136,7 @@ function windowBar(shape, tokens) {
   const cached = Math.min(tokens.cached ?? 0, shape.sent);
   const parts = [
     ["cached", cached, "from the cache"],
-    ["fresh", shape.sent - cached, "read anew"],
+    ["fresh", shape.sent - cached, "not cached"],
     ["answer", output, "answer"],
   ].filter(([, size]) => size > 0);
   let x = 0;
@@ -163,9 +163,9 @@ function windowBar(shape, tokens) {
       )} full</span>
     </p>
     ${given > 0
-      ? html`<p class="note">The client wrote ${count(shape.client)} tokens; ${count(given)} were
-          left out: ${count(shape.cleared)} results shortened, ${count(shape.folded)} turns folded
-          (tier ${shape.tier}${shape.is_new ? ", cut at this request" : ""}).</p>`
+      ? html`<p class="note">The client sent ${count(shape.client)} tokens; ${count(given)} were
+          removed: ${count(shape.cleared)} results shortened, ${count(shape.folded)} turns folded
+          (tier ${shape.tier}${shape.is_new ? ", compacted at this request" : ""}).</p>`
       : nothing}
     ${shape.answer === null
       ? nothing
@@ -181,17 +181,17 @@ function facts(row, seconds) {
     ["Client", row.client],
     ["Priority", row.priority === "normal" ? null : row.priority],
     ["Path", row.path],
-    ["Asked at", html`<time title=${utc(row.at)}>${clock(row.at)}</time>`],
+    ["Received at", html`<time title=${utc(row.at)}>${clock(row.at)}</time>`],
     ["Prompt", tokens.prompt === null ? null : `${count(tokens.prompt)} tokens`],
     ["From the cache", tokens.cached === null ? null : `${count(tokens.cached)} tokens`],
     ["Output", tokens.output === null ? null : output(tokens.output, row, seconds)],
-    ["Ended with", row.finish_reason],
+    ["Finish reason", row.finish_reason],
     ["Status", row.status],
     ["Request id", html`<span class="id">${row.request_id}</span>`],
     ["Trace", row.trace && html`<span class="id">${row.trace}</span>`],
   ].filter(([, value]) => value !== null && value !== "" && value !== undefined);
   return html`<section>
-    <h3>Facts</h3>
+    <h3>Details</h3>
     <dl class="facts">
       ${told.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>
@@ -200,7 +200,7 @@ function facts(row, seconds) {
 
 function output(tokens, row, seconds) {
   const long = seconds - (row.first_token ?? seconds);
-  const speed = long > 0.05 && row.stream ? `, ${Math.round(tokens / long)} a second` : "";
+  const speed = long > 0.05 && row.stream ? `, ${Math.round(tokens / long)} per second` : "";
   return `${count(tokens)} tokens${speed}`;
 }
 
@@ -232,7 +232,7 @@ function shownExchange(exchange) {
     <div class="sides">
       ${last ? wrote(last, marked(before)) : nothing}
       <div class="said got">
-        <h4>The client got</h4>
+        <h4>The client received</h4>
         <pre>${got ? marked(after) : empty()}</pre>
       </div>
     </div>
@@ -244,7 +244,7 @@ function wrote(one, text) {
   return html`<div class="said">
     <h4>The model wrote</h4>
     ${one.thoughts
-      ? html`<details><summary>Thoughts</summary><pre>${cut(one.thoughts)}</pre></details>`
+      ? html`<details><summary>Reasoning</summary><pre>${cut(one.thoughts)}</pre></details>`
       : nothing}
     <pre>${text}</pre>
   </div>`;
@@ -258,7 +258,7 @@ function added({ role, text }) {
 }
 
 function addedBy(role) {
-  if (role === "tool") return "A tool that Temper ran said";
+  if (role === "tool") return "Result of a tool that Temper ran";
   return html`Temper added <span class="muted">as ${role}</span>`;
 }
 
@@ -329,7 +329,7 @@ function opening(message) {
   return visible(contentOf(message).slice(0, 90).replace(/\s+/g, " "));
 }
 
-/** A command that asks the same again; it names the variable of a key, and never holds one. */
+/** A curl command that repeats the request; it refers to a key by variable and never contains one. */
 export function curl(exchange, origin, hasKey) {
   const body = JSON.stringify(exchange.request).replaceAll("'", `'\\''`);
   const key = hasKey ? ` -H "authorization: Bearer $TEMPER_KEY"` : "";

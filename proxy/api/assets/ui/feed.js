@@ -1,4 +1,4 @@
-// Talks to the server: the feed, read with fetch because it needs the key as a header, and answers.
+// Client of the server's feed. It uses fetch because EventSource cannot send the key as a header.
 
 const API = new URL("../api/", import.meta.url);
 const KEY = "temper.key";

@@ -1,4 +1,4 @@
-// The line that matters, and a card for each model.
+// The summary line, and a card for each model.
 
 import { html, nothing, svg } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
@@ -36,8 +36,8 @@ export function line(totals, span, service, actions) {
                 ><i class="swatch ${kind}"></i>${count(counts[kind])} ${OUTCOMES[kind]}</span
               >`,
             )
-          : html`<span class="muted">Point a client at <code>${location.origin}/v1</code> and
-              watch.</span>`}
+          : html`<span class="muted">Set a client's base URL to
+              <code>${location.origin}/v1</code>.</span>`}
         ${told?.cache ? html`<span class="key cache">${told.cache}</span>` : nothing}
       </p>
     </section>
@@ -83,19 +83,19 @@ function card(model, totals, selected, actions) {
       <dl>
         <div><dt>Slots</dt><dd>${slots(model)}</dd></div>
         <div><dt>Waiting</dt><dd>${model.waiting}</dd></div>
-        <div><dt>Window</dt><dd title="tokens of one slot">${short(model.window)}</dd></div>
-        <div><dt>In use</dt><dd title="estimated share of all slots' room">${model.share === null
+        <div><dt>Window</dt><dd title="tokens per slot">${short(model.window)}</dd></div>
+        <div><dt>In use</dt><dd title="estimated share of the context of all slots">${model.share === null
           ? "–"
           : percent(model.share, 1)}</dd></div>
         <div><dt>This hour</dt><dd>${counts ? count(counts.requests) : 0}</dd></div>
-        <div><dt>Helped</dt><dd>${counts
+        <div><dt>Interventions</dt><dd>${counts
           ? count(counts.repaired + counts.retried)
           : 0}</dd></div>
       </dl>
       ${model.tuned ? html`<p class="muted">Tuned: ${visible(model.tuned)}</p>` : nothing}
       ${model.lacks.length
-        ? html`<p class="muted" title="Refused by the engine; Temper asks without it"
-            >Refused: ${model.lacks.join(", ")}</p>`
+        ? html`<p class="muted" title="Rejected by the engine; Temper sends requests without it"
+            >Unsupported: ${model.lacks.join(", ")}</p>`
         : nothing}
       ${model.restarts
         ? html`<p class="muted">${plural(model.restarts, "restart")}</p>`

@@ -1,4 +1,4 @@
-// The table of requests, and what it can be filtered by.
+// The table of requests and its filters.
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
@@ -27,7 +27,7 @@ export function toolbar(view, models, actions) {
         type="search"
         autocomplete="off"
         spellcheck="false"
-        placeholder="Filter by id, model, tool or words"
+        placeholder="Filter by id, model, tool or text"
         aria-label="Filter requests"
         .value=${filter.text}
         @input=${(event) => actions.setFilter({ text: event.target.value })}
@@ -148,8 +148,8 @@ function blank(view) {
   const { filter } = view;
   const isFiltered = filter.text || filter.model || filter.outcome || filter.repaired;
   return isFiltered
-    ? html`<p class="blank"><strong>No request fits.</strong> Esc clears the filter.</p>`
-    : html`<div class="blank"><strong>Nothing asked yet.</strong>
+    ? html`<p class="blank"><strong>No matching requests.</strong> Press Esc to clear the filter.</p>`
+    : html`<div class="blank"><strong>No requests yet.</strong>
         Requests appear here while they run. Try one:
         <pre>${FIRST}</pre></div>`;
 }

@@ -22,7 +22,7 @@ function card(server) {
     ${server.problem ? html`<p class="problem">It ${server.problem}</p>` : nothing}
     <dl>
       <div><dt>Tools offered</dt><dd>${server.tools ?? "–"}${asking
-        ? html`<span class="muted"> (${asking} ${asking === 1 ? "needs" : "need"} a yes)</span>`
+        ? html`<span class="muted"> (${asking} ${asking === 1 ? "needs" : "need"} approval)</span>`
         : nothing}</dd></div>
       <div><dt>Calls</dt><dd>${count(server.calls)}</dd></div>
       <div><dt>Failed</dt><dd>${count(server.failures)}</dd></div>

@@ -1,31 +1,31 @@
-// Words for people: outcomes, phases, reasons, numbers and times. Pure.
+// Texts of the page: outcomes, phases, reasons, numbers and times. No side effects.
 
 import { LEFT, OUTCOMES, OUTCOMES_EXPLAINED, PHASES } from "./vocabulary.js"; // by the server
 
 export { LEFT, OUTCOMES, OUTCOMES_EXPLAINED, PHASES };
 
-// why there is no before and after: a title, and what can be done about it
+// reasons for a missing exchange: a title, and a remedy
 export const REASONS = {
   recording_off: [
-    "Exchanges are not kept.",
-    "Set recording.keep_bytes, for example to 50000000, and restart Temper: then the latest " +
-      "requests and replies stay in memory and are shown here.",
+    "Exchanges are not stored.",
+    "Set recording.keep_bytes, for example to 50000000, and restart Temper. The latest requests " +
+      "and replies are then kept in memory and shown here.",
   ],
-  not_over: ["The request is still being answered.", "Its replies are shown when it is over."],
-  too_large: ["This exchange was too large to be kept.", "Raise recording.keep_bytes to keep more."],
+  not_over: ["The request is still running.", "Its replies are shown when it has finished."],
+  too_large: ["This exchange was too large to store.", "Increase recording.keep_bytes."],
   dropped: [
-    "This exchange was dropped to make room for later ones.",
-    "Raise recording.keep_bytes to keep more.",
+    "This exchange was removed to make room for later ones.",
+    "Increase recording.keep_bytes.",
   ],
   not_understood: [
-    "There is nothing to show.",
-    "The client left, or the request was refused, before it was understood.",
+    "There is no exchange to show.",
+    "The client disconnected, or the request was rejected, before it was decoded.",
   ],
   before_restart: [
-    "This request is not known here.",
-    "Temper, or the worker that had it, was restarted since.",
+    "This request is unknown.",
+    "Temper, or the worker that handled it, has been restarted since.",
   ],
-  request_forgotten: ["This request is no longer kept.", "Only the latest 500 are."],
+  request_forgotten: ["This request is no longer stored.", "Only the latest 500 requests are."],
 };
 
 export const MODEL_STATES = {
@@ -33,35 +33,35 @@ export const MODEL_STATES = {
   loading: "loading",
   unloaded: "not loaded",
   failed: "not reachable",
-  unknown: "looking",
+  unknown: "checking",
 };
 
 export const TOOL_SERVER_STATES = {
   ready: "ready",
   starting: "starting",
-  waiting: "starting again",
+  waiting: "restarting",
   down: "down",
   stopped: "stopped",
 };
 
 const whole = new Intl.NumberFormat("en");
 
-/** The outcome of a row in one of the words of OUTCOMES; null while it lives. */
+/** The outcome of a row, a key of OUTCOMES; null while it is running. */
 export function kindOf(row) {
   if (row.phase !== "over") return null;
   if (row.outcome) return row.outcome;
   return row.status === 499 ? "left" : "failed";
 }
 
-/** Where a waiting row stands and whom it waits behind, by its model; empty for any other. */
+/** The queue position of a waiting row; empty for other rows. */
 export function placeOf(row, models) {
   const queue = models.find((one) => one.title === row.service)?.queue ?? [];
   const place = row.phase === "queued" ? queue.indexOf(row.id) + 1 : 0;
   const rank = row.priority === "normal" ? "" : `, ${row.priority} priority`;
-  return place ? `Place ${place} of ${queue.length} in the queue${rank}.` : "";
+  return place ? `Position ${place} of ${queue.length} in the queue${rank}.` : "";
 }
 
-/** What a row does or how it ended, in a few words. */
+/** The stage or outcome of a row, in a few words. */
 export function statusOf(row) {
   const kind = kindOf(row);
   if (kind === "failed") return `failed ${row.status}`;
@@ -84,13 +84,13 @@ export function phaseOf(row) {
   return PHASES[row.phase] ?? row.phase;
 }
 
-/** The news of a row in one sentence, empty where there is none. */
+/** The most important event of a row in one sentence, or an empty text. */
 export function newsOf(row) {
   if (row.repairs.length) {
     const more = row.repairs.length - 1;
     return more ? `${row.repairs[0]} +${more}` : row.repairs[0];
   }
-  if (row.left) return `The client left ${LEFT[row.left] ?? ""}.`;
+  if (row.left) return `The client disconnected ${LEFT[row.left] ?? ""}.`;
   const failure = row.attempts.at(-1)?.error;
   if (kindOf(row) === "failed" && failure) return row.attempts.at(-1).told;
   if (row.cache) return `The prompt cache broke: ${row.cache.reason}.`;
@@ -149,7 +149,7 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-/** The line that matters: what happened, and what was done about it. */
+/** The summary of a time span: requests, interventions and the cache. */
 export function summary(counts) {
   const help = counts.repaired + counts.retried + counts.exhausted;
   return {
@@ -159,8 +159,8 @@ export function summary(counts) {
       ...["repaired", "retried", "exhausted", "failed"].map(
         (kind) => counts[kind] && `${count(counts[kind])} ${OUTCOMES[kind]}`,
       ),
-      counts.left && `${count(counts.left)} left by the client`,
+      counts.left && `${count(counts.left)} disconnected`,
     ].filter(Boolean),
-    cache: counts.measured ? `${percent(counts.cached, counts.measured)} of the prompts came from the cache` : "",
+    cache: counts.measured ? `${percent(counts.cached, counts.measured)} of prompt tokens from the cache` : "",
   };
 }

@@ -84,7 +84,7 @@ def test_the_table_names_every_field_of_a_chat_completion_request() -> None:
 
 
 def test_the_guide_tells_what_becomes_of_every_field() -> None:
-    guide = Path(__file__).parents[5] / "docs" / "guides" / "anthropic-upstream.md"
+    guide = Path(__file__).parents[5] / "docs" / "guides" / "engines.md"
     table = guide.read_text(encoding="utf-8").partition("| field |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]

@@ -23,7 +23,7 @@ from proxy.dialects.ollama_chat.downstream.schema import (
 )
 from tests.unit.dialects.ollama_chat.downstream import names
 
-GUIDE = Path(__file__).parents[5] / "docs" / "guides" / "ollama-clients.md"
+GUIDE = Path(__file__).parents[5] / "docs" / "guides" / "ollama.md"
 PARAMETERS = types.Tool.Function.Parameters
 
 TABLES: dict[str, tuple[FieldTable, tuple[type[BaseModel], ...]]] = {
