@@ -41,6 +41,7 @@ The `ReadReply` then has the text `Let me look.\nDone.` and the call of `get_tim
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -174,16 +175,32 @@ class PendingFindings:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._copies = 0  # of a call, in the prose after it
+        self._copies: Counter[str] = Counter()  # of each call's source, in the prose after it
+        self._prose: dict[str, str] = {}  # by source: the end of the prose, which may begin a copy
 
     @property
     def matches(self) -> list[FoundCalls]:
         return [finding for finding in self.findings if isinstance(finding, FoundCalls)]
 
-    def repeats_in_prose(self, text: str) -> bool:
-        """Count the copies of a pending call in the prose after it; return whether it is enough."""
-        self._copies += max((text.count(match.source.strip()) for match in self.matches), default=0)
-        return self._copies >= MOST_SAME - 1
+    def find_runaway(self, text: str) -> int:
+        """Return the index in the next prose at which the last tolerated copy of a call ends.
+
+        It is -1 if there is none. A copy may be spread over several pieces of prose.
+        """
+        sources = {match.source.strip() for match in self.matches}
+        ends = [self._find_last_copy(source, text) for source in sources]
+        return min((end for end in ends if end >= 0), default=-1)
+
+    def _find_last_copy(self, source: str, text: str) -> int:
+        before = self._prose.get(source, "")
+        prose, start = before + text, 0
+        while (index := prose.find(source, start)) >= 0:
+            start = index + len(source)
+            self._copies[source] += 1
+            if self._copies[source] == MOST_SAME - 1:
+                return start - len(before)
+        self._prose[source] = prose[max(start, len(prose) - len(source) + 1) :]
+        return -1
 
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
@@ -321,6 +338,8 @@ class ReplyReader:
         If the client has seen no part of it (`is_unseen`), the text before a lone end mark of
         reasoning becomes reasoning: the prompt had opened the block.
         """
+        if self._has_ended:  # in the state ENDED a caller ends the reply itself, unless it is over
+            reason = STOP
         is_cut_off, text = is_cut(reason), self._text
         parts = self._read_parts(self._scanner.flush())
         last = self._scanner.finish(
@@ -384,7 +403,12 @@ class ReplyReader:
 
     def _read_finding(self, finding: Finding) -> list[ReplyPart]:
         parts: list[ReplyPart] = []
+        is_runaway = False
         if self._pending.findings:
+            if isinstance(finding, Prose):
+                end = self._pending.find_runaway(finding.text)
+                is_runaway = end >= 0
+                finding = Prose(finding.text[:end]) if is_runaway else finding
             self._pending.findings.append(finding)
         else:
             parts = self._process(finding)
@@ -393,7 +417,7 @@ class ReplyReader:
                 self._end_if_stuck(finding)
             case findings.LeftOut(ends_reply=True):
                 self._end()
-            case Prose(text) if self._pending.findings and self._pending.repeats_in_prose(text):
+            case _ if is_runaway:
                 self._end()
             case _:
                 pass
