@@ -6,7 +6,7 @@ was asked for labeled lines), the scanner of `rescue` (calls), unnamed arguments
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -45,6 +45,8 @@ class ReplyScanner:
         )
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # created with the first text
+        # no method of this object: a cycle of references would keep the request in memory
+        self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
 
     def feed(self, text: str) -> list[ScannedPart]:
@@ -63,6 +65,7 @@ class ReplyScanner:
         if self._scanner is None:
             return []
         last = self._complete(self._scanner.finish(cut_off=is_cut_off), is_last=True)
+        self._scanner = None  # it refers to this object
         return without_lone_marks(last, self._is_in_prompt) if has_structured_calls else last
 
     def close(self) -> None:
@@ -139,7 +142,7 @@ class ReplyScanner:
                 self._offer.written_names,
                 self._tool_syntaxes,
                 may_cut=self._may_cut,
-                may_hide=lambda mark: not self._is_in_prompt(mark),
+                may_hide=partial(_is_in_none, self._offer.quotable),
             )
             if self._offer.executed:
                 self._scanner.follow_results()
@@ -168,9 +171,6 @@ class ReplyScanner:
             return False
         return not any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
 
-    def _is_in_prompt(self, mark: str) -> bool:
-        return any(mark in text for text in self._offer.quotable)
-
     @cached_property
     def earlier(self) -> EarlierTexts:
         """The texts of users and tools, from which the model may copy a call."""
@@ -181,3 +181,11 @@ class ReplyScanner:
         """The syntaxes whose openings contain the names of the tools."""
         is_plain = self._offer.answer_schema is not None or not self._offer.rescues
         return () if is_plain else syntaxes_for(self._offer.everything)
+
+
+def _is_in_any(texts: Sequence[str], mark: str) -> bool:
+    return any(mark in text for text in texts)
+
+
+def _is_in_none(texts: Sequence[str], mark: str) -> bool:
+    return not _is_in_any(texts, mark)

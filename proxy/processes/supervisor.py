@@ -126,7 +126,7 @@ class Supervisor:
                 address = ServerAddress(server.base_url, server.api_key)
                 self._publish(replace(self.status, address=address))
                 self._settle(server)
-                logger.info("%s: ready at %s", self.name, server.base_url)
+                logger.info("%s: listening at %s", self.name, server.base_url)
                 exit_code = await server.process.wait()
                 # later callers wait for the next server, however long stopping this one takes
                 self._readiness = asyncio.get_running_loop().create_future()

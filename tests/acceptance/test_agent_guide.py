@@ -25,26 +25,26 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
         (CALLED, says("Fine."), says('{"city": "Oslo", "degrees": 21}')),
         "city='Oslo' degrees=21",
     ),
-    "Steps in an order": ((REPORT, CALLED, REPORT), "Reported: 21 degrees in Oslo"),
-    "A conversation that goes on": (
+    "Order rules": ((REPORT, CALLED, REPORT), "Reported: 21 degrees in Oslo"),
+    "Continue a conversation": (
         (CALLED, ANSWER, says("It is.")),
         "It is. ['How is the weather in Oslo?', 'Is that warm?']",
     ),
-    "Stopping it": ((NEVER,), "True"),
-    "When there is no answer": (
+    "Cancellation": ((NEVER,), "True"),
+    "Runs without an answer": (
         (CALLED, ANSWER, LOOKED_UP),
         "rounds - It is 21 degrees.\nlook_up - Oslo is not in the list",
     ),
-    "Asking a person": (
+    "Approval": (
         (calls("delete", '{"path":"a"}'), says("Then not.")),
         'delete {"path":"a"}?\nrefused',
     ),
-    "Tools that know more": (
+    "Prerequisites and caching": (
         (FORECAST, CALLED, FORECAST, says("Rain.")),
         "['get_weather', 'forecast'] Rain.",
     ),
-    "An agent of your own kind": ((CALLED, says("It is.\n", "TASK_COMPLETE")), "True 1 It is."),
-    "Your own client, your own compaction": (
+    "Subclasses": ((CALLED, says("It is.\n", "TASK_COMPLETE")), "True 1 It is."),
+    "Custom client and compaction": (
         (),
         "1 messages were left out\nI was sent 1 messages.",
     ),

@@ -467,4 +467,4 @@ def test_a_port_that_an_ollama_has_is_told_with_the_remedy(both: tuple[str, Serv
     told = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)
     assert told.returncode == 1
     assert f"port {port} is used by an Ollama or another program" in told.stderr
-    assert "leave --like-ollama out" in told.stderr
+    assert "omit --like-ollama" in told.stderr

@@ -307,7 +307,7 @@ async def test_a_refusal_is_acted_on_and_remembered(
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
     assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.said
-    told = [one for one in caplog.messages if f"no {row.learnt.replace('_', ' ')} " in one]
+    told = [one for one in caplog.messages if f": {row.learnt} is missing: " in one]
     assert len(told) == 1
 
 

@@ -140,7 +140,7 @@ async def test_a_program_gets_no_variable_but_the_usual_and_its_own(
 async def test_what_is_no_result_is_a_failure() -> None:
     async with running(program("noise")) as server:
         garbage, refused = await call(server, "garbage"), await call(server, "refuse", "no")
-        assert "is no result" in garbage.text
+        assert "sent an invalid result" in garbage.text
         assert refused == Ended("Error: no", Status.FAILED, "-32603")
 
 

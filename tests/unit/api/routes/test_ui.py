@@ -123,7 +123,7 @@ def page_of(app: ASGIApp) -> str:
 
 def test_every_route_is_listed_with_what_it_does() -> None:
     page = page_of(create_app(ServerOptions().alone(ScriptedBackend()), ServerOptions()))
-    assert "<td>GET<td><code>/v1/models</code><td>List the models that can be asked for." in page
+    assert "<td>GET<td><code>/v1/models</code><td>List the available models." in page
     assert "<td>POST<td><code>/v1/chat/completions</code><td>" in page
 
 

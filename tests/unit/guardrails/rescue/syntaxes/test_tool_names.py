@@ -182,11 +182,6 @@ def test_behind_an_announcement_it_counts_at_the_end_of_the_reply(words: str, fo
     assert inline_calls_in(f"{words} {form}\nDone.", INLINE_SCHEMA) == []
 
 
-def test_it_counts_where_it_is_called_the_call() -> None:
-    assert inline_calls_in(f"Here's the tool call: {PLAIN}", INLINE_SCHEMA) == [LOOK]
-    assert inline_calls_in(f"Here is the function call. {PLAIN}", INLINE_SCHEMA) == [LOOK]
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "words",
