@@ -214,6 +214,25 @@ def test_canceling_a_wait_closes_the_connection() -> None:
     play(scene, script)
 
 
+def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
+    closed = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.hang_up_seen()
+        closed.set()
+
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        await read(connection)
+        connections.close()
+        connections.release(connection)
+        await closed.wait()
+
+    play(scene, script)
+
+
 def test_a_line_without_work_is_closed_after_a_while() -> None:
     closed = asyncio.Event()
 

@@ -155,6 +155,16 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
             Description(("asked",)),
         ),
+        ({}, Description(("asked",))),
+        (
+            {"default_generation_settings": 5, "modalities": [1], "total_slots": 1},
+            Description(("asked",), slots=1),
+        ),
+        (
+            {"default_generation_settings": {"n_ctx": "x"}, "total_slots": "y"},
+            Description(("asked",)),
+        ),
+        ({"default_generation_settings": {"n_ctx": 1}}, Description(("asked",), window=1)),
         (
             {"model_alias": "a", "modalities": {"vision": False, "audio": True}},
             Description(("a",), senses=("audio",), is_blind=True),

@@ -3,7 +3,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from itertools import pairwise, repeat
 
@@ -191,6 +191,48 @@ def test_a_connection_that_breaks_within_a_reply_is_not_retried() -> None:
     with pytest.raises(BackendUnavailable):
         events(backend)
     assert route.call_count == 1
+
+
+BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_canceled"),
+    [(BEGUN, False), (BEGUN, True), (b"", True)],
+    ids=["closed within a reply", "canceled within a reply", "canceled before a reply"],
+)
+async def test_a_reader_that_stops_closes_the_connection_at_once(
+    sent: bytes, *, is_canceled: bool
+) -> None:
+    received, abandoned, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def begin(caller: Caller) -> None:
+        await caller.request()
+        received.set()
+        if sent:
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(sent)
+        await caller.hang_up_seen()
+        abandoned.set()
+
+    async def read_on(reply: AsyncGenerator[list[ReplyEvent]]) -> None:
+        async with aclosing(reply):
+            async for batch in reply:
+                assert batch == [STARTED, TextDelta("Hel")]
+                read.set()
+                if not is_canceled:
+                    return
+
+    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        reader = asyncio.create_task(read_on(adapter.stream(upstream_request(), {})))
+        await (read if sent else received).wait()
+        if is_canceled:
+            reader.cancel()
+        await abandoned.wait()  # before the adapter is closed
+        (outcome,) = await asyncio.gather(reader, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError) is is_canceled
+        await adapter.close()
 
 
 OVERFLOW: JsonObject = {
@@ -572,6 +614,17 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
+async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
+    wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
+    named = upstream_request(tool_choice=NamedTool("get_weather"))
+    engine = wire.engine()
+    await replied(engine, named)
+    await replied(engine, replace(named, request=replace(named.request, model="other")))
+    refused, substituted, other = [body["tool_choice"] for body in wire.asked]
+    assert substituted == "required"
+    assert other == refused
+
+
 async def test_a_learned_refusal_expires() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
@@ -644,6 +697,14 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert isinstance(error, BackendRefused)
     assert error.status == status
     assert message in error.message
+
+
+def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
+    body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
+    error = failure_of(httpx.Response(400, json=body))
+
+    assert isinstance(error, BackendRefused)
+    assert error.param == "messages.0.role"
 
 
 @pytest.mark.parametrize(
