@@ -7,17 +7,23 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from proxy.conversation import json
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader
+from proxy.dialects.dialect import Client
 from proxy.dialects.openai_chat.replies import ChunkDecoder, decode_error
 from proxy.dialects.sse import Event
+from proxy.errors import InvalidRequest
 from tests.unit.dialects.wire_tables import (
+    DIALECTS,
     PLAIN,
     TABLES,
+    WRITERS,
     Row,
     answer_of,
     events_of,
     read_table,
     result_of,
+    upstream_request,
     whole,
 )
 
@@ -29,6 +35,46 @@ ROWS = [(table, row) for table in TABLES for row in read_table(table)]
 )
 def test_a_row_gives_its_result(table: str, row: Row) -> None:
     assert result_of(table, row.sent) == row.result
+
+
+# The bodies of the plain request, from which a row shows only the differences.
+HI, SAID_HI = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
+PLAIN_BODIES = {
+    "chat": b'{"model":"m",%b,"stream":true,"stream_options":{"include_usage":true}}' % HI,
+    "ollama": b'{"model":"m",%b,"stream":true,"truncate":false,"shift":false}' % HI,
+    "messages": b'{"model":"m","max_tokens":4096,"stream":true,"messages":'
+    b'[{"role":"user","content":%b}]}' % SAID_HI,
+    "messages_count": b'{"model":"m","messages":[{"role":"user","content":%b}]}' % SAID_HI,
+    "thinking": b"{}",
+}
+
+
+@pytest.mark.parametrize("engine", WRITERS)
+def test_the_body_of_a_plain_request_has_only_what_the_engine_needs(engine: str) -> None:
+    assert WRITERS[engine](upstream_request("", {}), {}) == PLAIN_BODIES[engine]
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("chat", b""),
+        ("messages", b',"max_tokens":100'),
+        ("ollama", b',"stream":true'),
+        ("ollama_text", b',"stream":true'),
+        ("responses", b""),
+    ],
+)
+def test_a_plain_request_becomes_a_plain_chat_completion(name: str, members: bytes) -> None:
+    request = DIALECTS[name].decode(PLAIN[name], Client()).request
+    assert json.join_object({**request.fields}) == b'{"model":"m",%b%b}' % (HI, members)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize(("body", "got"), [(b"", "nothing"), (b"[]", "an array")])
+def test_a_body_that_is_no_object_is_refused(name: str, body: bytes, got: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"Expected a JSON object, got {got}") as refused:
+        DIALECTS[name].decode(body, Client())
+    assert refused.value.param == "body"
 
 
 # The types of the SDKs. They do not know calls that the server ran among messages, and a usage is
