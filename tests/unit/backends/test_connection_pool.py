@@ -13,6 +13,7 @@ from proxy.backends.connection_pool import (
     Connection,
     ConnectionPool,
     Endpoint,
+    addresses_of,
     first_connected,
 )
 from tests.fakes.connections import (
@@ -627,3 +628,10 @@ async def test_a_connection_that_cannot_be_opened_is_not_reached(
     until = later(deadline) if deadline is not None else 0.0
     with pytest.raises(error):
         await ConnectionPool(endpoint, seconds).send(b"", b"", until)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_a_host_has_every_address_once(host: str) -> None:
+    addresses = await addresses_of(host, 1)
+    assert len(addresses) == len({*addresses})
+    assert addresses == [host] or "127.0.0.1" in addresses

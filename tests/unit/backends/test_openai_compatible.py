@@ -235,6 +235,24 @@ async def test_a_reader_that_stops_closes_the_connection_at_once(
         await adapter.close()
 
 
+async def test_two_replies_use_one_connection() -> None:
+    async def reply_twice(caller: Caller) -> None:
+        while await caller.request():
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(HELLO)
+            await caller.send_chunk(b"")
+
+    async with raw_backend(reply_twice) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        for _ in range(2):
+            async with aclosing(adapter.stream(upstream_request(), {})) as reply:
+                async for batch in reply:
+                    if isinstance(batch[-1], ReplyFinished):
+                        break
+        await adapter.close()
+        assert backend.connections == 1
+
+
 OVERFLOW: JsonObject = {
     "code": 400,
     "message": "request (33009 tokens) exceeds the available context size (2048 tokens)",
@@ -697,6 +715,7 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert isinstance(error, BackendRefused)
     assert error.status == status
     assert message in error.message
+    assert "http://host" in str(error)
 
 
 def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:

@@ -77,6 +77,39 @@ def test_a_body_that_is_no_object_is_refused(name: str, body: bytes, got: str) -
     assert refused.value.param == "body"
 
 
+PLAIN_ANSWERS = {
+    "chat": b'{"id":"chatcmpl-abc","object":"chat.completion","created":7,"model":"m","choices":'
+    b'[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}',
+    "messages": b'{"id":"msg_abc","type":"message","role":"assistant","model":"m","content":[],'
+    b'"stop_reason":"end_turn","stop_sequence":null,"stop_details":null,"usage":{"input_tokens":0,'
+    b'"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":'
+    b'{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0,'
+    b'"service_tier":"standard"}}',
+    "ollama": b'{"model":"m","created_at":"1970-01-01T00:00:07.000000Z","message":'
+    b'{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,'
+    b'"load_duration":0,"prompt_eval_duration":0,"eval_duration":0,"prompt_eval_count":0,'
+    b'"eval_count":0}\n',
+    "ollama_text": b'{"model":"m","created_at":"1970-01-01T00:00:07.000000Z","response":"",'
+    b'"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,'
+    b'"prompt_eval_duration":0,"eval_duration":0,"prompt_eval_count":0,"eval_count":0}\n',
+    "responses": b'{"id":"resp_abc","object":"response","created_at":7,"completed_at":7,"status":'
+    b'"completed","error":null,"incomplete_details":null,"model":"m","output":[],"usage":'
+    b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
+    b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0},'
+    b'"store":false,"instructions":null,"tools":[],"tool_choice":"auto","parallel_tool_calls":true,'
+    b'"temperature":null,"top_p":null,"max_output_tokens":null,"max_tool_calls":null,'
+    b'"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"text":{"format":'
+    b'{"type":"text"}},"truncation":"disabled","metadata":{},"user":null,"prompt_cache_key":null,'
+    b'"safety_identifier":null,"top_logprobs":0,"background":false,"service_tier":"default"}',
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_an_empty_answer_has_every_required_member(name: str) -> None:
+    assert answer_of(name, PLAIN[name], []) == PLAIN_ANSWERS[name]
+
+
 # The types of the SDKs. They do not know calls that the server ran among messages, and a usage is
 # passed on as the engine wrote it.
 ANSWERS: dict[str, type[BaseModel]] = {
