@@ -3,7 +3,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from itertools import pairwise, repeat
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.faults.toxics import chunk as framed
 from proxy import bounds
-from proxy.backends.client import Backend, BackendModel, Description, Health
+from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
 from proxy.backends.probing import PROBES, write_probe
 from proxy.backends.transport import END_SECONDS, LINGER, BackendClient
@@ -215,7 +215,7 @@ async def test_a_reader_that_stops_closes_the_connection_at_once(
         await caller.hang_up_seen()
         abandoned.set()
 
-    async def read_on(reply: AsyncGenerator[list[ReplyEvent]]) -> None:
+    async def read_on(reply: ReplyEvents) -> None:
         async with aclosing(reply):
             async for batch in reply:
                 assert batch == [STARTED, TextDelta("Hel")]
