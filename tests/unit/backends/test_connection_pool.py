@@ -13,6 +13,7 @@ from proxy.backends.connection_pool import (
     Connection,
     ConnectionPool,
     Endpoint,
+    addresses_of,
     first_connected,
 )
 from tests.fakes.connections import (
@@ -210,6 +211,25 @@ def test_canceling_a_wait_closes_the_connection() -> None:
         await closed.wait()
         with pytest.raises(asyncio.CancelledError):
             await sending
+
+    play(scene, script)
+
+
+def test_a_connection_released_after_the_pool_is_closed_is_closed() -> None:
+    closed = asyncio.Event()
+
+    async def script(caller: Caller) -> None:
+        await caller.request()
+        await caller.send(OK)
+        await caller.hang_up_seen()
+        closed.set()
+
+    async def scene(connections: ConnectionPool, backend: RawBackend) -> None:
+        connection = await send(connections)
+        await read(connection)
+        connections.close()
+        connections.release(connection)
+        await closed.wait()
 
     play(scene, script)
 
@@ -608,3 +628,10 @@ async def test_a_connection_that_cannot_be_opened_is_not_reached(
     until = later(deadline) if deadline is not None else 0.0
     with pytest.raises(error):
         await ConnectionPool(endpoint, seconds).send(b"", b"", until)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_a_host_has_every_address_once(host: str) -> None:
+    addresses = await addresses_of(host, 1)
+    assert len(addresses) == len({*addresses})
+    assert addresses == [host] or "127.0.0.1" in addresses

@@ -155,6 +155,16 @@ LISTED: JsonObject = {"data": [{"id": "listed", "root": "org/listed-7b"}]}
             {"model_alias": "", "model_path": None, "chat_template": 5, "total_slots": 0},
             Description(("asked",)),
         ),
+        ({}, Description(("asked",))),
+        (
+            {"default_generation_settings": 5, "modalities": [1], "total_slots": 1},
+            Description(("asked",), slots=1),
+        ),
+        (
+            {"default_generation_settings": {"n_ctx": "x"}, "total_slots": "y"},
+            Description(("asked",)),
+        ),
+        ({"default_generation_settings": {"n_ctx": 1}}, Description(("asked",), window=1)),
         (
             {"model_alias": "a", "modalities": {"vision": False, "audio": True}},
             Description(("a",), senses=("audio",), is_blind=True),
@@ -204,6 +214,23 @@ def test_a_server_that_hides_its_properties_is_known_by_its_list_of_models(
     routes.get(PROPS).mock(return_value=props)
     routes.get(MODELS).respond(json=LISTED)
     assert asyncio.run(server(routes).describe("asked")) == description
+
+
+def test_models_and_properties_are_requested_with_the_key() -> None:
+    keyed = {"authorization": "Bearer k"}
+    routes = respx.MockRouter()
+    routes.get(MODELS, headers=keyed).respond(json=LISTED)
+    routes.get(PROPS, headers=keyed).respond(json={"model_alias": "a", "total_slots": 2})
+    backend = server(routes, "k")
+    assert [model.id for model in asyncio.run(backend.models())] == ["listed"]
+    assert asyncio.run(backend.describe("m")).slots == 2
+
+
+def test_an_unreachable_server_has_a_provisional_description() -> None:
+    routes = respx.MockRouter()
+    routes.get(PROPS).mock(side_effect=httpx.ConnectError("refused"))
+    description = asyncio.run(server(routes).describe("asked"))
+    assert description == Description(("asked",), is_provisional=True)
 
 
 def test_forwarded_requests_wait_for_a_loading_model() -> None:

@@ -83,6 +83,12 @@ class Server:
         return asyncio.run(do())
 
 
+def test_entries_without_a_name_are_not_listed() -> None:
+    server = Server(tags={"models": [{"name": "a:latest", "size": 1}, {"size": 2}, 3]})
+    models = server.use(lambda models: models.list_models())
+    assert [model.id for model in models] == ["a:latest"]
+
+
 @pytest.mark.parametrize(
     ("told", "error"),
     [({"models": None}, BackendSpokeNonsense), ([1], BackendSpokeNonsense), (None, BackendRefused)],

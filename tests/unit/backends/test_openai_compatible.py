@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from benchmarks.faults.toxics import STREAM_HEAD, Caller
 from benchmarks.faults.toxics import chunk as framed
 from proxy import bounds
-from proxy.backends.client import Backend, BackendModel, Description, Health
+from proxy.backends.client import Backend, BackendModel, Description, Health, ReplyEvents
 from proxy.backends.openai_compatible import AdaptiveEngine, OpenAICompatible, ReplyReading
 from proxy.backends.probing import PROBES, write_probe
 from proxy.backends.transport import END_SECONDS, LINGER, BackendClient
@@ -191,6 +191,66 @@ def test_a_connection_that_breaks_within_a_reply_is_not_retried() -> None:
     with pytest.raises(BackendUnavailable):
         events(backend)
     assert route.call_count == 1
+
+
+BEGUN = stream(chunk({"role": "assistant", "content": None}), chunk({"content": "Hel"}), done=False)
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_canceled"),
+    [(BEGUN, False), (BEGUN, True), (b"", True)],
+    ids=["closed within a reply", "canceled within a reply", "canceled before a reply"],
+)
+async def test_a_reader_that_stops_closes_the_connection_at_once(
+    sent: bytes, *, is_canceled: bool
+) -> None:
+    received, abandoned, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def begin(caller: Caller) -> None:
+        await caller.request()
+        received.set()
+        if sent:
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(sent)
+        await caller.hang_up_seen()
+        abandoned.set()
+
+    async def read_on(reply: ReplyEvents) -> None:
+        async with aclosing(reply):
+            async for batch in reply:
+                assert batch == [STARTED, TextDelta("Hel")]
+                read.set()
+                if not is_canceled:
+                    return
+
+    async with raw_backend(begin) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        reader = asyncio.create_task(read_on(adapter.stream(upstream_request(), {})))
+        await (read if sent else received).wait()
+        if is_canceled:
+            reader.cancel()
+        await abandoned.wait()  # before the adapter is closed
+        (outcome,) = await asyncio.gather(reader, return_exceptions=True)
+        assert isinstance(outcome, asyncio.CancelledError) is is_canceled
+        await adapter.close()
+
+
+async def test_two_replies_use_one_connection() -> None:
+    async def reply_twice(caller: Caller) -> None:
+        while await caller.request():
+            await caller.send(STREAM_HEAD)
+            await caller.send_chunk(HELLO)
+            await caller.send_chunk(b"")
+
+    async with raw_backend(reply_twice) as backend, asyncio.timeout(PATIENCE_SECONDS):
+        adapter = OpenAICompatible(BackendClient(backend.url))
+        for _ in range(2):
+            async with aclosing(adapter.stream(upstream_request(), {})) as reply:
+                async for batch in reply:
+                    if isinstance(batch[-1], ReplyFinished):
+                        break
+        await adapter.close()
+        assert backend.connections == 1
 
 
 OVERFLOW: JsonObject = {
@@ -572,6 +632,17 @@ async def test_refusals_are_reported_for_the_only_model_under_any_name(
     assert (after.engine, after.lacks) == ("vLLM", ("bound_arguments", *told))
 
 
+async def test_a_feature_that_one_model_lacks_is_sent_to_another() -> None:
+    wire = ConnectionPool(httpx.Response(400, json={"error": NO_OBJECT}), HI, HI)
+    named = upstream_request(tool_choice=NamedTool("get_weather"))
+    engine = wire.engine()
+    await replied(engine, named)
+    await replied(engine, replace(named, request=replace(named.request, model="other")))
+    refused, substituted, other = [body["tool_choice"] for body in wire.asked]
+    assert substituted == "required"
+    assert other == refused
+
+
 async def test_a_learned_refusal_expires() -> None:
     wire = ConnectionPool(httpx.Response(400, json={"error": NO_PARSER}), HI, HI)
     now = 0.0
@@ -644,6 +715,15 @@ def test_the_words_of_an_error_are_kept_in_whatever_shape_it_comes(
     assert isinstance(error, BackendRefused)
     assert error.status == status
     assert message in error.message
+    assert "http://host" in str(error)
+
+
+def test_a_refusal_keeps_the_field_that_the_engine_blames() -> None:
+    body = {"error": {"message": "No.", "param": "messages.0.role", "type": "x"}}
+    error = failure_of(httpx.Response(400, json=body))
+
+    assert isinstance(error, BackendRefused)
+    assert error.param == "messages.0.role"
 
 
 @pytest.mark.parametrize(

@@ -470,6 +470,10 @@ async def test_a_compressed_error_keeps_its_status(
         (ConnectionPoolError("other"), BackendUnavailable, BackendUnavailable),
         (ConnectionResetError("reset"), BackendUnavailable, BackendUnavailable),
         (OSError("other"), BackendUnavailable, BackendUnavailable),
+        (ConnectionRefusedError("refused"), BackendUnavailable, BackendUnavailable),
+        (ConnectionAbortedError("aborted"), BackendUnavailable, BackendUnavailable),
+        (BrokenPipeError("closed"), BackendUnavailable, BackendUnavailable),
+        (PermissionError("firewall"), BackendUnavailable, BackendUnavailable),
     ],
 )
 def test_a_connection_failure_has_a_meaning_before_and_within_the_body(

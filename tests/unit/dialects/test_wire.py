@@ -7,17 +7,23 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from proxy.conversation import json
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader
+from proxy.dialects.dialect import Client
 from proxy.dialects.openai_chat.replies import ChunkDecoder, decode_error
 from proxy.dialects.sse import Event
+from proxy.errors import InvalidRequest
 from tests.unit.dialects.wire_tables import (
+    DIALECTS,
     PLAIN,
     TABLES,
+    WRITERS,
     Row,
     answer_of,
     events_of,
     read_table,
     result_of,
+    upstream_request,
     whole,
 )
 
@@ -29,6 +35,79 @@ ROWS = [(table, row) for table in TABLES for row in read_table(table)]
 )
 def test_a_row_gives_its_result(table: str, row: Row) -> None:
     assert result_of(table, row.sent) == row.result
+
+
+# The bodies of the plain request, from which a row shows only the differences.
+HI, SAID_HI = b'"messages":[{"role":"user","content":"Hi"}]', b'[{"type":"text","text":"Hi"}]'
+PLAIN_BODIES = {
+    "chat": b'{"model":"m",%b,"stream":true,"stream_options":{"include_usage":true}}' % HI,
+    "ollama": b'{"model":"m",%b,"stream":true,"truncate":false,"shift":false}' % HI,
+    "messages": b'{"model":"m","max_tokens":4096,"stream":true,"messages":'
+    b'[{"role":"user","content":%b}]}' % SAID_HI,
+    "messages_count": b'{"model":"m","messages":[{"role":"user","content":%b}]}' % SAID_HI,
+    "thinking": b"{}",
+}
+
+
+@pytest.mark.parametrize("engine", WRITERS)
+def test_the_body_of_a_plain_request_has_only_what_the_engine_needs(engine: str) -> None:
+    assert WRITERS[engine](upstream_request("", {}), {}) == PLAIN_BODIES[engine]
+
+
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [
+        ("chat", b""),
+        ("messages", b',"max_tokens":100'),
+        ("ollama", b',"stream":true'),
+        ("ollama_text", b',"stream":true'),
+        ("responses", b""),
+    ],
+)
+def test_a_plain_request_becomes_a_plain_chat_completion(name: str, members: bytes) -> None:
+    request = DIALECTS[name].decode(PLAIN[name], Client()).request
+    assert json.join_object({**request.fields}) == b'{"model":"m",%b%b}' % (HI, members)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize(("body", "got"), [(b"", "nothing"), (b"[]", "an array")])
+def test_a_body_that_is_no_object_is_refused(name: str, body: bytes, got: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"Expected a JSON object, got {got}") as refused:
+        DIALECTS[name].decode(body, Client())
+    assert refused.value.param == "body"
+
+
+PLAIN_ANSWERS = {
+    "chat": b'{"id":"chatcmpl-abc","object":"chat.completion","created":7,"model":"m","choices":'
+    b'[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}',
+    "messages": b'{"id":"msg_abc","type":"message","role":"assistant","model":"m","content":[],'
+    b'"stop_reason":"end_turn","stop_sequence":null,"stop_details":null,"usage":{"input_tokens":0,'
+    b'"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":'
+    b'{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0,'
+    b'"service_tier":"standard"}}',
+    "ollama": b'{"model":"m","created_at":"1970-01-01T00:00:07.000000Z","message":'
+    b'{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":0,'
+    b'"load_duration":0,"prompt_eval_duration":0,"eval_duration":0,"prompt_eval_count":0,'
+    b'"eval_count":0}\n',
+    "ollama_text": b'{"model":"m","created_at":"1970-01-01T00:00:07.000000Z","response":"",'
+    b'"done":true,"done_reason":"stop","total_duration":0,"load_duration":0,'
+    b'"prompt_eval_duration":0,"eval_duration":0,"prompt_eval_count":0,"eval_count":0}\n',
+    "responses": b'{"id":"resp_abc","object":"response","created_at":7,"completed_at":7,"status":'
+    b'"completed","error":null,"incomplete_details":null,"model":"m","output":[],"usage":'
+    b'{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},'
+    b'"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0},'
+    b'"store":false,"instructions":null,"tools":[],"tool_choice":"auto","parallel_tool_calls":true,'
+    b'"temperature":null,"top_p":null,"max_output_tokens":null,"max_tool_calls":null,'
+    b'"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"text":{"format":'
+    b'{"type":"text"}},"truncation":"disabled","metadata":{},"user":null,"prompt_cache_key":null,'
+    b'"safety_identifier":null,"top_logprobs":0,"background":false,"service_tier":"default"}',
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_an_empty_answer_has_every_required_member(name: str) -> None:
+    assert answer_of(name, PLAIN[name], []) == PLAIN_ANSWERS[name]
 
 
 # The types of the SDKs. They do not know calls that the server ran among messages, and a usage is
