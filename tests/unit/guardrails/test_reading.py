@@ -394,18 +394,17 @@ EVENTS: list[Row] = [
         *("", "broken has_responded is_broken"),
     ),
     # text that is not the answer
-    *(
-        ((TextDelta(text),), parts, calls, facts)
-        for text, parts, calls, facts in (
-            ("<think>\nhm\n</think>\n\nFour.", [ReasoningDelta("hm"), Prose("Four.")], "", ""),
-            (
-                f"Hm.\n{BROKEN}",
-                [Prose("Hm."), WithheldText(f"\n{BROKEN}")],
-                *("", "broken is_broken"),
-            ),
-            (f"Write `{BROKEN}`.", [Prose(f"Write `{BROKEN}`.")], "", "quoted"),
-        )
+    (
+        (TextDelta("<think>\nhm\n</think>\n\nFour."),),
+        [ReasoningDelta("hm"), Prose("Four.")],
+        *("", ""),
     ),
+    (
+        (TextDelta(f"Hm.\n{BROKEN}"),),
+        [Prose("Hm."), WithheldText(f"\n{BROKEN}")],
+        *("", "broken is_broken"),
+    ),
+    ((TextDelta(f"Write `{BROKEN}`."),), [Prose(f"Write `{BROKEN}`.")], "", "quoted"),
     # calls in reasoning that the backend separates
     *(
         row((ReasoningDelta(text),), ReasoningDelta(text), calls, facts)

@@ -191,15 +191,20 @@ def test_the_source_begins_at_the_mark() -> None:
 def test_a_rewound_cursor_has_no_arguments() -> None:
     cursor = Cursor("abc")
     cursor.begin()
-    assert not cursor.is_within_arguments
     cursor.start_arguments("f")
-    assert cursor.is_within_arguments
     cursor.advance(2)
     cursor.rewind()
     assert (cursor.arguments_name, cursor.take_echo()) == (None, "")
+
+
+def test_a_cursor_is_within_arguments_from_their_start_to_their_end() -> None:
+    cursor = Cursor("abc")
+    states = [cursor.is_within_arguments]
     cursor.start_arguments("f")
+    states.append(cursor.is_within_arguments)
     cursor.end_arguments()
-    assert not cursor.is_within_arguments
+    states.append(cursor.is_within_arguments)
+    assert states == [False, True, False]
 
 
 def test_the_arguments_are_echoed_as_they_arrive() -> None:
