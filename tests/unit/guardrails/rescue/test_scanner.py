@@ -335,7 +335,7 @@ TABLES = {
     },
 }
 
-ROWS = [(title, text, found) for title, rows in TABLES.items() for text, found in rows.items()]
+ROWS = [(title, text, row) for title, rows in TABLES.items() for text, row in rows.items()]
 
 
 def expand(text: str) -> str:
@@ -366,13 +366,13 @@ def render(findings: Iterable[Finding]) -> str:
     return "".join(pieces)
 
 
-@pytest.mark.parametrize(("title", "text", "found"), ROWS, ids=[text for _, text, _ in ROWS])
-def test_a_reply_has_these_findings(title: str, text: str, found: str) -> None:
+@pytest.mark.parametrize(("title", "text", "findings"), ROWS, ids=[text for _, text, _ in ROWS])
+def test_a_reply_has_these_findings(title: str, text: str, findings: str) -> None:
     for pieces in chunkings(expand(text)):
         scanner = Scanner(SYNTAXES, TOOLS, NAMED)
-        findings = [finding for piece in pieces for finding in scanner.feed(piece)]
-        findings += scanner.finish(cut_off="cut off" in title)
-        assert render(joined(findings)) == expand(found)
+        results = [finding for piece in pieces for finding in scanner.feed(piece)]
+        results += scanner.finish(cut_off="cut off" in title)
+        assert render(joined(results)) == expand(findings)
 
 
 def test_no_text_is_no_finding() -> None:
@@ -476,7 +476,7 @@ def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
 def test_too_many_calls_after_others_are_dropped() -> None:
     many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
     findings = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
-    calls = [call for one in findings if isinstance(one, FoundCalls) for call in one.calls]
+    calls = [call for item in findings if isinstance(item, FoundCalls) for call in item.calls]
     assert len(calls) == MOST_CALLS
 
 
@@ -485,7 +485,7 @@ def test_too_many_calls_after_others_are_dropped() -> None:
 )
 def test_no_arguments_of_other_calls_are_announced(text: str) -> None:
     findings = scan([text], SYNTAXES, TOOLS)
-    assert not any(isinstance(one, ArgumentsStarted | ArgumentsText) for one in findings)
+    assert not any(isinstance(item, ArgumentsStarted | ArgumentsText) for item in findings)
 
 
 # Properties.
@@ -496,7 +496,7 @@ FRAGMENTS = (
     *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
 )
 LEFT_OUT = re.compile("|".join([r"\s", "```", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
-HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
+HALVES = [re.escape(mark[:end]) for mark in STRAY_CLOSERS for end in range(2, len(mark))]
 HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
 
 
