@@ -89,13 +89,11 @@ async def test_a_body_is_not_hurried_by_the_deadline_of_heads() -> None:
     [
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
         POST + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        POST + b"content-length: 1e3\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GARBAGE\r\n\r\n",
     ],
-    ids=[
-        "a long target",
-        "two lengths",
-        "garbage",
-    ],
+    ids=["a long target", "two lengths", "an odd length", "TLS", "garbage"],
 )
 async def test_what_is_no_proper_request_is_refused_and_the_connection_closed(raw: bytes) -> None:
     async with server(ConnectionLimits()) as address:
@@ -127,6 +125,13 @@ async def test_more_connections_than_allowed_are_sent_away_and_the_others_served
         async with connected(address) as (reader, writer):
             writer.write(GOOD)
             assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+
+
+async def test_an_upgrade_is_not_followed() -> None:
+    upgrade = GOOD[:-2] + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    async with server(ConnectionLimits()) as address, connected(address) as (reader, writer):
+        writer.write(upgrade)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
 async def test_nothing_is_written_to_an_answer_that_is_over() -> None:

@@ -37,6 +37,7 @@ AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, spoken=("How wa
 OPENED = replace(AUTO, opens_thoughts=True)
 STOPPED = replace(OFFER, stop_strings=True)
 REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
+ACTION = "Action: get_time\nAction Input: {}\n"
 PLAIN_CALL = '{"name": "get_time", "arguments": {}}'
 CALL = f"<tool_call>{PLAIN_CALL}</tool_call>"
 OTHER = CALL.replace("get_time", "get_weather")
@@ -51,10 +52,12 @@ WORDS = 'commentary to=functions.get_weather json{"city": "Paris"}'
 KIMI = 'toolscall tool="get_weather" index="1"argument key="city" type="string"Paris'
 LISTED = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
 COPIED = replace(OFFER, results=(f"An agent wrote this:\n{LISTED}\nEnd",))
+LABELED = replace(OFFER, results=(f"Observation: {PARIS}",))
 NAMED = replace(COPIED, spoken=("How is it in Paris?",))
 CITED = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
 SYNTAX = f"To call it, write:\n\n    {CALL}\n\nThat is the syntax."
 PAGE = "The page shows how to ask for it."
+IN_CITY = "Let me check the weather in Paris."
 IN_PARIS = "get_weather:Paris"
 SUNNY = "\nIt is sunny."
 LOOK = "<tool_response>\nI look.\n"
@@ -151,9 +154,18 @@ CALLS = [
         *(OFFER, "\n".join((OTHER, *[CALL] * 4, OTHER))),
         *("", "get_weather get_time", "hermes repeated_call"),
     ),
+    (OFFER, f"{CALL}\n" * 20, "", "get_time", "hermes repeated_call"),
+    (
+        *(REACT, f"{ACTION}Observation: 12\nFinal Answer: noon"),
+        *("", "get_time", "invented_result react_contract"),
+    ),
     # copies of text in the prompt
     (NAMED, PARIS, "", IN_PARIS, "hermes"),
     (NAMED, f"I look.\n{PARIS}", "I look.", IN_PARIS, "hermes"),
+    (NAMED, f"{IN_CITY}\n{PARIS}", IN_CITY, IN_PARIS, "hermes"),
+    (IN_OSLO, PARIS, "", IN_PARIS, "hermes"),
+    (IN_OSLO, f"{IN_CITY}\n{PARIS}", IN_CITY, IN_PARIS, "hermes"),
+    (replace(OFFER, spoken=(f"What does {CALL} mean?",)), PARIS, "", IN_PARIS, "hermes"),
     (IN_OSLO, f"{PAGE}\n\n{PARIS}", PAGE, IN_PARIS, "hermes"),
     (replace(CITED, choice=ToolUse.REQUIRED), CALL, "", "get_time", "hermes"),
     # invented results
@@ -226,8 +238,11 @@ TEXTS = [
     (COPIED, PARIS, "quoted_from_history ambiguous"),
     (COPIED, f"Sure.\n{PARIS}", "quoted_from_history ambiguous"),
     (COPIED, f"{PAGE}\n\n{PARIS}", "quoted_from_history ambiguous"),
+    (COPIED, f"{IN_CITY}\n{PARIS}", "quoted_from_history ambiguous"),
+    (LABELED, PARIS, "quoted_from_history ambiguous"),
     (FORBIDDEN, PARIS, "quoted_from_history"),
     (replace(OFFER, spoken=(f"What does {PARIS} mean?",)), PARIS, "quoted_from_history"),
+    (replace(AUTO, spoken=(f"Repeat this: {PARIS}",)), PARIS, "quoted_from_history"),
     # reasoning
     (OFFER, f"So {OPEN} then.\n</think>\n{CALL}", "broken nested ended is_broken"),
     (OFFER, "I look.\n</think>\nIt is noon.", "ended"),
@@ -239,6 +254,7 @@ TEXTS = [
     # words next to a call
     (OFFER, f"{PARIS} and more", "in_sentence doubtful ambiguous"),
     (OFFER, PARIS.replace("city", "town") + " and more", "in_sentence"),
+    (OFFER, PARIS.replace('{"city": "Paris"}', "7") + " and more", "in_sentence"),
     (OFFER, f"{BY_ALIAS} and more", "in_sentence"),
     (ALIAS, f"{BY_ALIAS} and more", "in_sentence doubtful ambiguous"),
     (ALIAS, BY_ALIAS.replace("other", "no") + " and more", "in_sentence"),
@@ -377,6 +393,18 @@ EVENTS: list[Row] = [
         [WithheldText(f"<tool_call>{{,</tool_call>\n\n{BOTCHED}")],
         *("", "broken has_responded is_broken"),
     ),
+    # text that is not the answer
+    (
+        (TextDelta("<think>\nhm\n</think>\n\nFour."),),
+        [ReasoningDelta("hm"), Prose("Four.")],
+        *("", ""),
+    ),
+    (
+        (TextDelta(f"Hm.\n{BROKEN}"),),
+        [Prose("Hm."), WithheldText(f"\n{BROKEN}")],
+        *("", "broken is_broken"),
+    ),
+    ((TextDelta(f"Write `{BROKEN}`."),), [Prose(f"Write `{BROKEN}`.")], "", "quoted"),
     # calls in reasoning that the backend separates
     *(
         row((ReasoningDelta(text),), ReasoningDelta(text), calls, facts)
@@ -407,6 +435,15 @@ def test_events_have_these_parts(
 def test_a_structured_call_keeps_its_id_and_its_arguments() -> None:
     events = (started("get_weather"), arguments('{"city":'), arguments('"Paris"}'))
     assert read(*events)[1].calls == (WrittenCall("get_weather", '{"city":"Paris"}', "a"),)
+
+
+def test_a_rescued_call_is_reported_with_its_tool() -> None:
+    assert read(TextDelta(CALL))[1].facts == (Rescued("hermes", "get_time"),)
+
+
+def test_reasoning_that_the_prompt_opened_is_separated() -> None:
+    parts, _ = read(TextDelta("I look.\n</think>\nIt is "), TextDelta("noon."), offer=OPENED)
+    assert parts == [ReasoningDelta("I look."), Prose("It is noon.")]
 
 
 def test_an_unreadable_message_is_not_shown_unless_it_was_cut_off() -> None:
@@ -444,7 +481,7 @@ ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>It is noon.<|end|>"
         (OFFER, TO_TOOL, ANALYSIS),
         (OFFER, f"So.\n{CALL}\n", CALL),
         (REACT, f"{CALL}\n", "Thought: It is noon.\n"),
-        (REACT, "Action: get_time\nAction Input: {}\n", ""),
+        (REACT, ACTION, ""),
     ],
 )
 def test_the_rest_after_too_many_copies_is_ignored(

@@ -88,6 +88,7 @@ QWEN = Description(("qwen", "qwen.gguf"))
     [
         *((QWEN, {name: RULES}, "qwen", RULES) for name in ("default", "qwen.gguf", "my-agent")),
         *((QWEN, {"qwen": RULES}, name, RULES) for name in ("default", "gpt-4", "")),
+        *((QWEN, {"my-agent": RULES}, name, RULES) for name in ("default", "gpt-4", "")),
         (QWEN, {"first": RULES, "second": OTHERS}, "second", OTHERS),
         (QWEN, {"first": RULES, "second": OTHERS}, "third", RULES),
     ],

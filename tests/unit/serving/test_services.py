@@ -73,6 +73,7 @@ def services_of(
         (TWO, (), "large", "large", "large"),
         (TWO, (), "default", "small", "small"),
         (TWO, (), "auto", "small", "small"),
+        (TAGGED, (), "small", "small", "small"),
         (TAGGED, (), "small:latest", "small", "small"),
         (TAGGED, (), "large", "large:latest", "large:latest"),
         (TAGGED, (), "large:latest", "large:latest", "large:latest"),
@@ -81,9 +82,12 @@ def services_of(
         (TWO, PATTERNS, "claude-haiku-4", "small", "tiny"),
         (TWO, PATTERNS, "claude-opus-5", "large", "large"),
         (TWO, PATTERNS, "gpt-5", "small", "small"),
+        (TWO, PATTERNS, "large", "large", "large"),
+        (TWO, PATTERNS, "tiny", "small", "tiny"),
         (ALONE, (), "default", "", "default"),
         (ALONE, (), "anything", "", "anything"),
         (ALONE, (("claude-*", "qwen3:8b"),), "claude-opus-5", "", "qwen3:8b"),
+        (ALONE, (("claude-*", "qwen3:8b"),), "other", "", "other"),
     ],
 )
 def test_a_name_leads_to_a_service(

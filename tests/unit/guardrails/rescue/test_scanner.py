@@ -77,6 +77,7 @@ TABLES = {
         "<CALL><|end_of_it|>.": "[in_sentence]<CALL><|end_of_it|>.",
         "<s><FENCED>": "[fenced_json plain: look]",
         "<CALL></b": "[in_sentence]<CALL></b",
+        "So.\n<FENCED><|im_end|>\n": "So.[fenced_json plain: look]",
     },
     "quoted calls are prose": {
         "Write `<CALL>`.": "Write `[quoted]<CALL>`.",
@@ -84,6 +85,10 @@ TABLES = {
         'It said "<CALL>".': 'It said "[quoted]<CALL>".',
         "Use '<CALL>'": "Use '[quoted]<CALL>'",
         "“<CALL>”": "“[quoted]<CALL>”",
+        "`<CALL><|im_end|>`": "`[quoted]<CALL><|im_end|>`",
+        '"<CALL></s>" ends it.': '"[quoted]<CALL></s>" ends it.',
+        "For example:\n<CALL><|im_end|>\n": "For example:[quoted]\n<CALL><|im_end|>\n",
+        "~~~\n<|im_start|>\n<CALL>\n~~~\n": "~~~[quoted]\n<|im_start|>\n<CALL>\n~~~\n",
         "For instance:\n<CALL>": "For instance:[quoted]\n<CALL>",
         'He is "Al"\n[TOOL_CALLS][<LOOK>]': 'He is "Al"[mistral: look]',
         "> a line\n[TOOL_CALLS][<LOOK>]": "> a line[mistral: look]",
@@ -115,6 +120,15 @@ TABLES = {
         ),
         "~~~\nx\n[TOOL_CALLS][<LOOK>]\n~~~\n": "~~~\nx[quoted]\n[TOOL_CALLS][<LOOK>]\n~~~\n",
         "~~~\n<CALL>\n~~~\n": "~~~[quoted]\n<CALL>\n~~~\n",
+        'So:\n{"a": "Do this. <NOW> Then that."}': (
+            'So:\n{"a": "Do this.[quoted] <NOW> Then that."}'
+        ),
+        "The text <|tool_call|><LOOK>, as you see": (
+            "The text[in_sentence] <|tool_call|><LOOK>, as you see"
+        ),
+        'He wrote "<tool_calls>\\n<CALL></tool_calls>".': (
+            'He wrote "[quoted]<tool_calls>\\n[quoted]<CALL></tool_calls>".'
+        ),
     },
     "a call in a sentence is prose": {
         "<CALL> is how it is done.": "[in_sentence]<CALL> is how it is done.",
@@ -145,6 +159,16 @@ TABLES = {
         "<function_call><LOOK>\nThat is it.": "[granite: look]That is it.",
         "<CALL>, <CALL>": "[in_sentence]<CALL>,[out_of_order] <CALL>",
         "<CALL> or more and <CALL>": "[in_sentence]<CALL> or more and[out_of_order] <CALL>",
+        "<CALL> plus some words and <NOW>": (
+            "[in_sentence]<CALL> plus some words and[out_of_order] <NOW>"
+        ),
+        "<CALL>,\n<NOW>": "[in_sentence]<CALL>,[out_of_order]\n<NOW>",
+        "<CALL>and<NOW>": "[in_sentence]<CALL>and[out_of_order]<NOW>",
+        "<CALL>; then <NOW>": "[in_sentence]<CALL>; then[out_of_order] <NOW>",
+        "<CALL> and <NOW> are two.": "[in_sentence]<CALL> and[out_of_order] <NOW> are two.",
+        "Use <CALL> or <NOW>": "Use[in_sentence] <CALL> or[out_of_order] <NOW>",
+        "So:\n<CALL> Then more.": "So:[hermes: look]Then more.",
+        "</think><CALL> Then more.": "</think>[reasoning][hermes: look]Then more.",
     },
     "calls count in order": {
         "<CALL> or\n<NOW>": "[in_sentence]<CALL> or[out_of_order]\n<NOW>",
@@ -179,6 +203,10 @@ TABLES = {
         ">>>look\n{oh\n<CALL>": ">>>look\n{oh[nested]\n<CALL>",
         "<FENCED>x\n<LOOK>": "<FENCED>x\n<LOOK>",
         "call:look{at\n<CALL>": "call:look{at[nested]\n<CALL>",
+        "now {oh\n<CALL>": "now {oh[nested]\n<CALL>",
+        ">>>search\n{oh\n<CALL>": ">>>search\n{oh[hermes: look]",
+        "call:search{at\n<CALL>": "call:search{at[hermes: look]",
+        "Action: search\nAction Input: {\n<CALL>": "Action: search\nAction Input: {[hermes: look]",
     },
     "broken and open calls": {
         "The <tool_call> tag.\n<CALL>": "The[not_a_call] <tool_call> tag.[hermes: look]",
@@ -200,6 +228,12 @@ TABLES = {
         "<OPEN></tool_": "[cut_off]<OPEN></tool_",
         "<OPEN><|im_end|>": "[cut_off]<OPEN><|im_end|>",
         "<LOOK>": "[cut_off]<LOOK>",
+        '{"name": "look", "ar': '[cut_off]{"name": "look", "ar',
+        '<tool_call>{"name": "look", "arguments": {"at": "x"}': (
+            '[cut_off]<tool_call>{"name": "look", "arguments": {"at": "x"}'
+        ),
+        "<CALL><tool_response>4": "[hermes: look][-invented_result]",
+        "<CALL><tool_response>4</tool_resp": "[hermes: look][-invented_result]",
         "<FENCED>": "[cut_off]<FENCED>",
         "<function=look><parameter=at>x</parameter>": (
             "[cut_off]<function=look><parameter=at>x</parameter>"
@@ -244,6 +278,13 @@ TABLES = {
             "<CALL>[TOOL_RESULTS]42[/TOOL_RESULTS]"
         ): ("[hermes: look][-invented_result]It is 42.[hermes: look][-invented_result]"),
         "<CALL><tool_response>4</tool_resp": "[hermes: look][-invented_result]",
+        "<CALL><tool_response>": "[hermes: look][-invented_result]",
+        "<CALL><tool_response>4</tool_response><tool_response>2</tool_response>": (
+            "[hermes: look][-invented_result][-invented_result]"
+        ),
+        "<CALL>\n[TOOL_RESULTS]4[/TOOL_RESULTS]\nIt is 4.": (
+            "[hermes: look][-invented_result]It is 4."
+        ),
         "<tool_response>42": "<tool_response>42",
         "<tool_response>\n<CALL>\n</tool_response>\nSo.": (
             "<tool_response>\n<CALL>\n</tool_response>\nSo."
@@ -265,6 +306,12 @@ TABLES = {
         ),
         "It reads <BROKEN> then.\n</think>\n<CALL>\nThat is it.": (
             "It reads[quoted] <BROKEN> then.\n</think>[reasoning][nested]\n<CALL>\nThat is it."
+        ),
+        "It reads <BROKEN> then.\n</think>\n<CALL><|im_end|>\n": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][hermes: look]"
+        ),
+        "It reads <BROKEN> then.\n</think>\n<CALL>\n</tool_call>\n": (
+            "It reads[quoted] <BROKEN> then.\n</think>[reasoning][nested]\n<CALL>\n</tool_call>\n"
         ),
         "It reads <tool_call>{oh then.\n</think>\n<CALL>": (
             "It reads[quoted] <tool_call>{oh then.\n</think>[reasoning][hermes: look]"
@@ -288,7 +335,7 @@ TABLES = {
     },
 }
 
-ROWS = [(title, text, found) for title, rows in TABLES.items() for text, found in rows.items()]
+ROWS = [(title, text, row) for title, rows in TABLES.items() for text, row in rows.items()]
 
 
 def expand(text: str) -> str:
@@ -319,13 +366,13 @@ def render(findings: Iterable[Finding]) -> str:
     return "".join(pieces)
 
 
-@pytest.mark.parametrize(("title", "text", "found"), ROWS, ids=[text for _, text, _ in ROWS])
-def test_a_reply_has_these_findings(title: str, text: str, found: str) -> None:
+@pytest.mark.parametrize(("title", "text", "findings"), ROWS, ids=[text for _, text, _ in ROWS])
+def test_a_reply_has_these_findings(title: str, text: str, findings: str) -> None:
     for pieces in chunkings(expand(text)):
         scanner = Scanner(SYNTAXES, TOOLS, NAMED)
-        findings = [finding for piece in pieces for finding in scanner.feed(piece)]
-        findings += scanner.finish(cut_off="cut off" in title)
-        assert render(joined(findings)) == expand(found)
+        results = [finding for piece in pieces for finding in scanner.feed(piece)]
+        results += scanner.finish(cut_off="cut off" in title)
+        assert render(joined(results)) == expand(findings)
 
 
 def test_no_text_is_no_finding() -> None:
@@ -429,13 +476,16 @@ def test_giving_up_is_reported_once_and_only_if_text_is_left() -> None:
 def test_too_many_calls_after_others_are_dropped() -> None:
     many = f"<tool_call>[{', '.join([LOOK] * 100)}]</tool_call>"
     findings = find_calls(f"{many}\n{many}\n{many}", SYNTAXES, TOOLS)
-    calls = [call for one in findings if isinstance(one, FoundCalls) for call in one.calls]
+    calls = [call for item in findings if isinstance(item, FoundCalls) for call in item.calls]
     assert len(calls) == MOST_CALLS
 
 
-def test_no_arguments_of_an_example_are_announced() -> None:
-    findings = scan([f"For example:\n{CALL}"], SYNTAXES, TOOLS)
-    assert not any(isinstance(one, ArgumentsStarted | ArgumentsText) for one in findings)
+@pytest.mark.parametrize(
+    "text", [f"For example:\n{CALL}", LOOK.replace("look", "search")], ids=["example", "unknown"]
+)
+def test_no_arguments_of_other_calls_are_announced(text: str) -> None:
+    findings = scan([text], SYNTAXES, TOOLS)
+    assert not any(isinstance(item, ArgumentsStarted | ArgumentsText) for item in findings)
 
 
 # Properties.
@@ -446,7 +496,7 @@ FRAGMENTS = (
     *('[TOOL_CALLS]look{"at": "x"}', "</parameter>", "</function>", "now", '"name": ', "```json\n"),
 )
 LEFT_OUT = re.compile("|".join([r"\s", "```", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
-HALVES = [re.escape(one[:end]) for one in STRAY_CLOSERS for end in range(2, len(one))]
+HALVES = [re.escape(mark[:end]) for mark in STRAY_CLOSERS for end in range(2, len(mark))]
 HALF_CLOSER = re.compile(f"(?:{'|'.join(HALVES)})$")
 
 

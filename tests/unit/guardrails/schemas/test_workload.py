@@ -44,6 +44,7 @@ def all_in_all(kinds: int) -> JsonObject:
     return {**ref("d0"), "$defs": {f"d{kind}": {"allOf": every} for kind in range(kinds)}}
 
 
+NAMES: list[JsonValue] = [f"n{number}" for number in range(20_000)]
 TREE: JsonObject = {
     **ref("node"),
     "$defs": {
@@ -56,6 +57,12 @@ TREE: JsonObject = {
         }
     },
 }
+
+
+HEAVY: JsonObject = {"$defs": doubling(20)["$defs"]}
+BY_LABEL: JsonObject = {**HEAVY, "properties": {"a": INTEGER}, "additionalProperties": ref("d20")}
+EACH: JsonObject = {**HEAVY, "properties": {"a": INTEGER}, "patternProperties": {"x": ref("d20")}}
+BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,12 @@ TREE: JsonObject = {
             False,
         ),
         ({"anyOf": [{"minimum": number} for number in range(5_000)]}, [1] * 1_000, True),
+        # a member or an item counts with the schemas for its label
+        *((BY_LABEL, {name: 1}, is_bearable) for name, is_bearable in (("a", True), ("b", False))),
+        (EACH, {}, True),  # patterns are not matched, so they count for each member
+        (EACH, {"a": 1}, False),
+        (BY_INDEX, [1], True),
+        (BY_INDEX, [1, 1], False),
     ],
 )
 def test_a_value_is_checked_unless_that_takes_too_long(
@@ -104,6 +117,9 @@ def tree(depth: int) -> JsonValue:
         ({"items": INTEGER}, ["x"] * 20_000, False),
         ({"propertyNames": {"maxLength": 1}}, {f"{n}x": n for n in range(100)}, True),
         ({"propertyNames": {"maxLength": 1}}, {f"{n}x": n for n in range(500)}, False),
+        ({"required": NAMES[:1_000]}, {}, True),
+        ({"required": NAMES}, {}, False),
+        ({"dependentRequired": {"a": NAMES}}, {"a": 1}, False),
         ({"prefixItems": [INTEGER], "items": {"enum": ["x" * 200] * 500}}, ["x"] * 10, True),
         ({"prefixItems": [INTEGER], "items": {"enum": ["x" * 200] * 500}}, ["x"] * 50, False),
         (TREE, tree(6), True),

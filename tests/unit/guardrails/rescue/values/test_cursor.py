@@ -1,5 +1,5 @@
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
@@ -7,6 +7,47 @@ from proxy.guardrails.rescue.values.cursor import Cursor, Literals, Waiting
 from tests.fakes.arrivals import is_linear, read
 
 TAGS = Literals(("<call>", "<calls>", "[A]"))
+FENCES = Literals(("```", "```json"))
+NOTHING = Literals(())
+
+
+@pytest.mark.parametrize(
+    ("literals", "text", "start", "index", "finished_index"),
+    [
+        (TAGS, "x [A] <call> ", 0, 2, 2),
+        (TAGS, "x [A] <call> ", 3, 6, 6),
+        *((TAGS, text, 0, 3, len(text)) for text in ("abc<", "abc<cal", "abc")),
+        (TAGS, "abc<call>", 0, 3, 3),
+        (TAGS, "a<b<", 0, 3, 4),
+        (TAGS, "[A", 0, 0, 2),
+        (NOTHING, "abc", 1, 3, 3),
+    ],
+)
+def test_a_literal_or_its_beginning_is_found(
+    literals: Literals, text: str, start: int, index: int, finished_index: int
+) -> None:
+    assert literals.find(text, start, is_finished=False) == index
+    assert literals.find(text, start, is_finished=True) == finished_index
+
+
+@pytest.mark.parametrize(
+    ("literals", "text", "index", "literal", "finished_literal"),
+    [
+        (FENCES, "```", 0, None, "```"),
+        (FENCES, "```js", 0, None, "```"),
+        (FENCES, "```jx", 0, "```", "```"),
+        (FENCES, "```json", 0, "```json", "```json"),
+        (TAGS, "<cal", 0, None, ""),
+        (TAGS, "abc", 3, None, ""),
+        (TAGS, "abc", 1, "", ""),
+        (NOTHING, "abc", 1, "", ""),
+    ],
+)
+def test_the_longest_literal_counts_once_it_is_certain(
+    literals: Literals, text: str, index: int, literal: str | None, finished_literal: str
+) -> None:
+    assert literals.at(text, index, is_finished=False) == literal
+    assert literals.at(text, index, is_finished=True) == finished_literal
 
 
 def test_a_literal_that_may_be_starting_earlier_comes_before_one_that_is_complete() -> None:
@@ -34,6 +75,45 @@ def test_against_an_obvious_oracle() -> None:
 
 WORD = re.compile(r"[a-z]+")
 ENDS = Literals(("</a>", "</b>"))
+
+
+READINGS: list[tuple[Callable[[Cursor], Waiting[object]], str, object, str]] = [
+    (lambda cursor: cursor.literal("<tag>"), "<tag>x", True, "x"),
+    (lambda cursor: cursor.literal("<tag>"), "<tax>x", False, "<tax>x"),
+    (lambda cursor: cursor.literal("<tag>"), "<ta", False, "<ta"),
+    (lambda cursor: cursor.is_next("<tag>"), "<tag>x", True, "<tag>x"),
+    (lambda cursor: cursor.take(WORD), "abc1", "abc", "1"),
+    (lambda cursor: cursor.take(WORD), "abc", "abc", ""),
+    (lambda cursor: cursor.take(WORD), "1", "", "1"),
+    (lambda cursor: cursor.whitespace(), " \r\n\tx ", " \r\n\t", "x "),
+    (lambda cursor: cursor.peek(), "ab", "a", "ab"),
+    (lambda cursor: cursor.peek(), "", "", ""),
+    (lambda cursor: cursor.one_of(ENDS), "</b>x", "</b>", "x"),
+    (lambda cursor: cursor.one_of(ENDS), "</c>x", "", "</c>x"),
+    (lambda cursor: cursor.one_of(ENDS), "</", "", "</"),
+    (lambda cursor: cursor.next_of(ENDS), "</b>x", "</b>", "</b>x"),
+    (lambda cursor: cursor.take_until(ENDS), "x</c></b>y", "x</c>", "</b>y"),
+    (lambda cursor: cursor.take_until(ENDS), "x</", "x</", ""),
+    (lambda cursor: cursor.take_until(ENDS), "", "", ""),
+]
+
+
+@pytest.mark.parametrize(("start", "text", "result", "rest"), READINGS)
+def test_a_reading_moves_past_its_result(
+    start: Callable[[Cursor], Waiting[object]], text: str, result: object, rest: str
+) -> None:
+    assert read(start, text) == (result, rest)
+
+
+def test_text_that_has_arrived_is_examined_without_passing_it() -> None:
+    cursor = Cursor("abc")
+    assert cursor.look_ahead(5) == ("abc", False)
+    assert cursor.look_ahead(2) == ("ab", True)
+    assert cursor.look_ahead(2, 1) == ("bc", True)
+    assert cursor.stands_at("abc")
+    assert (cursor.look(WORD), cursor.look(re.compile("b"))) == ("abc", "")
+    cursor.finish()
+    assert cursor.look_ahead(5) == ("abc", True)
 
 
 def test_a_rewound_cursor_reads_the_same_again() -> None:
@@ -80,6 +160,63 @@ def echoing(cursor: Cursor) -> Waiting[str]:
 
 def test_only_the_first_arguments_are_echoed() -> None:
     assert read(echoing, "nameabc def") == ("f:abc", "")
+
+
+def test_white_space_is_passed_up_to_a_visible_character() -> None:
+    cursor = Cursor(" \n")
+    assert cursor.visible() == ""
+    cursor.feed(" ab")
+    assert cursor.visible() == "a"
+    assert cursor.look_ahead(1) == ("a", True)
+
+
+def test_white_space_is_passed_as_the_last_text_only() -> None:
+    cursor = Cursor(" \n")
+    assert (cursor.pass_last_space(), cursor.is_exhausted) == (" \n", True)
+    assert cursor.pass_last_space() == ""
+    cursor.feed("\n<")
+    assert cursor.pass_last_space() == ""
+    assert cursor.stands_at("\n<")
+
+
+def test_the_source_begins_at_the_mark() -> None:
+    cursor = Cursor("abcde  1")
+    cursor.advance(2)
+    cursor.begin()
+    cursor.pass_run(WORD)
+    cursor.pass_space()
+    assert cursor.source() == "cde  "
+
+
+def test_a_rewound_cursor_has_no_arguments() -> None:
+    cursor = Cursor("abc")
+    cursor.begin()
+    cursor.start_arguments("f")
+    cursor.advance(2)
+    cursor.rewind()
+    assert (cursor.arguments_name, cursor.take_echo()) == (None, "")
+
+
+def test_a_cursor_is_within_arguments_from_their_start_to_their_end() -> None:
+    cursor = Cursor("abc")
+    states = [cursor.is_within_arguments]
+    cursor.start_arguments("f")
+    states.append(cursor.is_within_arguments)
+    cursor.end_arguments()
+    states.append(cursor.is_within_arguments)
+    assert states == [False, True, False]
+
+
+def test_the_arguments_are_echoed_as_they_arrive() -> None:
+    cursor = Cursor()
+    reading = echoing(cursor)
+    next(reading)
+    echoes: list[str] = []
+    for piece in ("na", "meab", "", "c", "d ", " "):
+        cursor.feed(piece)
+        next(reading)
+        echoes.append(cursor.take_echo())
+    assert echoes == ["", "ab", "", "c", "d", ""]
 
 
 def test_a_mute_cursor_announces_nothing_until_it_is_rewound() -> None:

@@ -1,0 +1,36 @@
+from temper_evals.scenarios.held_out.refactoring import refactoring
+from tests.unit.temper_evals.players import knowing, play
+
+
+def test_each_edit_has_whole_lines_as_the_file_has_them() -> None:
+    for index in range(60):
+        task = refactoring(index)
+        world, messages = play(task, knowing)
+        lines = {
+            line
+            for message in messages
+            if message.get("role") == "tool"
+            for line in str(message["content"]).splitlines()
+        }
+        for change in world.changes:
+            edits = change.arguments["edits"]
+            assert isinstance(edits, list)
+            for edit in edits:
+                assert isinstance(edit, dict)
+                assert edit["old_line"] in lines
+                assert edit["new_line"] != edit["old_line"]
+
+
+def test_a_file_that_was_changed_has_to_be_read_again_and_edited_as_it_is_then() -> None:
+    for index in range(0, 60, 3):
+        task = refactoring(index)
+        world, messages = play(task, knowing)
+        assert any("was changed since" in str(message["content"]) for message in messages)
+        failed = next(call for call in task.calls if call.name == "edit_file")
+        assert failed not in world.changes
+        assert len(world.changes) == 2
+
+
+def test_texts_need_escaping_and_are_of_several_languages() -> None:
+    texts = "".join(str(refactoring(index).setting.outcomes) for index in range(30))
+    assert all(mark in texts for mark in ('\\"', "\\\\", "\\t", "def ", "function ", "awk "))

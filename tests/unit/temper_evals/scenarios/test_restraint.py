@@ -1,0 +1,39 @@
+from temper_evals.scenarios import restraint
+from temper_evals.scenarios.worlds import key_of
+from tests.unit.temper_evals.players import judged, knowing
+
+
+def test_a_call_is_wrong_where_none_is_due() -> None:
+    for make in (restraint.none, restraint.ask):
+        task = make(1)
+        call = task.setting.tools[0]["function"]
+        assert isinstance(call, dict)
+        assert task.expected.no_calls
+        assert task.steps == ()
+
+
+def test_a_trap_quotes_a_call_where_the_model_reads_it() -> None:
+    for index in range(8):
+        task = restraint.trap(index)
+        quoted = task.expected.quoted
+        assert quoted is not None
+        read = task.user + "".join(
+            str(outcomes[0].result) for outcomes in task.setting.outcomes.values()
+        )
+        assert str(quoted.arguments["order_id"]) in read
+
+        def falling(_: object, seen: list[dict[str, object]]) -> object:
+            return (task.expected.quoted,) if len(seen) == 1 else task.answer  # noqa: B023
+
+        judgement = judged(task, falling)  # type: ignore[arg-type]
+        assert (judgement.right, judgement.promoted, judgement.damage) == (False, 1, 1)
+        assert key_of(quoted.name, quoted.arguments) in judgement.why or task.expected.no_calls
+
+
+def test_a_constraint_is_in_the_request() -> None:
+    first = [restraint.forced(index).first.get("tool_choice") for index in range(2)]
+    assert first[0] == "required"
+    assert isinstance(first[1], dict)
+    assert restraint.forced(2).request(0)["parallel_tool_calls"] is False
+    assert "response_format" in restraint.forced(3).request(0)
+    assert judged(restraint.forced(3), knowing).right

@@ -1,0 +1,28 @@
+from temper_evals.scenarios import stepping
+
+
+def test_each_step_of_a_chain_needs_the_result_of_the_step_before() -> None:
+    for index in range(6):
+        task = stepping.chain(index)
+        assert all(step.needs for step in task.steps[1:])
+        assert not any(need in task.user for step in task.steps for need in step.needs)
+
+
+def test_branching_tasks_end_in_both_branches() -> None:
+    ends = {stepping.branch(index).calls[-1].name for index in range(20)}
+    assert ends == {"reorder_article", "create_task"}
+
+
+def test_every_failure_has_a_right_end() -> None:
+    assert [len(stepping.failing(index).calls) for index in range(3)] == [2, 2, 1]
+
+
+def test_the_end_of_a_long_task_needs_a_value_of_its_beginning() -> None:
+    task = stepping.long(0)
+    assert len(task.steps) > 30
+    results = [str(outcomes[0].result) for outcomes in task.setting.outcomes.values()]
+    need = task.steps[-1].needs[0]
+    assert need in results[0]
+    assert not any(need in result for result in results[1:])
+    assert sum(map(len, results)) > 4 * 8192
+    assert "\n" in str(next(iter(stepping.long(1).setting.outcomes.values()))[0].result)

@@ -1,0 +1,38 @@
+import pytest
+
+from temper_evals.scenarios.suite import ALL_FAMILIES, suite, task_named
+from temper_evals.tags import tags_of, with_tags
+
+
+def tags(name: str) -> list[str]:
+    task = task_named(name)
+    assert task is not None
+    return tags_of(task)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("single-0", ["single", "one-call"]),
+        ("choose-0", ["choose", "one-call", "many-tools"]),
+        ("verbatim-0", ["verbatim", "one-call", "arguments"]),
+        ("ask-0", ["ask", "restraint", "system"]),
+        ("trap-0", ["trap", "quoted", "restraint"]),
+        ("forced-0", ["forced", "constrained"]),
+        ("ordered-0", ["ordered", "several-steps", "rules"]),
+        ("travel-0", ["travel", "several-steps", "errors", "held-out"]),
+    ],
+)
+def test_a_task_has_the_tags_of_its_kind(name: str, expected: list[str]) -> None:
+    assert tags(name) == expected
+
+
+def test_every_family_has_more_tags_than_its_name_unless_nothing_is_due() -> None:
+    assert all(len(tags(f"{name}-0")) > 1 for name in ALL_FAMILIES)
+
+
+def test_tasks_with_any_of_the_tags_are_chosen_and_all_without_one() -> None:
+    tasks = suite("quick")
+    assert with_tags(tasks, ()) is tasks
+    chosen = with_tags(tasks, ("errors", "restraint"))
+    assert {task.family for task in chosen} == {"failing", "none", "ask", "trap"}
