@@ -1,8 +1,10 @@
 """Collects the positional facts about a call in the text, for the table of `rescue.provenance`.
 
-Each function answers one question about a call and its context; none keeps a state. The scanner
-has classified the words before the call already (`FoundCalls.before`). For example, the call in
-`For example: <tool_call>...</tool_call>` follows words that present an example.
+`collect_facts` returns them as `CallFacts`. Each other function answers one question about a call
+and its context; none keeps a state. `FoundCalls` already has the facts that the scanner knows (see
+`rescue.position`), such as the kind of words `before` the call: in
+`For example: <tool_call>...</tool_call>` they present an example. This module adds the facts that
+need the text after the call, the tools, or earlier messages.
 """
 
 import re

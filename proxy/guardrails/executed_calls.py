@@ -172,8 +172,8 @@ def are_alike(
     """Return whether two values have the same effect.
 
     Members with the default that the `schema` declares count as absent, as do empty optional ones.
-    Unless it `is_exact`, case and white space make no difference, except between two texts that
-    the user's `request` both contains.
+    Unless the comparison `is_exact`, letter case and white space make no difference. If the user's
+    `request` contains both texts, the texts differ: the user distinguishes them.
     """
     known = schema if isinstance(schema, dict) else {}
     match left, right:

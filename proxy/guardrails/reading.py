@@ -2,13 +2,15 @@ r"""Reads one reply while it arrives: reasoning, prose, messages of the respond 
 
 Theory of operation
 -------------------
-`ReplyReader` receives the events of a backend, returns the parts that may be shown, and at the end
-a `ReadReply` for `review`. It combines five objects, each with one question:
+`ReplyReader` receives the events of a backend, returns the parts of the reply (`ReplyPart`), and at
+the end a `ReadReply` for `review`. `inference.text_gate` decides which parts the client sees early.
+These objects answer one question each:
 
 - `ReplyScanner`: which spans of the text are reasoning, prose, or look like a call?
-- `PendingFindings`: which text follows an undecided call, and does the reply make progress?
-- `rescue.provenance`: is a call meant? `call_facts` collects the positional facts for its table.
-- `StructuredCalls`: which calls did the backend parse? They are never subject to that table.
+- `PendingFindings`: which text follows an undecided call, and does it copy the call?
+- `provenance.decide`: is a call meant? `call_facts.collect_facts` collects the facts for its table.
+- `StructuredCall`: which call did the backend parse? It is never subject to that table, but
+  `rescue.swallowed` splits it if the backend's parser took several calls for one.
 - `ReplyText` and `ReplyCalls`: which text and which calls count?
 
 The text of a reply is in one of four states. Reasoning and structured calls may come in each:
@@ -20,13 +22,16 @@ The text of a reply is in one of four states. Reasoning and structured calls may
       ▼  │                   ▼
     MESSAGE                ENDED
 
-- CONTENT: prose is shown at once. After a broken or ambiguous call it is withheld.
-- MESSAGE: the arguments of the respond tool arrive; the message in them is shown at once.
+- CONTENT: prose is returned at once, but as `WithheldText` after a broken or ambiguous call, and
+  where prose begins to explain calls.
+- MESSAGE: the arguments of the respond tool arrive; the message in them is returned at once.
 - PENDING: the text after a call decides about the call, so everything is stored until it is known.
-- ENDED: the rest of the text is ignored; `EnoughHeardError` lets the caller stop the model.
+- ENDED: the rest of the text is ignored; `EnoughHeardError` lets the caller stop the model. In a
+  retry, a second call ends the reply as well if no call so far is valid.
 
 A call inside reasoning counts only if it ends the reasoning, and neither an answer nor another call
-follows.
+follows. `find_final_calls` decides this for calls in separated reasoning, and `ReplyCalls` for
+calls in text that a later end mark turns into reasoning.
 
 For example, `Let me look. <tool_call>{"name": "get_time", "arguments": {}}</tool_call>\nDone.`:
 
@@ -236,9 +241,10 @@ class ReplyCalls:
             self.facts.append(fact)
 
     def add(self, call: WrittenCall, *, is_marked: bool) -> None:
-        """Add a call; repetitions count once.
+        """Add a call; a repetition is dropped.
 
-        Two equal calls with marks may be meant, for example to roll dice twice.
+        Two equal calls with marks may be meant, for example to roll dice twice. At the third, all
+        but the first are dropped.
         """
         most = MOST_SAME if is_marked else 2
         is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most

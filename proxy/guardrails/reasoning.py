@@ -10,6 +10,10 @@ r"""Separates reasoning from content by the marks of `rescue/formats.toml`.
 If the prompt may have opened a block (`is_opened`), other text first leads to the state "opened".
 For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("Noon?")` and
 `TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need it.
+
+An end mark in the answer that ends no block is left in the text. Unless it is quoted, the scanner
+of `rescue` reports it as `EarlierThoughts`, and `ReplyReader.finish` turns the text before it into
+reasoning if the client has seen none of it.
 """
 
 import re
@@ -139,9 +143,10 @@ class ReasoningSplitter:
     counts on separate lines (kekzl/imp#793), unless it is quoted or follows a call. A possible
     beginning of a mark, and white space that a mark would remove, is held back; all other text is
     returned at once. `<answer>` around an answer is removed unless the `prompt` asks for it. A
-    header that addresses a tool is text, with the rest of the reply, for `rescue` to read. If the
-    prompt may have opened a block (`is_opened`), text is held up to its end, the end of the reply,
-    or `_MOST_HELD` characters; then `has_ended` says whether there was such a block.
+    header that addresses a tool is returned as text, and so is the rest of the reply: `rescue`
+    reads the call in it. If the prompt may have opened a block (`is_opened`), text is held until
+    the block or the reply ends, or until it has `_MOST_HELD` characters. `has_ended` is true if the
+    reply closed such a block.
     """
 
     is_opened: bool = False

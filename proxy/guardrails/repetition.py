@@ -259,7 +259,7 @@ def _parse(value: JsonValue) -> JsonValue:
 
 
 def _results(offer: OfferedTools) -> list[JsonValue]:
-    """Parse the results that a reply may copy; long results would be parsed for every delta."""
+    """Parse the results that a reply may copy, except long ones: every delta parses them again."""
     return [_parse(call.result) for call in offer.executed if len(call.result) <= _LONGEST]
 
 

@@ -5,6 +5,9 @@ a grammar constrains the backend to a valid call. Prose where an answer is allow
 and is accepted after it; so are an announcement, an ambiguous call and text that looks like a call
 in an unknown syntax. After an answer in the wrong form the backend is constrained to the client's
 form at once, because the model has already chosen to answer.
+
+If the backend's parser failed, the reply is requested again without it ("raw"). If tools have run,
+the last attempt, and the attempt after a repetition, may ask for an answer in words ("ending").
 """
 
 from collections.abc import Collection, Sequence

@@ -1,5 +1,7 @@
 """Shows structured calls while the model is still writing them.
 
+`CallGate` decides which call is shown, and `ArgumentsGate` how much of its arguments.
+
 The client sees a call only after its first argument is certain. So no client receives the name of a
 call whose arguments are wrong from the first character. The other arguments follow as far as they
 are certain. The next call waits until this one is complete and valid. After the first irregularity

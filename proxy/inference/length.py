@@ -3,6 +3,9 @@
 The exact token count is not known, so two estimates are used. Apart from engines that cut tokens
 up, no engine sends more pieces than tokens, and hardly any text has more than eight characters per
 token. A reply counts as too long only if both estimates exceed the limit.
+
+`ReplyLength` decides; `backends.learning` then ends the reply. A reply within its limit that makes
+no progress is ended by `guardrails.reading`.
 """
 
 import math

@@ -67,8 +67,9 @@ def begin(
     *,
     is_last: bool = False,
 ) -> Turn:
-    """Make the turn that answers a request; without `fitted` all messages are sent.
+    """Make the turn that answers a request.
 
+    `fitted` has the messages that fit the context window; without it all messages are sent.
     `new_id` makes ids of calls. `may_retry` is called before each attempt except the first. With
     `is_last` the limit of rounds is reached, and the reply has to be an answer.
     """

@@ -44,7 +44,7 @@ class SentArguments:
         return (*self.members, *begun)
 
     def add(self, text: str) -> None:
-        """Add to the text, or to the string that is being shown, where escapes are whole."""
+        """Add shown text; in a string it must not end in the middle of an escape."""
         self._text.append(text)
 
     def begin_string(self, name: str) -> None:

@@ -3,6 +3,11 @@
 Shown content cannot be retracted. So prose is shown early only if it is an answer whatever follows,
 and a call only as far as no verdict can change it. Reasoning commits to nothing and is shown at
 once.
+
+`guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
+`FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later one.
+`LookaheadGate` holds a beginning that may become a call, and `UnseenGate` the whole reply to a
+close-out check. `call_gate` shows structured calls; a call in the text waits for the verdict.
 """
 
 from abc import ABC, abstractmethod

@@ -1,5 +1,8 @@
 r"""Repairs what is broken in an incoming history, and only that, always in the same way.
 
+`heal_messages` applies the repairs, `heal_tools` those of the tools, and `replay_thoughts` removes
+earlier reasoning.
+
 Other messages keep their exact bytes, and a repair is a function of the history before it, so the
 prompt of a growing conversation only grows and the engine's prefix cache stays valid. There are
 three exceptions, in which a later message changes an earlier one: a late result replaces its note,

@@ -46,7 +46,7 @@ def words_around_calls() -> WordLists:
 
 @cache
 def _announcements() -> list[re.Pattern[str]]:
-    """Compile the patterns, which takes longer than a start should."""
+    """Compile the patterns at their first use, because they would slow down a start."""
     known = words_around_calls()
     patterns: list[re.Pattern[str]] = []
     for source in known.announcements:

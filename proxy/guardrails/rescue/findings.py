@@ -40,11 +40,12 @@ class ArgumentsText(msgspec.Struct, frozen=True):
 class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and the text in which they were written.
 
-    They are doubtful in a position where calls are not accepted, for example in a sentence. Calls
-    `within` an element are inside of it if one of these closing marks follows; "" is in any text.
-    Calls that follow a mark are inside of something if another mark follows them. After calls that
-    end the reply, text was dropped: the reply no longer made progress. The `lead` is the white
-    space and the leaked tokens before the calls.
+    They are doubtful in a position where calls are not accepted, for example in a sentence.
+    `within` has the closing marks of the elements that were opened before the calls: the calls are
+    inside of one if its closing mark follows. Indented code has the mark "", which is in any text.
+    If `follows_mark`, another mark after the calls shows that they are enclosed. If `ends_reply`,
+    the text after the calls was dropped, because the reply made no progress there. `lead` is the
+    white space and the leaked tokens before the calls.
     """
 
     syntax_name: str

@@ -1,6 +1,9 @@
 """Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
-Everything else that knows a mark has it from here. The readers of `syntaxes` take a row.
+Other modules have their marks from here, with three exceptions: the labels of ReAct are in `marks`
+and `guardrails.labels`, the words that remain of Harmony without its tokens in
+`guardrails.reasoning`, and the substitutes for quotation marks in `values`. The readers of
+`syntaxes` take a row.
 """
 
 from collections.abc import Iterator, Mapping

@@ -119,13 +119,13 @@ def holds_mark(text: str) -> bool:
 
 
 def holds_rest(text: str) -> bool:
-    """Return whether a text contains such a mark, or the end of a call whose beginning is gone."""
+    """Return whether `holds_mark`, or the text contains the end of a call without its beginning."""
     is_open = text.rstrip().endswith("}}") and text.count("}") > text.count("{")
     return is_open or holds_mark(text) or any(end in text for end in STRAY_CLOSERS)
 
 
 def holds_call(text: str) -> bool:
-    """Return whether a text contains such a mark, or the beginning of a call in plain JSON."""
+    """Return whether `holds_mark`, or the text contains the beginning of a call in plain JSON."""
     return _CALL.search(text) is not None
 
 

@@ -1,7 +1,8 @@
 """The position of a call in the prose of a reply: facts, and the questions that they answer.
 
-`Surroundings` collects the facts at the opening of a call. Everything here is a pure function of
-these facts and of the text that follows. For example, in
+`Surroundings` collects the facts at the opening of a call; `guardrails.call_facts` collects the
+facts for the table of `provenance`, later and from more text. Everything here is a pure function of
+the facts at the opening and of the text that follows. For example, in
 
     I'll check: {"name": "look", "arguments": {}} and tell you.
 

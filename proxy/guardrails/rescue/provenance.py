@@ -1,8 +1,13 @@
 """Decides whether a call in a model's text is a call: one table.
 
-The decision depends on the positional facts in `CallFacts` and on nothing else: the author, the
-markup around the call, the words next to it, its content and its format. `guardrails.call_facts`
-collects the facts. The documentation shows the table (`docs/guides/quoted-calls.md`).
+`decide` returns CALL, AMBIGUOUS, TEXT or DROPPED, from the first row of `TABLE` that matches. The
+decision depends on the positional facts in `CallFacts` and on nothing else: the author, the markup
+around the call, the words next to it, its content and its format. `guardrails.call_facts` collects
+the facts. The documentation shows the table (`docs/guides/quoted-calls.md`).
+
+Calls that the scanner refuses never reach the table. `guardrails.reading` carries a decision out:
+CALL means AMBIGUOUS for a call that is doubtful or follows an ambiguous call, and AMBIGUOUS means
+TEXT for a call that is invalid for its tool.
 """
 
 from collections.abc import Collection

@@ -1,15 +1,17 @@
 """Finds the calls in a reply while it arrives, and keeps them apart from prose.
 
-Theory of operation. The scanner makes one pass over a `Cursor`, in four modes:
+Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 
 - `InProse`: up to the next opening. White space, control tokens and a possible beginning of an
   opening are held back until it is known whether a call follows.
-- `OpeningAttempt`: after an opening. The syntaxes that share the opening read, one after another.
-  Refused text is prose and is not searched again; that keeps the work linear.
-- `AfterCall`: after a call. The next characters decide whether it counts. A marked call counts
-  unless a sentence continues after it; then the reader of the reply decides. A call without a
-  closing mark must be followed by another call or by the end. An unmarked call must end the reply
-  and name only offered tools.
+- `OpeningAttempt`: after an opening. The syntaxes that share the opening read, one after another;
+  the first that reads a call decides where it ends. Refused text is prose and is not searched
+  again; that keeps the work linear.
+- `AfterCall`: after a call. The next characters decide whether it counts, that is, whether it is
+  reported without doubt; surplus closing marks are passed. A marked call counts unless a sentence
+  continues after it; then the reader of the reply decides. A call without a closing mark must be
+  followed by another call or by the end. An unmarked call must end the reply and name only offered
+  tools.
 - `Skipping`: inside a result that the model invented after its own call, or copied instead of an
   answer.
 

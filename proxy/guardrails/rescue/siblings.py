@@ -70,7 +70,7 @@ class Siblings:
         self._object(Reason.QUOTED)
 
     def break_off(self, source: str, *, is_marked: bool) -> None:
-        """Note a call that cannot be read beyond `source`, if it is one."""
+        """Note a broken call; without a mark it counts only if it names an offered tool."""
         if is_marked or _call_pattern(frozenset(self._offered)).search(source[:_HEAD]):
             self._objection = Reason.NESTED
             self._after_break.clear()

@@ -87,10 +87,10 @@ class Syntax:
     """One textual form of a tool call.
 
     Profiles and reports refer to it by its `name`. A call begins with one of the literal
-    `openings`, which count in one `place` of a reply; `read` reads calls from after the opening
-    that the cursor has just passed. With `is_marked` the opening is unmistakable. An unmarked
-    syntax (plain JSON, a code fence) counts only as the whole reply or at its end, and only for
-    offered tools: otherwise it is an answer that happens to be JSON.
+    `openings`, which count only at their `place` in a reply, such as the start of a line. The
+    cursor has passed the opening when `read` begins. With `is_marked` the opening is unmistakable.
+    An unmarked syntax (plain JSON, a code fence) counts only as the whole reply or at its end, and
+    only for offered tools: otherwise it is an answer that happens to be JSON.
     """
 
     name: str

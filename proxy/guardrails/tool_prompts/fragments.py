@@ -33,7 +33,7 @@ class Convention(Protocol):
     answer_label: str = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the instructions and the tools; `respond` is the synthetic one, if offered."""
+        """Write the instructions and the tools; `respond` is the synthetic tool, if offered."""
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         """Write an assistant message with `text` and `calls`."""

@@ -37,7 +37,7 @@ _BARE = re.compile(r"[^\n,;|<>(){}\[\]\"'`]{0,200}")
 
 
 class Token(NamedTuple):
-    """A piece of one kind: `control`, `tag`, `word` and so on; `torn` has no end."""
+    """A piece of one kind: `control`, `tag`, `word`, ...; a `torn` piece lacks its end."""
 
     kind: str
     text: str
@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
 
 def token_at(text: str, index: int) -> Token:
-    """Return the piece that begins at `place`, which is within the text."""
+    """Return the piece that begins at `index`, which is within the text."""
     match = _TOKEN.match(text, index)
     assert match is not None  # noqa: S101 - one alternative takes anything
     return Token(str(match.lastgroup), match[0], match.end())
@@ -226,7 +226,7 @@ class Reading:
         return words.is_marker(content)
 
     def _meets(self, word: str, *, is_listed: bool = False) -> bool:
-        """Note a tool's name; a later one has to follow a mark or be in a list of calls."""
+        """Note a tool's name; another name counts only among marks of calls or in a list."""
         tool = self._tools.get(self._without_namespace(word))
         if tool is None or (self.tool is not None and not (self.is_marked or is_listed)):
             return False

@@ -233,7 +233,7 @@ class _PairsReader:
         return not (yield from is_surplus(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value, unless a call ended in it and something else may have begun."""
+        """Return a value; raise `NoCall` if it contains the end of a call and a later mark."""
         _, mark, rest = text.partition(self._closer)
         if mark and (holds_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)

@@ -57,7 +57,7 @@ class LineEnds:
         self._shortened: dict[str, str] = {}
 
     def trim(self, key: str, text: str) -> str:
-        """Return a value without line ends at its marks and without a closing tag of its name."""
+        """Return a value without the line ends at its tags, and without the end tag `</key>`."""
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:
             text = text.rstrip().removesuffix(closing)
