@@ -19,7 +19,7 @@ _TAIL = 60  # characters at the end of a sentence, where the verb may come last
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and marks with one space before and behind each, folded; see `endings.py`."""
+    """Words and marks with one space before and after each, folded; see `recognition.normalise`."""
 
     text: str
     words: frozenset[str]
