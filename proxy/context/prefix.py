@@ -17,8 +17,8 @@ _OPENING = 4_000  # characters of a system message that are stored
 _EXCERPT = 24
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
-    (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made again"),
-    (re.compile(r"\d"), "a number that counts"),
+    (re.compile(r"[0-9a-fA-F]{8}"), "a generated id"),
+    (re.compile(r"\d"), "a counter"),
 )
 
 
@@ -92,9 +92,9 @@ def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> st
     old, new = before[index], now[index]
     if new in before[index:]:
         count = before[index:].index(new)
-        return f"{count} messages from number {index} on were left out by the client"
+        return f"the client removed {count} messages, starting at number {index}"
     if old in now[index:]:
-        return f"{now[index:].index(old)} messages were put in before number {index}"
+        return f"{now[index:].index(old)} messages were inserted before number {index}"
     if new.opening and old.opening:
         return _reason_in_text(new.kind, old.opening, new.opening)
     return f"message number {index} ({new.kind}) was rewritten"

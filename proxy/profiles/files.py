@@ -143,7 +143,8 @@ def _read(file: Traversable) -> Profile:
         raise InvalidConfiguration(str(file), _describe(error)) from error
     if file.name != f"{read.name}.toml":
         raise InvalidConfiguration(
-            str(file), f"name: should be that of the file, not {read.name!r}; rename one of the two"
+            str(file),
+            f"name: must equal the name of the file, not {read.name!r}; rename one of them",
         )
     return _profile(read)
 
@@ -154,7 +155,7 @@ def _describe(error: ValidationError) -> str:
         field = ".".join(str(part) for part in defect["loc"]) or "the file"
         message = defect["msg"].removeprefix("Value error, ").replace("Input should", "should")
         if defect["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-            message = "there is no such key; correct its spelling or remove it"
+            message = "unknown key; correct its spelling or remove it"
         elif defect["type"] == "missing":
             message = "is missing; add it"
         problems.append(f"{field}: {message}")

@@ -203,7 +203,7 @@ def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
     parts, is_assistant = message.parts, message.role == "assistant"
     refused = next((part for part in parts if isinstance(part, Attachment)), None)
     if refused is not None:
-        problem = f"Ollama takes text and pictures, and no {refused.kind!r}. Leave it out."
+        problem = f"Ollama accepts text and images, not {refused.kind!r}. Remove it."
         raise InvalidRequest(problem, f"{param}.{refused.path}")
     texts = "\n".join(part.text for part in parts if isinstance(part, Text))
     encoded: JsonObject = {"role": _ROLES.get(message.role, message.role), "content": texts}

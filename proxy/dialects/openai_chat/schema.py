@@ -49,7 +49,7 @@ def _inline(url: str) -> str:
 def _only_one(count: int) -> int:
     if count != 1:
         raise PydanticCustomError(
-            "many", "One answer per request is all there is. Leave `n` out or send 1."
+            "many", "Only one completion per request is supported. Remove `n` or set it to 1."
         )
     return count
 

@@ -366,7 +366,10 @@ OTHER = Model("http://127.0.0.1:9")
     [
         (Workflow(required_steps=("nothing",)), "there is no tool 'nothing', only get_weather"),
         (Workflow(required_steps=("get_weather",) * 2), "listed twice"),
-        (Workflow(prerequisites=(Prerequisite("get_weather", "get_weather"),)), "nobody can call"),
+        (
+            Workflow(prerequisites=(Prerequisite("get_weather", "get_weather"),)),
+            "can never be called",
+        ),
     ],
 )
 def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem: str) -> None:
@@ -460,7 +463,7 @@ WRONG = [
     ("Limits(rounds=0)", "Limits.rounds is at least 1, not 0"),
     ("Limits(parallel='8')", "Limits.parallel is a number, not '8'"),
     ("tool(timeout='10')(get_weather)", "timeout is a number of seconds, or None"),
-    ("tool(timeout=0)(get_weather)", "timeout is more than 0 seconds, not 0"),
+    ("tool(timeout=0)(get_weather)", "timeout must be more than 0 seconds, not 0"),
     ("tool(aliases='w')(get_weather)", r"write aliases=\['w'\]"),
     ("tool(parallel='no')(get_weather)", "parallel is True or False, not 'no'"),
     ("Conversation.load('{}')", r"not written by Conversation.dump\(\): messages.0.role: This"),
