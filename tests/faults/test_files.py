@@ -169,8 +169,8 @@ def test_endless_settings_are_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"[" * 200_000, "is not of a recording"),
-        (b'{"request": ' + b'{"a": ' * 200_000, "is not of a recording"),
+        (b"[" * 200_000, "does not belong to a recording"),
+        (b'{"request": ' + b'{"a": ' * 200_000, "does not belong to a recording"),
         (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
     ],
 )
