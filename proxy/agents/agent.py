@@ -77,7 +77,7 @@ class Agent(Generic[Deps, Output]):
         for name, kind, form in (
             ("instructions", str, "a text"),
             ("workflow", Workflow, "a Workflow"),
-            ("parameters", Mapping, "a dictionary of further members of each request"),
+            ("parameters", Mapping, "a dictionary of additional fields for each request"),
             ("limits", Limits, "a Limits"),
         ):
             expect(f"Agent.{name}", getattr(self, name), kind, form)

@@ -180,7 +180,7 @@ class Model:
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise RuntimeError("the model is open already")
+            raise RuntimeError("the model is already open")
         async with AsyncExitStack() as opening:
             self._opened = await self._open(opening)
             self._stack = opening.pop_all()

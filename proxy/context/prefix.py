@@ -82,10 +82,10 @@ def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
     if added := [part.kind for part in now if part.kind not in old]:
         return f"tools were added: {', '.join(added)}"
     if gone := [part.kind for part in before if part.kind not in new]:
-        return f"tools were taken away: {', '.join(gone)}"
+        return f"tools were removed: {', '.join(gone)}"
     if changed := [part.kind for part in now if part not in before]:
         return f"the description of a tool changed: {', '.join(changed)}"
-    return "the tools are in another order"
+    return "the order of the tools changed"
 
 
 def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:

@@ -23,7 +23,7 @@ COMMON = {
     **rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
     **rows(IGNORED, "prediction store user metadata service_tier safety_identifier"),
     **rows(IGNORED, "prompt_cache_key prompt_cache_retention"),
-    "function_call": refuse("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+    "function_call": refuse("Use `tools` and `tool_choice`.", ("auto", "none")),
 }
 
 

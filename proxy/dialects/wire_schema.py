@@ -92,7 +92,7 @@ def _problem(error: ErrorDetails) -> str:
     context = error.get("ctx", {})
     match error["type"]:
         case "missing":
-            return "This member is required, and it is missing."
+            return "This field is required, but missing."
         case "literal_error":
             expected = f"{context['expected']}"
         case "greater_than_equal":

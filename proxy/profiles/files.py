@@ -75,7 +75,7 @@ class _ReasoningSection(_ProfileSection):
 class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether it knows the role developer
     system: SystemRole = "anywhere"  # where system messages have an effect
-    alternates: bool = False  # whether it demands user and assistant in turns
+    alternates: bool = False  # whether it demands user and assistant messages alternate
     prefill: bool = True  # whether the last message may be the model's own
     control_tokens: Texts = ()  # strings that structure its prompts
 
@@ -122,7 +122,9 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
     profiles = {profile.name: profile for profile in _load_shipped()}
     if extra is not None:
         if not extra.is_dir():
-            raise InvalidConfiguration(str(extra), "is not a folder; create it or leave it out")
+            raise InvalidConfiguration(
+                str(extra), "is not a folder; create it or remove the setting"
+            )
         profiles |= {profile.name: profile for profile in _read_all(extra.iterdir())}
     return tuple(profiles[name] for name in sorted(profiles))
 

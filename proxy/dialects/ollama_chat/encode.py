@@ -225,7 +225,7 @@ def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
 def _call(index: int, call: ToolCall, param: str) -> JsonValue:
     arguments = parse_object(call.arguments) if call.arguments.strip() else {}
     if arguments is None:
-        problem = "Ollama takes arguments only if they are a JSON object."
+        problem = "Ollama accepts arguments only as a JSON object."
         raise InvalidRequest(problem, f"{param}.tool_calls.{index}.function.arguments")
     function: JsonObject = {"index": index, "name": call.name, "arguments": arguments}
     return {"id": call.id, "function": function} if call.id else {"function": function}

@@ -56,7 +56,7 @@ def _only_one(count: int) -> int:
 
 def _refuse_functions(functions: list[JsonValue]) -> list[JsonValue]:
     if functions:
-        raise PydanticCustomError("outdated", "Functions are offered as `tools` nowadays.")
+        raise PydanticCustomError("outdated", "Use `tools`; `functions` is deprecated.")
     return functions
 
 

@@ -93,7 +93,7 @@ class ToolTable:
             problem = (
                 f"A tool of the type {kind!r} cannot be the only tool: Temper does not run it."
             )
-            raise InvalidRequest(f"{problem} Offer a function that you run yourself.", path)
+            raise InvalidRequest(f"{problem} Provide a function that you run yourself.", path)
 
     def _add(self, read: _ReadTool) -> None:
         self._offered[read.tool.name] = read.tool
@@ -146,7 +146,7 @@ def _read_all(source: bytes) -> list[_ReadTool]:
         problem = f"Tools of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
     if kind not in KINDS:
-        raise InvalidRequest(f"No type of tools is called {kind!r}.", members.at("type"))
+        raise InvalidRequest(f"Unknown tool type {kind!r}.", members.at("type"))
     return [_read_tool(ToolKind(kind), members)]
 
 
@@ -158,7 +158,7 @@ def _path_in(path: str, node: Node) -> str:
 def _read_member(members: Members, common: _Namespace) -> _ReadTool:
     kind = members.need("type").text().text
     if kind not in _NAMED:
-        problem = "A namespace holds functions and custom tools only."
+        problem = "A namespace may contain only functions and custom tools."
         raise InvalidRequest(problem, members.at("type"))
     return _read_tool(ToolKind(kind), members, common)
 

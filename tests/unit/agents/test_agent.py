@@ -483,7 +483,9 @@ def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
 async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
     async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
         failed = await Agent(model, [broken]).run("Go")
-    with pytest.raises(ToolsFailed, match="the last was broken: Error: LookupError") as raised:
+    with pytest.raises(
+        ToolsFailed, match="the last failure was broken: Error: LookupError"
+    ) as raised:
         failed.raise_for_stop()
     assert isinstance(raised.value.__cause__, LookupError)
     assert raised.value.tool == "broken"

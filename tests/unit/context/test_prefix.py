@@ -68,13 +68,13 @@ def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, ro
     ("before", "now", "reason"),
     [
         ((LOOK,), (LOOK, RUN), "tools were added: run"),
-        ((LOOK, RUN), (RUN,), "tools were taken away: look"),
+        ((LOOK, RUN), (RUN,), "tools were removed: look"),
         (
             (LOOK,),
             (Tool("look", True, b'{"name": "Look"}'),),
             "the description of a tool changed: look",
         ),
-        ((LOOK, RUN), (RUN, LOOK), "the tools are in another order"),
+        ((LOOK, RUN), (RUN, LOOK), "the order of the tools changed"),
     ],
 )
 def test_tools_that_change_are_named(

@@ -188,7 +188,7 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert str(refusal(missing)) == f"{missing}: is not a folder; create it or leave it out"
+    assert str(refusal(missing)) == f"{missing}: is not a folder; create it or remove the setting"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -168,6 +168,6 @@ def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
 def _thinking(value: JsonValue) -> JsonValue:
     wanted = value.get("enable_thinking") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(wanted, bool):
-        problem = "Anthropic's API has no templates. Of their variables, only `enable_thinking`"
-        raise InvalidRequest(f"{problem} means something there.", "chat_template_kwargs")
+        problem = "Anthropic's API has no chat templates. Only the variable `enable_thinking`"
+        raise InvalidRequest(f"{problem} is supported.", "chat_template_kwargs")
     return _ADAPTIVE if wanted else _DISABLED
