@@ -458,7 +458,7 @@ WRONG = [
     ("Agent(OTHER, priority='urgent')", "Agent.priority is one of high, normal, low, not"),
     ("Workflow(required_steps='look')", r"write required_steps=\('look',\)"),
     ("Workflow(terminal_tools=(get_weather,))", "is a tuple of names of tools, not"),
-    ("Toolset(get_weather)", r"write Toolset\(\[function\]\)"),
+    ("Toolset(get_weather)", r"a list of tools: Toolset\(\[function\]\)"),
     ("Conversation.of('Hi')", r"Conversation.of\(\[...\]\)"),
     ("Limits(rounds=0)", "Limits.rounds is at least 1, not 0"),
     ("Limits(parallel='8')", "Limits.parallel is a number, not '8'"),

@@ -282,7 +282,7 @@ async def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
     assert await relayed_by(scene.backend) == b"{}"
     assert route.calls.last.request.headers["authorization"] == "Bearer key one"
     route.mock(side_effect=httpx.ConnectError("refused"))
-    with pytest.raises(BackendUnavailable, match="it is started again"):
+    with pytest.raises(BackendUnavailable, match="it is being restarted"):
         await relayed_by(scene.backend)
 
 
