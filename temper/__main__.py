@@ -3,8 +3,8 @@
 import sys
 
 _TAKEN = (
-    "temper: the package `proxy` here is that of another distribution (proxy.py has one of that"
-    " name): install Temper in an environment of its own, for example by `pipx install"
+    "temper: the installed package `proxy` belongs to another distribution (proxy.py has one of"
+    " that name). Install Temper in a separate environment, for example with `pipx install"
     " temper-proxy`."
 )
 

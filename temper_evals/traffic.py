@@ -91,7 +91,7 @@ def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
             for effect in effects:
                 _try_rule(effect, same, lambda one, rule: judge_again(one, profiles, rule.without))
     except (ValueError, LookupError) as error:
-        raise InvalidConfiguration(str(path), f"makes no sense: {error}") from error
+        raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error
     return effects
 
 

@@ -19,9 +19,10 @@ _COLUMNS = {
     "the whole": ("total_p50", "total_p99"),
 }
 _REMARKS = (
-    f"- {RESPONDING}: from a model that uses the tool wherever it is offered.",
-    "- `respond` and `require` are for models that need them. Under the first prose is asked for "
-    "again once, under the second it is no answer: the model, told to call a tool, calls one.",
+    f"- {RESPONDING}: from a model that uses the tool whenever it is available.",
+    "- `respond` and `require` are for models that need them. With `respond`, prose is retried "
+    "once; with `require`, it is not accepted as an answer. In both cases the retry prompts for a "
+    "call, and the model makes one.",
 )
 
 

@@ -88,10 +88,10 @@ BRIEF: dict[str, tuple[str, ...]] = {
 }
 
 _REMARKS = {
-    "bare": "is no proxy to use but a floor: a FastAPI route in front of aiohttp that reads the "
-    "JSON and writes it again; the version is that of aiohttp",
-    "forge": "asks for whole answers and sends each in one piece, so its burst is that of one "
-    "event, and its CPU per token that of one answer",
+    "bare": "a lower bound, not a usable proxy: a FastAPI route in front of aiohttp that parses "
+    "the JSON and serializes it again; the version is that of aiohttp",
+    "forge": "requests complete responses and sends each as one event, so its burst is one "
+    "event, and its CPU per token that of a response",
 }
 
 

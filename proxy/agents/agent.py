@@ -77,7 +77,7 @@ class Agent(Generic[Deps, Output]):
         for name, kind, form in (
             ("instructions", str, "a text"),
             ("workflow", Workflow, "a Workflow"),
-            ("parameters", Mapping, "a dictionary of further members of each request"),
+            ("parameters", Mapping, "a dictionary of additional fields for each request"),
             ("limits", Limits, "a Limits"),
         ):
             expect(f"Agent.{name}", getattr(self, name), kind, form)
@@ -243,8 +243,8 @@ def _read_prompt(prompt: str | Sequence[JsonObject]) -> Message:
         kind = type(given).__name__
         raise TypeError(f"a prompt is a text or a list of content parts, not {kind}")
     if any(isinstance(part, dict) and "role" in part for part in given):
-        problem = "a prompt is what the user says now, and no list of messages"
-        raise ValueError(f"{problem}: give those before it as conversation=Conversation.of(...)")
+        problem = "a prompt is the new user message, not a list of messages"
+        raise ValueError(f"{problem}: pass earlier messages as conversation=Conversation.of(...)")
     parts: list[JsonValue] = [*prompt]
     (message,) = decode_messages([json.dump({"role": "user", "content": parts})])
     return message

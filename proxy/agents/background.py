@@ -37,7 +37,7 @@ class LocalServer:
     def url(self) -> str:
         """Its address, without a path; raises RuntimeError unless it runs."""
         if not self._url:
-            raise RuntimeError("the server does not run: use it within `with`")
+            raise RuntimeError("the server is not running: use it within `with`")
         return self._url
 
     def __enter__(self) -> Self:

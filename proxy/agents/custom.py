@@ -74,7 +74,7 @@ class ClientBackend:
             raise errors.BackendUnavailable(_NAME, problem) from error
 
     def relay(self, passage: PassthroughRequest, headers: Headers) -> Pieces:
-        raise errors.BackendRefused(_NAME, 501, f"is asked for chats only, not for {passage.path}")
+        raise errors.BackendRefused(_NAME, 501, f"supports only chat requests, not {passage.path}")
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
         return None

@@ -186,7 +186,7 @@ class GuardedTurn:
     def answer(self) -> GuardedAnswer:
         """The answer; raises RuntimeError before there is one."""
         if self._turn.state is not TurnState.DONE or not self._reason:
-            raise RuntimeError("there is no answer yet: ask until next_request() returns None")
+            raise RuntimeError("there is no answer yet: repeat until next_request() returns None")
         whole, facts = self._reply.finish(self._reason), self._turn.facts
         calls = tuple(
             ToolCall(call.id or "", call.name, str(call.arguments)) for call in whole.calls

@@ -62,7 +62,7 @@ class ReplyValidator:
         workflow: Workflow = NO_RULES,
     ) -> None:
         if not tools:
-            raise ValueError("there are no tools, and so nothing to validate")
+            raise ValueError("there are no tools, so there is nothing to validate")
         self._guard = Guardrails(tools=tools, model=model, template=template, workflow=workflow)
 
     def check(self, reply: object, messages: Iterable[object] = ()) -> Checked:

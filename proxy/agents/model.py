@@ -149,9 +149,7 @@ class Model:
         compaction: Shorten | None = None,
     ) -> None:
         if client is not None and (backend_url or path or ollama or config):
-            raise ValueError(
-                "a client of your own talks to the engine: name no other one beside it"
-            )
+            raise ValueError("client= sends the requests itself: remove the other backend")
         self._client, self._shorten = client, compaction
         self.name = name
         self._config = None if config is None else Path(config)
@@ -182,7 +180,7 @@ class Model:
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise RuntimeError("the model is open already")
+            raise RuntimeError("the model is already open")
         async with AsyncExitStack() as opening:
             self._opened = await self._open(opening)
             self._stack = opening.pop_all()

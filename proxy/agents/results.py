@@ -121,16 +121,15 @@ class RunResult(Generic[Output]):
             case Stop.ANSWERED | Stop.TERMINAL:
                 return self
             case Stop.ROUNDS:
-                most = f"The limit of {len(self.rounds)} rounds of tools is reached"
+                most = f"The limit of {len(self.rounds)} tool rounds was reached"
                 raise errors.RoundsExhausted(self, f"{most} (Limits.rounds).{missing}")
             case Stop.FAILURES:
                 last = [outcome for outcome in self.rounds[-1].outcomes if outcome.is_failure][-1]
-                problem = (
-                    f"Tools failed again and again; the last was {last.call.name}: {last.text}"
-                )
+                cause = f"the last failure was {last.call.name}: {last.text}"
+                problem = f"Tools failed in too many rounds; {cause}"
                 raise errors.ToolsFailed(self, problem, last.call.name) from last.error
             case Stop.EXHAUSTED if self.defect == Defect.STEP_MISSING.value:
-                raise errors.StepsSkipped(self, f"The model skips required steps.{missing}")
+                raise errors.StepsSkipped(self, f"The model skipped required steps.{missing}")
             case Stop.EXHAUSTED:
                 wrong = self.defect.replace("_", " ") + f" ({self.objection})" * bool(
                     self.objection
@@ -138,7 +137,7 @@ class RunResult(Generic[Output]):
                 problem = f"No reply could be used after {self.attempts} attempts: {wrong}."
                 raise errors.NoValidReply(self, problem, self.objection.split(":")[0])
             case Stop.CANCELLED:
-                raise errors.RunCancelled(self, f"The run was cancelled.{missing}")
+                raise errors.RunCancelled(self, f"The run was canceled.{missing}")
 
 
 @dataclass(frozen=True, slots=True)

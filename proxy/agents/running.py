@@ -196,7 +196,7 @@ class JoinedTools:
         for owner in executors:
             for spec in owner.specs():
                 if spec.name in self._tools:
-                    raise ValueError(f"two tools are called {spec.name!r}")
+                    raise ValueError(f"two tools have the name {spec.name!r}")
                 self._tools[spec.name] = spec, owner
 
     def specs(self) -> tuple[Tool, ...]:

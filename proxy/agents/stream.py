@@ -74,7 +74,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     def result(self) -> RunResult[Output]:
         """The result, once all events were read; raises RuntimeError before."""
         if not self._work.done():
-            raise RuntimeError("the run is not over: read its events to the end first")
+            raise RuntimeError("the run has not finished: read all its events first")
         return self._work.result()
 
     def cancel(self) -> None:

@@ -257,7 +257,7 @@ class ClientConnection:
     def cancel(self) -> None:
         """End the request for an operator, as if the client had disconnected."""
         self.is_cancelled = True
-        self._leave("an operator has ended the request")
+        self._leave("an operator has canceled the request")
 
     async def while_connected(self, work: Awaitable[None]) -> bool:
         """Await `work`, but cancel it when the client disconnects; return whether it finished.

@@ -41,7 +41,10 @@ _HEAD_TOO_LARGE = Problem(
     400, _KIND, f"The head has more than {bounds.HEAD_BYTES} bytes or {bounds.HEADERS} lines."
 )
 _NO_TUNNEL = Problem(
-    405, _KIND, "CONNECT is not supported: Temper is no proxy.", headers={"allow": "GET, POST"}
+    405,
+    _KIND,
+    "CONNECT is not supported: Temper is not a forward proxy.",
+    headers={"allow": "GET, POST"},
 )
 _QUIET_SECONDS = 5.0  # without input the client has sent everything (nginx: lingering_timeout)
 _UPGRADE = b"upgrade"
@@ -305,7 +308,7 @@ class GuardedConnection(HttpToolsProtocol):
             self.transport.close()  # only line breaks arrived: there is no request to respond to
             return
         seconds = self.limits.head_seconds
-        problem = f"No whole request arrived within {seconds:g} s (server.header_seconds)."
+        problem = f"No complete request arrived within {seconds:g} s (server.header_seconds)."
         self._refuse(Problem(408, _KIND, problem, "request_timeout"))
         self.transport.close()  # the client sends nothing, so there is nothing to drain
 

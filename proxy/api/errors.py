@@ -19,7 +19,7 @@ from proxy.dialects.dialect import Dialect, ErrorReply, Problem
 from proxy.errors import TemperError
 
 _LONGEST_TYPO = 60  # characters that are compared with the existing paths
-_EXAMINE = "Is its address right? `temper doctor` examines it."
+_EXAMINE = "Check its address, or run `temper doctor`."
 _INTERNAL = "Internal error; see the server's log."
 _SERVER_STATUSES_KEPT = (501, 503, 504)
 
@@ -108,17 +108,20 @@ async def refuse(connection: ClientConnection, error: TemperError) -> None:
 
 
 DASHBOARD_PROBLEMS: Mapping[str, tuple[int, str]] = {
-    "request_forgotten": (404, "This request is no longer kept: only the latest ones are."),
-    "before_restart": (404, "Temper, or the worker that had it, was restarted since."),
-    "recording_off": (404, "Exchanges are not kept: set recording.keep_bytes to keep some."),
-    "not_understood": (404, "The client left, or was refused, before it was understood."),
-    "not_over": (404, "The request is still being answered."),
-    "too_large": (404, "The exchange was too large to be kept."),
+    "request_forgotten": (404, "This request is no longer stored: only the latest requests are."),
+    "before_restart": (404, "Temper, or the worker that handled the request, has been restarted."),
+    "recording_off": (404, "Exchanges are not stored. Set recording.keep_bytes to store them."),
+    "not_understood": (
+        404,
+        "The client disconnected, or was rejected, before the request was read.",
+    ),
+    "not_over": (404, "The request is still running."),
+    "too_large": (404, "The exchange was too large to store."),
     "dropped": (404, "The exchange was dropped to make room for later ones."),
-    "request_over": (409, "The request is over already."),
-    "confirmation_over": (404, "Nobody waits for this answer any more: it came too late."),
-    "ui_read_only": (403, "The dashboard is for reading only (ui.read_only)."),
-    "too_many_watchers": (503, f"{bounds.FEEDS} pages watch this server already: close one."),
+    "request_over": (409, "The request has already finished."),
+    "confirmation_over": (404, "No call is waiting for this decision any more."),
+    "ui_read_only": (403, "The dashboard is read-only (ui.read_only)."),
+    "too_many_watchers": (503, f"{bounds.FEEDS} dashboard pages are already open. Close one."),
 }
 
 

@@ -49,7 +49,8 @@ GENTLE_WORK = threading.Lock()  # two at once would restore each other's switch 
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
 _NOT_OPEN = "Temper is not open: the ASGI server must send lifespan events."
 _NO_KEY = (
-    "Temper has no key, so it serves only this machine. The operator has to set server.api_key."
+    "Temper has no key, so it accepts only requests from this machine. "
+    "The operator has to set server.api_key."
 )
 
 

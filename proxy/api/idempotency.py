@@ -210,7 +210,7 @@ class Idempotency:
             return begun, False
         if known.fingerprint != fingerprint:
             raise KeyReused
-        logger.info("%s: idempotency key: sending the answer to %s", request_id, known.request_id)
+        logger.info("%s: idempotency key: sending the response to %s", request_id, known.request_id)
         return known, True
 
     def _forget(self) -> None:

@@ -23,9 +23,11 @@ def read_keys(path: Path) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(line)
         if match is None or match["name"] in keys:
-            problem = "is not 'name key'" if match is None else "has a name that was there before"
+            problem = (
+                "is not 'name key'" if match is None else "repeats the name of an earlier line"
+            )
             raise InvalidConfiguration(_SETTING, f"line {number} of {path} {problem}")
         keys[match["name"]] = match["key"]
     if not keys:
-        raise InvalidConfiguration(_SETTING, f"{path} holds no key: write 'name key' into a line")
+        raise InvalidConfiguration(_SETTING, f"{path} contains no key: add a line 'name key'")
     return keys

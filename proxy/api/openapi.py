@@ -23,7 +23,9 @@ _PARAMETER_OF_PATH = re.compile(r"\{(\w+)\}")
 _TEXT: JsonObject = {"type": "string"}
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
 _STREAM: JsonObject = {"text/event-stream": {"schema": _TEXT}}
-_ANSWERING = "Answer a conversation; streams server-sent events with `stream: true`."
+_ANSWERING = (
+    "Generate a response to a conversation; streams server-sent events with `stream: true`."
+)
 _COUNTING = "Count the tokens of a conversation as it would be sent to the model."
 _PASSING_ON = "Passed through to the backend of the model without guardrails."
 _ERROR = "The request (4xx) or the backend (5xx) is at fault; `param` names a field"
@@ -111,7 +113,7 @@ def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> 
         path: _post(
             f"{name}_{number or path.rpartition('/')[2]}" if number or not is_first else name,
             name,
-            (name.capitalize(), _ANSWERING, "The answer, or a stream of its events"),
+            (name.capitalize(), _ANSWERING, "The response, or a stream of its events"),
             request=request,
             answer=answer,
         )
@@ -124,7 +126,7 @@ def _dialect_paths(route: DialectRoute, schemas: Schemas, *, is_first: bool) -> 
     for path in paths:
         _member(_member(paths, path), "post")["parameters"] = [
             _header(
-                "x-temper-text-policy", TextPolicy, "How prose is treated where tools are offered"
+                "x-temper-text-policy", TextPolicy, "How prose is handled in requests with tools"
             ),
             _header("x-temper-guardrails", Mode, "The mode of the guardrails"),
             _header("x-temper-compaction", FittingMode, "The handling of long conversations"),

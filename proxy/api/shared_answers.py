@@ -65,7 +65,8 @@ class SharedAnswers:
                     await self._make(claim, endpoint, inner)
                 case KeptAnswer() as answer:
                     logger.info(
-                        "idempotency key: returning the answer stored by replica %s", answer.replica
+                        "idempotency key: returning the response stored by replica %s",
+                        answer.replica,
                     )
                     await client.replay(answer)
                 case KeyReused() as error:
@@ -191,7 +192,7 @@ async def _quietly(work: Awaitable[object]) -> None:
     try:
         await work
     except StateUnavailable:
-        logger.debug("the claim of an answer could not be released; it expires")
+        logger.debug("idempotency key: a claim could not be released; it will expire")
 
 
 async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:

@@ -54,7 +54,7 @@ WorkerLink: TypeAlias = "Connection[bool, ServerStatus]"
 logger = logging.getLogger(__name__)
 
 _NAME = "a worker of Temper"
-_APART = "%d workers serve, each with its own queue, slots and memory of idempotency keys"
+_APART = "%d workers are running, each with its own queue, slots and idempotency keys"
 MOST_FAILED_STARTS = 3  # in a row
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before a worker that goes on dying is replaced
 STEADY_SECONDS = 60.0  # after so long the earlier deaths of a worker no longer count

@@ -180,7 +180,7 @@ class Ollama(HttpBackend):
                 (field for field in _THINKING if field in upstream_request.request.fields), None
             )
             return errors.InvalidRequest(
-                f"{refusal.message}. Leave it out, or take another model.", param
+                f"{refusal.message}. Remove it, or use another model.", param
             )
         if _CUT_PROMPT in refusal.message:
             return errors.ContextOverflow(
@@ -217,6 +217,6 @@ def _without_pictures(
     if shown is None or shown.can("vision") is not False:
         return upstream_request
     if (param := find_new_picture(upstream_request.messages)) is not None:
-        problem = f"The model {name!r} takes no pictures. Choose one that does."
+        problem = f"The model {name!r} does not accept images. Choose one that does."
         raise errors.InvalidRequest(problem, param)
     return replace(upstream_request, messages=hide_pictures(upstream_request.messages))

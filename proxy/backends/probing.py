@@ -108,45 +108,47 @@ _NAMED: JsonObject = {"type": "function", "function": {"name": "pick"}}
 
 PROBES: Mapping[str, Probe] = {
     "required": Probe(
-        "tool_choice 'required' brings a call",
+        "tool_choice 'required' results in a call",
         _request(_HELLO, tools=_PICK, tool_choice="required"),
         _calls_pick,
     ),
     "named": Probe(
-        "a named tool_choice brings a call of that tool",
+        "a named tool_choice results in a call of that tool",
         _request("Call the tool other.", tools=[_tool("other"), *_PICK], tool_choice=_NAMED),
         _calls_pick,
     ),
     "required_arguments": Probe(
-        "'required' binds arguments to the tool's schema",
+        "'required' constrains arguments to the tool's schema",
         _request(_WRONG_CODE, tools=_PICK, tool_choice="required"),
         _binds_arguments,
     ),
     "strict": Probe(
-        "'required' binds arguments of tools that are strict",
+        "'required' constrains arguments of strict tools",
         _request(_WRONG_CODE, tools=_STRICT, tool_choice="required"),
         _binds_arguments,
     ),
     "schema_beside_tools": Probe(
-        "response_format binds text beside tools",
+        "response_format constrains text in requests with tools",
         _request(_WRONG_CODE, tools=_PICK, tool_choice="none", response_format=_form(_ONE_CALL)),
         _has_code,
     ),
     "schema": Probe(
-        "response_format binds text", _request(_HELLO, response_format=_form(_ARGUMENTS)), _has_code
+        "response_format constrains text",
+        _request(_HELLO, response_format=_form(_ARGUMENTS)),
+        _has_code,
     ),
     "white_space": Probe(
-        "a schema leaves no room for endless blanks",
+        "a schema limits white space",
         _request(_HELLO, response_format=_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     STRUCTURAL_TAG: Probe(
-        "a structural tag does so too, and bounds white space",
+        "a structural tag constrains text and limits white space",
         _request(_HELLO, **tight_form(_ARGUMENTS)),
         _has_few_blanks,
     ),
     "grammar": Probe(
-        "a grammar binds text (grammar or structured_outputs.grammar)",
+        "a grammar constrains text (grammar or structured_outputs.grammar)",
         _request(_HELLO, grammar=_GRAMMAR, structured_outputs={"grammar": _GRAMMAR}),
         lambda documents: _text(documents).strip() in _CODES,
     ),

@@ -310,7 +310,8 @@ def show_cached(*, as_json: bool) -> None:
     elif not models:
         echo(
             "No models found in the caches of llama.cpp, Hugging Face, Ollama and LM Studio.\n"
-            "Download one: temper pull owner/name:Q4_K_M. Or try temper demo, which needs none.",
+            "Download one: temper pull owner/name:Q4_K_M. "
+            "Or try temper demo, which needs no model.",
             has_lines=True,
         )
 

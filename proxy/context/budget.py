@@ -73,7 +73,7 @@ def check_size(size: int, client: int, budget: TokenBudget) -> None:
     it and a refusal would not help the client. `client` is the size as the client sent it.
     """
     if size > budget.most:
-        too_long = f"the prompt has about {client} tokens, of which {size} cannot be left out"
+        too_long = f"the prompt has about {client} tokens, of which {size} cannot be removed"
         raise ContextOverflow(
             f"{too_long}. Please shorten the conversation.", client, budget.window
         )

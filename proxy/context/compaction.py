@@ -64,7 +64,7 @@ class Unshortened(msgspec.Struct, frozen=True):
         budget = self.window.budget(max_tokens)
         size = self.counts.estimate(messages, tools)
         if size > budget.most:
-            problem = f"the prompt has {size} tokens, and nothing of it is left out here"
+            problem = f"the prompt has {size} tokens, and compaction is disabled"
             remedy = "Please shorten the conversation (context.strategy is 'none')."
             raise ContextOverflow(f"{problem}. {remedy}", size, budget.window)
         return leave_unchanged(messages, size, budget.window)

@@ -17,8 +17,8 @@ _OPENING = 4_000  # characters of a system message that are stored
 _EXCERPT = 24
 _CAUSES = (
     (re.compile(r"\d{1,2}:\d\d|\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]"), "a timestamp"),
-    (re.compile(r"[0-9a-fA-F]{8}"), "an id that is made again"),
-    (re.compile(r"\d"), "a number that counts"),
+    (re.compile(r"[0-9a-fA-F]{8}"), "a generated id"),
+    (re.compile(r"\d"), "a counter"),
 )
 
 
@@ -82,19 +82,19 @@ def _reason_in_tools(before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
     if added := [part.kind for part in now if part.kind not in old]:
         return f"tools were added: {', '.join(added)}"
     if gone := [part.kind for part in before if part.kind not in new]:
-        return f"tools were taken away: {', '.join(gone)}"
+        return f"tools were removed: {', '.join(gone)}"
     if changed := [part.kind for part in now if part not in before]:
         return f"the description of a tool changed: {', '.join(changed)}"
-    return "the tools are in another order"
+    return "the order of the tools changed"
 
 
 def _reason(index: int, before: tuple[Trace, ...], now: tuple[Trace, ...]) -> str:
     old, new = before[index], now[index]
     if new in before[index:]:
         count = before[index:].index(new)
-        return f"{count} messages from number {index} on were left out by the client"
+        return f"the client removed {count} messages, starting at number {index}"
     if old in now[index:]:
-        return f"{now[index:].index(old)} messages were put in before number {index}"
+        return f"{now[index:].index(old)} messages were inserted before number {index}"
     if new.opening and old.opening:
         return _reason_in_text(new.kind, old.opening, new.opening)
     return f"message number {index} ({new.kind}) was rewritten"

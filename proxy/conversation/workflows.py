@@ -75,7 +75,7 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
         if name in circle and not path.endswith(".needs"):
             at = circle.index(name)
             way = " needs ".join((*circle[at:], *circle[:at], name))
-            yield path, f"nobody can call {name!r}: {way}"
+            yield path, f"{name!r} can never be called: {way}"
             return  # the others of the circle are in it by its fault
 
 

@@ -23,7 +23,7 @@ COMMON = {
     **rows(ENFORCED, "stream_options n max_tokens max_completion_tokens temper"),
     **rows(IGNORED, "prediction store user metadata service_tier safety_identifier"),
     **rows(IGNORED, "prompt_cache_key prompt_cache_retention"),
-    "function_call": refuse("Offer `tools` and use `tool_choice`.", ("auto", "none")),
+    "function_call": refuse("Use `tools` and `tool_choice`.", ("auto", "none")),
 }
 
 
@@ -49,7 +49,7 @@ def put_once(body: JsonObject, target: str, value: JsonValue, param: str) -> Non
     group, _, name = target.rpartition(".")
     members = group_in(body, group) if group else body
     if members.setdefault(name, value) != value:
-        raise InvalidRequest("It was asked for twice, with different values. Choose one.", param)
+        raise InvalidRequest("It was set twice, with different values. Remove one.", param)
 
 
 def group_in(body: JsonObject, name: str) -> JsonObject:
@@ -81,7 +81,7 @@ def read_picture(image: Image, where: str) -> Picture:
     except binascii.Error:
         is_whole = False
     if not is_whole:
-        problem = 'Expected a picture in base64: "data:image/png;base64,...".'
+        problem = 'Expected an image in base64: "data:image/png;base64,...".'
         raise InvalidRequest(problem, f"{where}.{image.path}.image_url.url")
     media_type = head[len(_SCHEME) : -len(_BASE64)].partition(";")[0]
     return Picture(media_type.strip().lower(), data)

@@ -84,7 +84,7 @@ def _read_wanted(tool: JsonObject, param: str, hosted: Collection[str]) -> Reque
 def _server(tool: JsonObject, param: str) -> RequestedTools:
     for name in _FOREIGN:
         if tool.get(name) is not None:
-            problem = "Only tool servers of the operator are called, by their server_label."
+            problem = "Only tool servers of the operator can be used, by their server_label."
             raise InvalidRequest(problem, f"{param}.{name}")
     label = tool.get("server_label")
     if not isinstance(label, str) or not label:

@@ -32,7 +32,7 @@ def workflow_in(
         return NO_RULES
     rules = options.workflow
     for path, problem in contradictions(rules):
-        raise InvalidRequest(f"These rules cannot be kept: {problem}.", f"{_MEMBER}.{path}")
+        raise InvalidRequest(f"These rules cannot be satisfied: {problem}.", f"{_MEMBER}.{path}")
     offered = dict.fromkeys(tool.name for tool in tools)
     called = {call.name for message in messages for call in message.calls}
     for path, name in rules.tools():

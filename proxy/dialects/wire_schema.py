@@ -92,7 +92,7 @@ def _problem(error: ErrorDetails) -> str:
     context = error.get("ctx", {})
     match error["type"]:
         case "missing":
-            return "This member is required, and it is missing."
+            return "This field is required, but missing."
         case "literal_error":
             expected = f"{context['expected']}"
         case "greater_than_equal":
@@ -100,7 +100,7 @@ def _problem(error: ErrorDetails) -> str:
         case "too_short":
             expected = f"at least {context['min_length']} element"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return "There is no such option."
+            return "Unknown option."
         case "expected":
             expected = error["msg"]
         case other if other in _EXPECTED:
@@ -172,4 +172,4 @@ def check_new(name: str, known: Collection[str], param: str) -> None:
 def check_offered(name: str, offered: Collection[str], param: str) -> None:
     if name not in offered:
         known = ", ".join(offered) or "none"
-        raise InvalidRequest(f"There is no tool {name!r} among the offered ones: {known}.", param)
+        raise InvalidRequest(f"Unknown tool {name!r}. Available: {known}.", param)

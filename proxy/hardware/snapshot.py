@@ -148,7 +148,7 @@ def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple
         handles = [_instance(nvml, handle) for handle in _visible(nvml, visible)]
         return tuple(device for item in handles for device in _nvidia_device(nvml, item, host))
     except nvml.NVMLError as problem:
-        logger.debug("NVIDIA's GPUs cannot be asked: %s", problem)
+        logger.debug("cannot query NVIDIA GPUs: %s", problem)
         return ()
     finally:
         with suppress(nvml.NVMLError):
@@ -189,7 +189,7 @@ def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[D
         name = str(nvml.nvmlDeviceGetName(handle))
         total, free = _memory(nvml, handle)
     except nvml.NVMLError as problem:
-        logger.debug("a GPU cannot be asked: %s", problem)
+        logger.debug("cannot query a GPU: %s", problem)
         return
     if total:
         yield Device(name, total, free)
@@ -235,5 +235,5 @@ def add_devices(host: Memory, sources: Sequence[Source], patience: float) -> Mem
     looking.start()
     looking.join(patience)
     if looking.is_alive():
-        logger.warning("the hardware did not answer within %g s; GPUs may be missing", patience)
+        logger.warning("querying the hardware took more than %g s; GPUs may be missing", patience)
     return replace(host, devices=tuple(devices))

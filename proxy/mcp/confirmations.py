@@ -101,7 +101,9 @@ class Confirmations:
     ) -> Decision:
         """Wait for the decision of a person, at most `seconds`."""
         if len(self._open) >= self.most and not self._displace(escape(of.client)):
-            logger.warning("%d calls wait for a person already; the next one is refused", self.most)
+            logger.warning(
+                "%d calls are already waiting for approval; the next call is refused", self.most
+            )
             return Decision.UNANSWERED
         own_name, shown_arguments = escape(tool.own_name), visible_json(arguments)
         name = secrets.token_hex(8)  # unguessable, so an answer cannot reach another call
@@ -112,14 +114,14 @@ class Confirmations:
         self._open[name] = _WaitingCall(call, self.clock() + seconds, answer)
         self.number += 1
         tool_name = f"{call.server}.{call.tool}"
-        template = "a call of %s waits for consent at /ui (request %s)"
+        template = "a call of %s is waiting for approval at /ui (request %s)"
         logger.info(template, tool_name, of.request_id)
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
             self._forget(name)
         if not answer.done() or answer.cancelled():
-            logger.info("%s: no answer whether it may be called", tool_name)
+            logger.info("%s: no decision in time; the call is refused", tool_name)
             return Decision.UNANSWERED
         return Decision.ALLOWED if answer.result() else Decision.REFUSED
 

@@ -45,7 +45,7 @@ _SILENCE_SECONDS = 300.0  # between two events of a response; calls have separat
 _CHUNK = 65536
 _GRACE_SECONDS = 2.0  # after each signal
 _GLANCE_SECONDS = 0.01
-_TOO_MANY_VALUES = f"it answered with more than {bounds.VALUES} values"
+_TOO_MANY_VALUES = f"its response has more than {bounds.VALUES} values"
 _BEFORE_VALUES = (b",", b"[", b"{")
 _END_OF_EVENT = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
@@ -139,7 +139,9 @@ async def _address(
     async def check(answer: httpx2.Response) -> None:
         """Limit the response, and log the rejection that the SDK would hide."""
         if answer.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.StreamError("it compresses its answers, although it was asked not to")
+            raise httpx2.StreamError(
+                "it compresses its responses, although they were requested uncompressed"
+            )
         kind = answer.headers.get("content-type", "").lower()
         if isinstance(answer.stream, httpx2.AsyncByteStream):
             if kind.startswith("text/event-stream"):

@@ -72,7 +72,7 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
             warnings.append("has a tool without a name: it is skipped")
             continue
         if name in served:
-            warnings.append(f"has two tools that would be called {name!r}: the second is skipped")
+            warnings.append(f"has two tools with the name {name!r}: the second one is skipped")
             continue
         if len(definition.description) > LONGEST_DESCRIPTION:
             warnings.append(

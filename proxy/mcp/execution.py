@@ -193,19 +193,19 @@ class ToolOffer:
             return [tool for tool in self._ready_tools() if (tool.server, tool.own_name) == named]
         if wanted.server not in self.source.names:
             known = ", ".join(self.source.names)
-            problem = f"There is no tool server {wanted.server!r}; there are: {known}."
+            problem = f"Unknown tool server {wanted.server!r}. Available: {known}."
             raise InvalidRequest(problem, f"{wanted.param}.server_label")
         tools = self.source.tools_of(wanted.server)
         if tools is None:
             raise ToolServerUnavailable(wanted.server)
         if not tools:
-            problem = f"Nothing of the tool server {wanted.server!r} is offered."
+            problem = f"No tool of the tool server {wanted.server!r} is available."
             raise InvalidRequest(problem, f"{wanted.param}.server_label")
         if wanted.allowed is None:
             return tools
         names = {name for tool in tools for name in (tool.own_name, tool.tool.name)}
         for index, name in enumerate(wanted.allowed):
             if name not in names:
-                problem = f"The tool server {wanted.server!r} offers no tool {name!r}."
+                problem = f"The tool server {wanted.server!r} has no tool {name!r}."
                 raise InvalidRequest(problem, f"{wanted.param}.allowed_tools.{index}")
         return [tool for tool in tools if {tool.own_name, tool.tool.name} & {*wanted.allowed}]

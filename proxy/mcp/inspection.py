@@ -42,7 +42,7 @@ class InspectedServer:
         served = next((tool for tool in self.offered if tool.own_name == name), None)
         if served is None:
             return "not offered"
-        return f"offered as {served.tool.name}" + (", if a person says yes" * served.needs_yes)
+        return f"offered as {served.tool.name}" + (", after approval" * served.needs_yes)
 
     def document(self) -> JsonObject:
         names = {tool.own_name: tool.tool.name for tool in self.offered}
@@ -85,7 +85,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
     matching = [spec for spec in specs if spec.name == name]
     if not matching:
         known = ", ".join(spec.name for spec in specs) or "none"
-        raise InvalidConfiguration("mcp", f"there is no tool server {name!r}; there are: {known}")
+        raise InvalidConfiguration("mcp", f"unknown tool server {name!r}; available: {known}")
     async with open_fleet(matching) as fleet:
         await fleet.wait_settled(_START_SECONDS)
         (server,) = fleet.servers
@@ -93,7 +93,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
             raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not answer")
         tools = {served.own_name: served for served in fleet.tools_of(name) or ()}
         if tool not in tools:
-            problem = f"has no tool {tool!r}; there are: {', '.join(tools)}"
+            problem = f"has no tool {tool!r}; available: {', '.join(tools)}"
             raise InvalidConfiguration(f"mcp.{name}", problem)
         limits = CallLimits(1, settings.tools.call_seconds, settings.tools.result_chars)
         ended = await fleet.call(tools[tool], arguments, limits, {})

@@ -146,7 +146,7 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
 
 def _failure_text(record: RequestRecord) -> str:
     if record.left is not None:
-        return f"the client left {WORDS.departures[record.left]}"
+        return f"the client disconnected {WORDS.departures[record.left]}"
     if record.error is not None:
         return f"the backend: {record.error.replace('_', ' ')}"
     return escape(cut(record.refusal))

@@ -332,5 +332,5 @@ def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
             return None
         found, _, where = str(error).partition(" - at `$.")
         place = where.rstrip("`") or "the line"
-        problem = f"line {number} is not of a recording: {place}: {found}"
+        problem = f"line {number} does not belong to a recording: {place}: {found}"
         raise InvalidConfiguration(str(path), problem) from error

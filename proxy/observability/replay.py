@@ -259,7 +259,7 @@ def replay_file(path: Path, folder: Path | None) -> list[ReplayResult]:
         with closing(read_recording(path)) as exchanges:
             return [replay(exchange, profiles) for exchange in exchanges]
     except (ValueError, LookupError) as error:
-        raise InvalidConfiguration(str(path), f"makes no sense: {error}") from error
+        raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error
 
 
 def document(replayed: Sequence[ReplayResult]) -> JsonObject:

@@ -54,7 +54,7 @@ def summarize(happened: Iterable[Fact]) -> str:
 
 
 def attempt_sentence(kind: str) -> str:
-    return WORDS.attempts.get(kind, f"Asked in another way ({cut(kind)}).")
+    return WORDS.attempts.get(kind, f"Retried in another way ({cut(kind)}).")
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:

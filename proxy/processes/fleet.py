@@ -55,7 +55,9 @@ class Lease:
         if self._swapping.presence(name) == "loading":
             status = f"loading {name}"
         elif busy := self._swapping.in_the_way_of(name):
-            status = f"waiting for requests to {', '.join(busy)} to end, as {name} needs the room"
+            status = (
+                f"waiting for requests to {', '.join(busy)} to end, because {name} needs the memory"
+            )
         else:
             status = f"waiting for {name}"
         if not (ahead := self.ahead):

@@ -166,9 +166,9 @@ def model_file_problem(model: Path) -> str:
     """Return why `model` cannot be a model, "" if it can."""
     try:
         if model.is_dir():
-            return "is a folder: name the .gguf file in it"
+            return "is a folder: give the path of the .gguf file in it"
         if model.exists() and not model.is_file():  # a pipe or device may block forever
-            return "is no file: name a .gguf file"
+            return "is not a file: give the path of a .gguf file"
         with model.open("rb") as file:
             magic = file.read(4)
     except FileNotFoundError:

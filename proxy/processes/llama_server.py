@@ -138,7 +138,7 @@ async def _become_ready(port: asyncio.Future[int], api_key: str) -> str:
         await stranger.close()
         await owner.close()
     if (refused, granted) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
-        problem = f"is not the server at {base_url}: that one does not accept its key"
+        problem = f"is not the server at {base_url}, which rejects its key"
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 

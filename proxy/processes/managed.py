@@ -178,7 +178,7 @@ class ManagedBackend(DeferredBackend):
         if self.is_down:
             problem = f"{error.problem} and stays down: {self.server.status.reason}"
             return BackendUnavailable(self.name, problem, is_managed=True)
-        return self._fails(f"{error.problem}; it is started again")
+        return self._fails(f"{error.problem}; it is being restarted")
 
     def _fails(self, problem: str) -> BackendUnavailable:
         wait = max(1, math.ceil(self.server.status.retry_after or 0))

@@ -143,7 +143,7 @@ class Supervisor:
         self._publish(replace(status, retry_after=waiting))
         if waiting is None:
             count = status.restarts
-            logger.error("%s %s; given up after %d restarts", self.name, failure.problem, count)
+            logger.error("%s %s; giving up after %d restarts", self.name, failure.problem, count)
             self._settle(failure)
         else:
             logger.warning("%s %s; restarting in %.1f s", self.name, failure.problem, waiting)

@@ -75,7 +75,7 @@ class _ReasoningSection(_ProfileSection):
 class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether it knows the role developer
     system: SystemRole = "anywhere"  # where system messages have an effect
-    alternates: bool = False  # whether it demands user and assistant in turns
+    alternates: bool = False  # whether it demands user and assistant messages alternate
     prefill: bool = True  # whether the last message may be the model's own
     control_tokens: Texts = ()  # strings that structure its prompts
 
@@ -122,7 +122,9 @@ def load_profiles(extra: Path | None = None) -> tuple[Profile, ...]:
     profiles = {profile.name: profile for profile in _load_shipped()}
     if extra is not None:
         if not extra.is_dir():
-            raise InvalidConfiguration(str(extra), "is not a folder; create it or leave it out")
+            raise InvalidConfiguration(
+                str(extra), "is not a folder; create it or remove the setting"
+            )
         profiles |= {profile.name: profile for profile in _read_all(extra.iterdir())}
     return tuple(profiles[name] for name in sorted(profiles))
 
@@ -143,7 +145,8 @@ def _read(file: Traversable) -> Profile:
         raise InvalidConfiguration(str(file), _describe(error)) from error
     if file.name != f"{read.name}.toml":
         raise InvalidConfiguration(
-            str(file), f"name: should be that of the file, not {read.name!r}; rename one of the two"
+            str(file),
+            f"name: must equal the name of the file, not {read.name!r}; rename one of them",
         )
     return _profile(read)
 
@@ -154,7 +157,7 @@ def _describe(error: ValidationError) -> str:
         field = ".".join(str(part) for part in defect["loc"]) or "the file"
         message = defect["msg"].removeprefix("Value error, ").replace("Input should", "should")
         if defect["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-            message = "there is no such key; correct its spelling or remove it"
+            message = "unknown key; correct its spelling or remove it"
         elif defect["type"] == "missing":
             message = "is missing; add it"
         problems.append(f"{field}: {message}")

@@ -18,7 +18,7 @@ def literal_length(pattern: str) -> int:
 
 def _check_pattern(pattern: str) -> str:
     if literal_length(pattern) < _SHORTEST_LITERAL:
-        raise ValueError("should hold at least two characters that are no wildcards")
+        raise ValueError("must contain at least two characters that are not wildcards")
     return pattern
 
 

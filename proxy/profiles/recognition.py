@@ -63,7 +63,7 @@ class Recognition:
 
 
 def recognise(evidence: Evidence, profiles: Iterable[Profile]) -> Recognition:
-    generic = Recognition(GENERIC, "nothing known matches; generic profile")
+    generic = Recognition(GENERIC, "no known profile matches; generic profile")
     return next(iter(candidates(evidence, profiles)), generic)
 
 

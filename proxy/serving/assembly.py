@@ -33,7 +33,7 @@ def overrides_of(
     known = {profile.name: profile for profile in (*profiles, GENERIC)}
     if settings.name is not None and settings.name not in known:
         near = difflib.get_close_matches(settings.name, known, 1) or [GENERIC.name]
-        problem = f"there is no profile {settings.name!r}; did you mean {near[0]!r}?"
+        problem = f"unknown profile {settings.name!r}; did you mean {near[0]!r}?"
         raise InvalidConfiguration(setting, f"{problem} 'temper models --known' lists all")
     convention, replay = settings.tools_in_prompt, settings.replay
     return Overrides(

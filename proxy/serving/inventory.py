@@ -123,7 +123,7 @@ def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
             profile.name,
             KnownModel(
                 profile.name,
-                Recognition(profile, ", ".join(profile.matching.names) or "recognised by no name"),
+                Recognition(profile, ", ".join(profile.matching.names) or "not recognized by name"),
                 profile.quirks,
             ),
         )
@@ -185,9 +185,9 @@ def profile_document(recognition: Recognition, quirks: Quirks) -> JsonObject:
 def _template(template: Template) -> str:
     features = [f"system messages {template.system}"]
     if template.alternates:
-        features.append("user and assistant in turns")
+        features.append("user and assistant messages alternate")
     if not template.has_developer:
-        features.append("no role developer")
+        features.append("no developer role")
     return ", ".join(features)
 
 

@@ -194,9 +194,9 @@ def nothing_to_serve() -> InvalidConfiguration:
     """Return the error for settings that name neither a server nor a model."""
     return InvalidConfiguration(
         "backend.url",
-        "nothing to serve: name a running server (--backend-url http://127.0.0.1:9931), a model "
-        "of an Ollama (--ollama NAME) or one to start a server for (--model FILE.gguf); "
-        "'temper demo' needs none of them",
+        "nothing to serve: give a running server (--backend-url http://127.0.0.1:9931), a model "
+        "of Ollama (--ollama NAME) or a model file (--model FILE.gguf); "
+        "'temper demo' needs none of these",
     )
 
 

@@ -225,8 +225,9 @@ async def find_backend(
             urls = (*urls, f"http://127.0.0.1:{settings.server.port}")
     server = await find_running(urls, BackendClient, _LOOKUP_SECONDS)
     if server is None:
-        problem = f"nothing is named, and no server answers at {', '.join(urls)}. Do one of these:"
-        raise InvalidConfiguration("backend.url", problem + ways_to_name(command))
+        problem = f"no backend is configured, and no server responds at {', '.join(urls)}."
+        remedy = f" Do one of these:{ways_to_name(command)}"
+        raise InvalidConfiguration("backend.url", problem + remedy)
     return server
 
 

@@ -145,7 +145,9 @@ class OwnClaim:
             await asyncio.sleep(self.times.renewal)
             with suppress(StateUnavailable):  # it may be back before the claim expires
                 is_ours = await self.renew()
-        logger.warning("a claim of a key has run out: another replica may answer it as well")
+        logger.warning(
+            "the claim of an idempotency key expired: another replica may process the request too"
+        )
 
 
 @dataclass(frozen=True, slots=True)

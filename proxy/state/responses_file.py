@@ -81,7 +81,7 @@ def examine_responses(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.absolute().parent):
             pass
     except OSError as error:
-        raise _unusable(path, f"cannot be made: {error.strerror}") from error
+        raise _unusable(path, f"cannot be created: {error.strerror}") from error
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
@@ -218,13 +218,13 @@ class ResponsesFile(ResponseStore):
         except TimeoutError:
             reason, told = _SLOW, "it takes too long"
         logger.warning("%s cannot be used: %s", self._path, told)
-        raise StateUnavailable(f"The file of responses is {reason} (responses.path)")
+        raise StateUnavailable(f"The response file is {reason} (responses.path)")
 
     def _lose(self, reason: str, told: str) -> None:
         """Count a response that was not stored; log it once until storing works again."""
         self._on_loss(reason)
         if reason != self._last_loss:
-            logger.warning("%s takes no responses (%s): answers are not stored", self._path, told)
+            logger.warning("%s cannot be used (%s): responses are not stored", self._path, told)
         self._last_loss = reason
 
 

@@ -30,7 +30,7 @@ _LOOK = 0.25  # seconds between checks of the breaker of a server that is not us
 _AT_ONCE = 32  # commands, each on a connection of its own
 _IN_LINE = 5  # a command waits this many times its patience for the others
 _DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
-_FULL = "%s takes nothing (%s): this replica is on its own until it does"
+_FULL = "%s rejects writes (%s): this replica stores its keys and responses itself until that ends"
 _BACK = "%s is used again: what is promised holds for all replicas"
 
 Answer = TypeVar("Answer")

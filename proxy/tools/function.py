@@ -88,7 +88,7 @@ class ToolOptions:
         if self.timeout is not None:
             expect("timeout", self.timeout, (int, float), "a number of seconds, or None for never")
             if self.timeout <= 0:  # every call would time out before it starts
-                raise ValueError(f"timeout is more than 0 seconds, not {self.timeout!r}")
+                raise ValueError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
         for name in ("parallel", "needs_approval", "cached"):
             expect(name, getattr(self, name), bool, "True or False")
 

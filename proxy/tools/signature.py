@@ -92,7 +92,7 @@ def _read(
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise TypeError(f"{parameter.name} can only be given by its position")
     if parameter.name == "self":
-        raise TypeError("self is missing: make a tool of the method of an object")
+        raise TypeError("self is missing: use the method of an object")
     hint = _resolve_hint(function, parameter)
     if _is_context(hint, context_type):
         raise TypeError(f"{parameter.name}, the context, has to come first")

@@ -20,7 +20,7 @@ class Toolset:
         self._tools: dict[str, FunctionTool] = {}
         self._aliases: dict[str, str] = {}
         if callable(tools):
-            raise TypeError("a Toolset is made of a list of tools: write Toolset([function])")
+            raise TypeError("a Toolset needs a list of tools: Toolset([function])")
         for tool in tools:
             self.add(tool)
 
@@ -33,7 +33,7 @@ class Toolset:
         taken = [name for name in (made.name, *made.aliases) if name in self]
         if taken or made.name in made.aliases:
             name = taken[0] if taken else made.name
-            raise ValueError(f"two tools, or one twice, are called {name!r}")
+            raise ValueError(f"two tools have the name {name!r}")
         self._tools[made.name] = made
         self._aliases |= dict.fromkeys(made.aliases, made.name)
         return made

@@ -47,7 +47,7 @@ class Conversation:
     def of(cls, messages: Iterable[Mapping[str, JsonValue]]) -> "Conversation":
         """Make a conversation from messages in OpenAI's chat format; raises `InvalidRequest`."""
         if isinstance(messages, str | Mapping):
-            raise TypeError("a conversation is made of a list of messages: Conversation.of([...])")
+            raise TypeError("a conversation needs a list of messages: Conversation.of([...])")
         return cls(decode_messages([json.dump({**message}) for message in messages]))
 
     @classmethod

@@ -214,7 +214,7 @@ def error_in(raised: anthropic.APIStatusError) -> json.JsonObject:
         ),
         (
             {"max_tokens": 9, "messages": [user("Hi")], "tool_choice": {"type": "any"}},
-            "tool_choice: It asks for a tool call, but `tools` is empty.",
+            "tool_choice: A tool call is required, but `tools` is empty.",
         ),
     ],
 )

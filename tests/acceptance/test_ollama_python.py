@@ -398,7 +398,7 @@ def test_what_is_wrong_is_said_in_one_sentence(both: tuple[str, Served], way: Wa
     url = both[1].url
     picture = [user("See?", images=[PICTURE])]
     status, said = refused(url, way, model=BLIND, messages=picture)
-    assert (status, "takes no pictures" in said) == (400, True)
+    assert (status, "does not accept images" in said) == (400, True)
     status, said = refused(url, way, model="nobody", messages=[user("Hi")])
     assert (status, said.startswith("model 'nobody' not found")) == (404, True)
     status, said = refused(url, way, "generate", model=MODEL, prompt="a", suffix="b")

@@ -339,6 +339,6 @@ def test_thoughts_stand_apart(client: Asking, mock: tuple[str, Served], *, strea
 def test_a_picture_is_seen_or_refused(client: Asking, mock: tuple[str, Served]) -> None:
     url = mock[1].url
     assert client.show(url, MODEL)
-    with pytest.raises(Exception, match="takes no pictures") as refused:
+    with pytest.raises(Exception, match="does not accept images") as refused:
         client.show(url, BLIND)
     assert getattr(refused.value, "status_code", 400) == 400

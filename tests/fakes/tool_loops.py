@@ -213,8 +213,8 @@ def right_backend(
 ) -> Iterator[Served]:
     """Run a backend of our own, whose model does everything right.
 
-    One that `is_blind` says that it takes no pictures. Where a message asks for silence, it begins
-    to answer and is silent for so many seconds. With a `window` it refuses longer prompts.
+    One that `is_blind` says that it does not accept images. Where a message asks for silence, it
+    begins to answer and is silent for so many seconds. With a `window` it refuses longer prompts.
     """
     backend = _RightBackend(silence, window)
     if is_blind:

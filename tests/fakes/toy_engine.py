@@ -28,7 +28,7 @@ FIELDS = FieldTable(
     rows(IGNORED, "user metadata"),
     copies("temperature seed"),
     {"max_tokens": copy_to("length")},
-    unknown=refuse("A toy knows no such field. Leave it out."),
+    unknown=refuse("A toy knows no such field. Remove it."),
 )
 
 

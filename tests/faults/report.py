@@ -9,31 +9,31 @@ from tests.faults.rows import ROWS, Row
 
 _HEADING = """# Faults, and what happens to them
 
-Tests with a row's id show it (`@pytest.mark.fault`). Those in `tests/faults` run Temper on real
-sockets, in front of backends that are simulated byte by byte: llama-server's language and
-Ollama's, cut anywhere, reset, half-closed, silent, endless. Those in `tests/acceptance` run it
-with a real llama-server, those in `tests/hosts` on hosts of their own. This command writes the
-table:
+Each row is verified by the tests that are marked with its id (`@pytest.mark.fault`). Those in
+`tests/faults` run Temper on real sockets, in front of backends that are simulated byte by byte: the
+protocols of llama-server and Ollama, truncated at any byte, reset, half-closed, silent, endless.
+Those in `tests/acceptance` run it with a real llama-server, those in `tests/hosts` on simulated
+hosts. This command writes the table:
 
     pytest tests/faults tests/acceptance tests/hosts tests/unit \\
         -m fault --fault-table docs/faults.md
 
 A number is the count of tests that passed; failing tests are shown as such.
 
-The peer is forge-guardrails 0.10.0 in front of a server that it does not manage. It has the tool
-for prose that Temper also gives a model (`--inject-respond-tool`), and otherwise its defaults
-(`python -m benchmarks peers` installs it). This command writes its column:
+For comparison, some rows are also run with forge-guardrails 0.10.0, in front of a server that it
+does not manage. It has the `respond` tool, as Temper does (`--inject-respond-tool`), and otherwise
+its defaults (`python -m benchmarks peers` installs it). This command writes its column:
 
     pytest tests/faults -m fault --fault-table docs/faults.md --fault-subject forge
 
-It is tested only with plain requests and what can be seen from outside, and its answers are read
-generously: any 5xx or error event counts as a reported failure, any 4xx as a refused request.
-`[DONE]` after an error does not matter, and it may stream from the backend or not. With a silent
-backend it has the same deadline as Temper.
+It is tested only with plain requests and from outside, and its responses are judged leniently: any
+5xx or error event counts as a reported failure, any 4xx as a rejected request. `[DONE]` after an
+error is accepted, and so are streamed and complete requests to the backend. With a silent backend
+it has the same deadline as Temper.
 
-An empty cell is no verdict. The row is about something that forge's proxy does not try to do (keys
-of clients, loading models, compaction, workflows, Idempotency-Key), about a backend's stream, where
-forge asks for whole answers, or about something that only tests of Temper can see or set."""
+An empty cell means that the row was not run: it concerns a feature that forge's proxy does not have
+(client keys, loading models, compaction, workflows, Idempotency-Key), the stream of a backend,
+while forge requests complete responses, or a state that only tests of Temper can observe or set."""
 _LINE = re.compile(r"^\| (F\d+) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 

@@ -157,7 +157,7 @@ def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
     told = refused("replay", "some.jsonl")
-    assert "makes no sense" in told or "is not of a recording" in told
+    assert "is not a valid recording" in told or "does not belong to a recording" in told
 
 
 @BEYOND_SENSE
@@ -169,8 +169,8 @@ def test_endless_settings_are_refused_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"[" * 200_000, "is not of a recording"),
-        (b'{"request": ' + b'{"a": ' * 200_000, "is not of a recording"),
+        (b"[" * 200_000, "does not belong to a recording"),
+        (b'{"request": ' + b'{"a": ' * 200_000, "does not belong to a recording"),
         (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
     ],
 )

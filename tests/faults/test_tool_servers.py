@@ -166,7 +166,7 @@ async def test_a_huge_result_over_http_ends_neither_the_server_nor_the_answer() 
     ("parts", "problem"),
     [
         ("5000", f"the result has a list of 5000 items, more than {bounds.ITEMS}"),
-        ("100000", f"it answered with more than {bounds.VALUES} values"),
+        ("100000", f"its response has more than {bounds.VALUES} values"),
     ],
 )
 async def test_a_result_of_thousands_of_parts_is_not_read(parts: str, problem: str) -> None:

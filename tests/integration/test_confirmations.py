@@ -395,6 +395,6 @@ async def test_the_log_says_who_answered(tmp_path: Path, caplog: pytest.LogCaptu
         await scene.answer(call["id"], YES)
         await answer
     assert [one.getMessage() for one in caplog.records if "echo" in one.getMessage()] == [
-        "a call of fake.echo waits for consent at /ui (request req-7)",
+        "a call of fake.echo is waiting for approval at /ui (request req-7)",
         "a call of fake.echo was allowed by api_key from 127.0.0.1",
     ]

@@ -123,7 +123,9 @@ async def test_a_stream_tells_what_it_waits_for_and_goes_on_as_one_stream() -> N
             rest = await stack.enter_async_context(begun(two))
         two.servers["a"].finish()
         answer = await rest()
-        assert answer.news[0].startswith("waiting for requests to b to end, as a needs the room")
+        assert answer.news[0].startswith(
+            "waiting for requests to b to end, because a needs the memory"
+        )
         assert answer.called == [("get_weather", {"city": "Paris"})]
         assert answer.report["outcome"] == "clean"
 

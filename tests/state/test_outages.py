@@ -122,7 +122,7 @@ async def test_a_full_store_is_read_but_not_written(
         await here_it_goes_on(one)
         answer = await other.respond("Who am I?", previous_response_id=kept)
         assert answer.status_code == 200
-        assert caplog.text.count("takes nothing") == 2
+        assert caplog.text.count("rejects writes") == 2
         store.ask("CONFIG", "SET", "maxmemory", "0")
         await one.ask("How warm is it now?", key="new")
         assert ALONE not in (await other.ask("How warm is it now?", key="new")).headers

@@ -36,7 +36,7 @@ _OLD = "/api/embeddings"  # takes one text
 VERSION = "0.34.0"  # of Ollama's API; some clients require a recent version
 _LINES = "application/x-ndjson"
 _NO_OLLAMA = (
-    "There is no Ollama backend whose models could be changed. Download a model with "
+    "Models can be changed only with an Ollama backend. Download a model with "
     "`temper pull OWNER/NAME:Q4_K_M` and serve it with `temper serve --hf`."
 )
 _NO_BLOBS = "Temper does not accept files. Send them to Ollama itself, or use `temper pull`."

@@ -128,7 +128,7 @@ class Relay:
                 try:
                     body = self.write(read, passage, body)
                 except ValueError as error:
-                    raise BackendSpokeNonsense(backend, "sent no valid answer", body) from error
+                    raise BackendSpokeNonsense(backend, "sent an invalid response", body) from error
                 response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 

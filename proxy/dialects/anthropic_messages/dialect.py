@@ -61,7 +61,7 @@ _COPIED = ("temperature", "top_p", "top_k", "temper")
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
 # Claude Code replaces the picture by a text and continues after this error.
-_NO_SIGHT = "capability_rejected: image_block (the model takes no pictures)"
+_NO_SIGHT = "capability_rejected: image_block (the model does not accept images)"
 
 
 @dataclass(frozen=True, slots=True)

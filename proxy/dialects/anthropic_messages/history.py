@@ -41,7 +41,7 @@ _RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # of the ids of calls that Temper ran
 
 _NO_IMAGE = (
-    "capability_rejected: image_block (Temper fetches nothing: send the picture itself, as base64)"
+    "capability_rejected: image_block (Temper does not fetch URLs: send the image as base64)"
 )
 _NO_DOCUMENT = (
     "capability_rejected: document_block (only documents of plain text can be read: send its text)"

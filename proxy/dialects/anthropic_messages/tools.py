@@ -53,7 +53,7 @@ class ToolSet:
                 self.add(tool.name)
         if self._dropped and not self._known and _SEARCH not in self._dropped:
             first = next(iter(self._dropped))
-            problem = f"Nothing here runs the tool {first!r}. Offer a custom tool."
+            problem = f"Temper does not run the tool {first!r}. Provide a custom tool."
             raise InvalidRequest(problem, "tools")
         if _SEARCH in self._dropped:
             for name in deferred:
@@ -122,7 +122,7 @@ def choice_in(checked: MessagesRequest, tools: tuple[Tool, ...]) -> ToolChoice:
     if choice is None:
         return ToolUse.AUTO
     if not tools and choice.type in ("any", "tool"):
-        raise InvalidRequest("It asks for a tool call, but `tools` is empty.", "tool_choice")
+        raise InvalidRequest("A tool call is required, but `tools` is empty.", "tool_choice")
     if choice.type != "tool":
         return _USES[choice.type]
     if choice.name is None:

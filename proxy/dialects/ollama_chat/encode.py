@@ -203,7 +203,7 @@ def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
     parts, is_assistant = message.parts, message.role == "assistant"
     refused = next((part for part in parts if isinstance(part, Attachment)), None)
     if refused is not None:
-        problem = f"Ollama takes text and pictures, and no {refused.kind!r}. Leave it out."
+        problem = f"Ollama accepts text and images, not {refused.kind!r}. Remove it."
         raise InvalidRequest(problem, f"{param}.{refused.path}")
     texts = "\n".join(part.text for part in parts if isinstance(part, Text))
     encoded: JsonObject = {"role": _ROLES.get(message.role, message.role), "content": texts}
@@ -225,7 +225,7 @@ def _message(message: Message, param: str, names: dict[str, str]) -> JsonValue:
 def _call(index: int, call: ToolCall, param: str) -> JsonValue:
     arguments = parse_object(call.arguments) if call.arguments.strip() else {}
     if arguments is None:
-        problem = "Ollama takes arguments only if they are a JSON object."
+        problem = "Ollama accepts arguments only as a JSON object."
         raise InvalidRequest(problem, f"{param}.tool_calls.{index}.function.arguments")
     function: JsonObject = {"index": index, "name": call.name, "arguments": arguments}
     return {"id": call.id, "function": function} if call.id else {"function": function}

@@ -15,18 +15,18 @@ from proxy.errors import InvalidRequest
 
 _OPTIONS = "options"
 _NO_PARAMETER = "Ollama has no such parameter."
-_TEXT_ONLY = "Ollama answers with text only. Leave it out."
+_TEXT_ONLY = "Ollama returns text only. Remove it."
 
 FIELDS = FieldTable(
     COMMON,
     rows(CARRIED, "stop response_format reasoning_effort chat_template_kwargs"),
     {
-        "logit_bias": refuse(f"{_NO_PARAMETER} Leave it out.", ({},)),
-        "verbosity": refuse(f"{_NO_PARAMETER} Ask for it in words.", ("medium",)),
+        "logit_bias": refuse(f"{_NO_PARAMETER} Remove it.", ({},)),
+        "verbosity": refuse(f"{_NO_PARAMETER} Ask for it in the prompt.", ("medium",)),
         "modalities": refuse(_TEXT_ONLY, (["text"],)),
         "audio": refuse(_TEXT_ONLY),
-        "web_search_options": refuse("Ollama searches nothing. Offer a tool for it."),
-        "cache_prompt": refuse("Ollama always uses its prompt cache. Leave it out.", (True,)),
+        "web_search_options": refuse("Ollama has no web search. Provide a tool for it."),
+        "cache_prompt": refuse("Ollama always uses its prompt cache. Remove it.", (True,)),
         "repetition_penalty": copy_to("options.repeat_penalty"),
     },
     copies("logprobs top_logprobs"),
@@ -35,12 +35,11 @@ FIELDS = FieldTable(
     # Ollama's own
     rows(CARRIED, "think keep_alive options"),
     rows(
-        refuse("A conversation is never cut in silence. Leave it out.", (False,)), "truncate shift"
+        refuse("Temper never truncates a conversation silently. Remove it.", (False,)),
+        "truncate shift",
     ),
-    {"format": refuse("Use `response_format`: the answer is then checked as well.")},
-    unknown=refuse(
-        "Ollama knows no such field. Leave it out; its own parameters go under `options`."
-    ),
+    {"format": refuse("Use `response_format`; Temper then also validates the answer.")},
+    unknown=refuse("Ollama has no such field. Remove it; its own parameters go under `options`."),
 )
 
 # The parameters that Ollama hands on to the runner of a model; it drops any other without a word.
@@ -140,7 +139,7 @@ def _thinking(name: str, value: JsonValue) -> JsonValue:
         return _EFFORTS.get(f"{value}", value)
     if name == "chat_template_kwargs":
         if not isinstance(value, dict) or value.keys() != {"enable_thinking"}:
-            problem = "Of all variables of templates, Ollama knows nothing but `enable_thinking`."
+            problem = "Ollama supports only the template variable `enable_thinking`."
             raise InvalidRequest(problem, name)
         value = value["enable_thinking"]
     if not isinstance(value, bool | str):
@@ -156,9 +155,9 @@ def _copy_options(body: JsonObject, value: JsonValue, terms: ModelSettings) -> N
         param = f"options.{name}"
         if name not in OPTIONS:
             known = ", ".join(sorted(OPTIONS - {"num_ctx"}))
-            raise InvalidRequest(f"Ollama has no such parameter. There are: {known}.", param)
+            raise InvalidRequest(f"Ollama has no such parameter. Available: {known}.", param)
         if name != "num_ctx":
             put_once(body, param, wanted, param)
         elif wanted != terms.num_ctx:  # for another window Ollama would load the model again
             problem = "The window is the same for all requests; the operator sets "
-            raise InvalidRequest(f"{problem}ollama.context_tokens. Leave it out.", param)
+            raise InvalidRequest(f"{problem}ollama.context_tokens. Remove it.", param)

@@ -109,7 +109,7 @@ def as_chunk(raw: JsonObject) -> Chunk:
     )
     accounts = (usage, timings, chunk.prompt_progress)
     if "choices" not in raw and accounts == (NOTHING, NOTHING, None):
-        raise ValueError("a chunk says nothing known")
+        raise ValueError("a chunk has no known fields")
     return chunk
 
 
@@ -147,7 +147,7 @@ def _split_content(content: JsonValue) -> tuple[str, str]:
         raise ValueError(f"content is {kind(content)}")
     parts = content if isinstance(content, list) else [content]
     if not all(isinstance(part, str | dict) for part in parts):
-        raise ValueError("content has parts that are no objects")
+        raise ValueError("content has parts that are not objects")
     is_reasoning = [as_object(part).get("type") in _REASONING_PARTS for part in parts]
     thoughts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if is_one]
     texts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if not is_one]
@@ -177,7 +177,7 @@ def as_fragment(raw: JsonValue) -> CallFragment:
         raise ValueError(f"a tool call is {kind(raw)}")
     function, index = raw.get("function") or {}, raw.get("index")
     if not isinstance(function, dict):
-        raise ValueError("the function of a tool call is no object")
+        raise ValueError("the function of a tool call is not an object")
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dump_text(arguments)

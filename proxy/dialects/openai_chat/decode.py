@@ -136,7 +136,7 @@ def read_choice(wanted: schema.Choice | None, tools: tuple[Tool, ...]) -> ReadCh
     if wanted is None or wanted == "auto":  # nearly always
         return ToolUse.AUTO, None
     if not tools and wanted != "none":
-        raise InvalidRequest("It asks for a tool call, but `tools` is empty.", _PARAM)
+        raise InvalidRequest("A tool call is required, but `tools` is empty.", _PARAM)
     names = [tool.name for tool in tools]
     match wanted:
         case schema.ChosenTool():

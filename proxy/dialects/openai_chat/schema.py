@@ -49,14 +49,14 @@ def _inline(url: str) -> str:
 def _only_one(count: int) -> int:
     if count != 1:
         raise PydanticCustomError(
-            "many", "One answer per request is all there is. Leave `n` out or send 1."
+            "many", "Only one completion per request is supported. Remove `n` or set it to 1."
         )
     return count
 
 
 def _refuse_functions(functions: list[JsonValue]) -> list[JsonValue]:
     if functions:
-        raise PydanticCustomError("outdated", "Functions are offered as `tools` nowadays.")
+        raise PydanticCustomError("outdated", "Use `tools`; `functions` is deprecated.")
     return functions
 
 

@@ -69,7 +69,9 @@ def _unfold(source: bytes, param: str) -> list[dict[str, bytes]]:
     try:
         messages = [json.split_object(message) for message in json.split_array(rounds)]
     except ValueError:
-        raise InvalidRequest("Expected messages, as they came with the answer.", param) from None
+        raise InvalidRequest(
+            "Expected the messages as returned with the response.", param
+        ) from None
     return [*messages, members]
 
 

@@ -120,7 +120,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
 _WORDS: JsonObject = {"type": "array", "items": TEXT}
 _COUNT: JsonObject = {"type": "integer"}
 PARAGRAPH = own_text("\n\n")
-_HOSTED = "Nothing here runs it. Send it with `{member}`, and run its calls yourself."
+_HOSTED = "Temper does not run it. Send it with `{member}`, and run its calls yourself."
 
 
 def _object(members: JsonObject, *needed: str) -> JsonObject:

@@ -213,7 +213,7 @@ def _read_messages(
         reader.read(node)
     table.check()
     if not (messages := reader.messages()):
-        raise InvalidRequest("Nothing in it is for the model to read.", "input")
+        raise InvalidRequest("It contains nothing for the model to read.", "input")
     return messages
 
 

@@ -48,7 +48,7 @@ from proxy.facts import Fact, Omitted
 
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _NO_FETCHING = 'Temper never fetches addresses or files. Send the content itself as a "data:" URL.'
-_NO_TEXT = "Only files that are text can be read. Send what it says as text."
+_NO_TEXT = "Only text files are supported. Send the content as text."
 _CONTROLS = frozenset(map(chr, range(32))) - frozenset("\t\n\f\r")
 
 

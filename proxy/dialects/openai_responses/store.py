@@ -101,7 +101,7 @@ def retrieve(
 ) -> bytes | Problem:
     """Return a whole response; streaming a stored response is refused."""
     if query.get("stream", "false").lower() == "true":
-        return _refuse("A stored response is not streamed. Leave it out.", "stream")
+        return _refuse("Streaming a stored response is not supported. Remove it.", "stream")
     response = None if store is None else store.find(owner, response_id)
     return _missing(response_id) if response is None else response.whole
 
@@ -132,7 +132,7 @@ def list_inputs(
         items, ids = items[::-1], ids[::-1]
     after = query.get("after")
     if after is not None and after not in ids:
-        return _refuse(f"There is no item {after[:80]!r} here.", "after")
+        return _refuse(f"Item {after[:80]!r} not found.", "after")
     begin = 0 if after is None else ids.index(after) + 1
     end = begin + int(limit)
     shown = ids[begin:end]

@@ -90,8 +90,10 @@ class ToolTable:
         """Raise `InvalidRequest` if the request has only tools that OpenAI's servers run."""
         if self.left_out and not self._offered and not self._waiting:
             kind = self.left_out[0]
-            problem = f"A tool of the type {kind!r} is of no use alone: nothing here runs it."
-            raise InvalidRequest(f"{problem} Offer a function that you run yourself.", path)
+            problem = (
+                f"A tool of the type {kind!r} cannot be the only tool: Temper does not run it."
+            )
+            raise InvalidRequest(f"{problem} Provide a function that you run yourself.", path)
 
     def _add(self, read: _ReadTool) -> None:
         self._offered[read.tool.name] = read.tool
@@ -144,7 +146,7 @@ def _read_all(source: bytes) -> list[_ReadTool]:
         problem = f"Tools of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
     if kind not in KINDS:
-        raise InvalidRequest(f"No type of tools is called {kind!r}.", members.at("type"))
+        raise InvalidRequest(f"Unknown tool type {kind!r}.", members.at("type"))
     return [_read_tool(ToolKind(kind), members)]
 
 
@@ -156,7 +158,7 @@ def _path_in(path: str, node: Node) -> str:
 def _read_member(members: Members, common: _Namespace) -> _ReadTool:
     kind = members.need("type").text().text
     if kind not in _NAMED:
-        problem = "A namespace holds functions and custom tools only."
+        problem = "A namespace may contain only functions and custom tools."
         raise InvalidRequest(problem, members.at("type"))
     return _read_tool(ToolKind(kind), members, common)
 
@@ -194,7 +196,7 @@ def read_choice(node: Node | None, table: ToolTable) -> ReadChoice:
         return ToolUse.AUTO, None
     choice, allowed = _read(node, table)
     if not table.tools and choice not in (ToolUse.AUTO, ToolUse.NONE):
-        raise InvalidRequest("It asks for a tool call, but no tool is offered.", _PARAM)
+        raise InvalidRequest("A tool call is required, but no tool is available.", _PARAM)
     return choice, allowed
 
 
@@ -211,7 +213,7 @@ def _read(node: Node, table: ToolTable) -> ReadChoice:
         return mode, allowed
     name = _name_in(node, table)
     if name is None:
-        raise InvalidRequest("Nothing here runs this tool. Choose another.", f"{_PARAM}.type")
+        raise InvalidRequest("Temper does not run this tool. Choose another one.", f"{_PARAM}.type")
     return NamedTool(name), None
 
 
@@ -230,7 +232,7 @@ def _name_in(node: Node, table: ToolTable) -> str | None:
     if kind in table.left_out:
         return None
     if kind not in KINDS:
-        problem = f"Tools of the type {kind[:40]!r} cannot be chosen: nothing here runs them."
+        problem = f"Tools of the type {kind[:40]!r} cannot be chosen: Temper does not run them."
         raise InvalidRequest(problem, members.at("type"))
     name, member = kind, "type"
     if kind in _NAMED:

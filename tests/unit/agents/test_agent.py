@@ -366,7 +366,10 @@ OTHER = Model("http://127.0.0.1:9")
     [
         (Workflow(required_steps=("nothing",)), "there is no tool 'nothing', only get_weather"),
         (Workflow(required_steps=("get_weather",) * 2), "listed twice"),
-        (Workflow(prerequisites=(Prerequisite("get_weather", "get_weather"),)), "nobody can call"),
+        (
+            Workflow(prerequisites=(Prerequisite("get_weather", "get_weather"),)),
+            "can never be called",
+        ),
     ],
 )
 def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem: str) -> None:
@@ -455,12 +458,12 @@ WRONG = [
     ("Agent(OTHER, priority='urgent')", "Agent.priority is one of high, normal, low, not"),
     ("Workflow(required_steps='look')", r"write required_steps=\('look',\)"),
     ("Workflow(terminal_tools=(get_weather,))", "is a tuple of names of tools, not"),
-    ("Toolset(get_weather)", r"write Toolset\(\[function\]\)"),
+    ("Toolset(get_weather)", r"a list of tools: Toolset\(\[function\]\)"),
     ("Conversation.of('Hi')", r"Conversation.of\(\[...\]\)"),
     ("Limits(rounds=0)", "Limits.rounds is at least 1, not 0"),
     ("Limits(parallel='8')", "Limits.parallel is a number, not '8'"),
     ("tool(timeout='10')(get_weather)", "timeout is a number of seconds, or None"),
-    ("tool(timeout=0)(get_weather)", "timeout is more than 0 seconds, not 0"),
+    ("tool(timeout=0)(get_weather)", "timeout must be more than 0 seconds, not 0"),
     ("tool(aliases='w')(get_weather)", r"write aliases=\['w'\]"),
     ("tool(parallel='no')(get_weather)", "parallel is True or False, not 'no'"),
     ("Conversation.load('{}')", r"not written by Conversation.dump\(\): messages.0.role: This"),
@@ -480,7 +483,9 @@ def test_what_is_given_in_a_wrong_form_says_at_once_how_it_is_written(
 async def test_an_error_names_tool_cause_attempts_steps_and_the_raw_reply() -> None:
     async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
         failed = await Agent(model, [broken]).run("Go")
-    with pytest.raises(ToolsFailed, match="the last was broken: Error: LookupError") as raised:
+    with pytest.raises(
+        ToolsFailed, match="the last failure was broken: Error: LookupError"
+    ) as raised:
         failed.raise_for_stop()
     assert isinstance(raised.value.__cause__, LookupError)
     assert raised.value.tool == "broken"

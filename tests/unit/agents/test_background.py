@@ -46,7 +46,7 @@ def test_it_is_on_a_port_of_its_own_and_gone_behind_its_block() -> None:
         for at in urls:
             with pytest.raises(httpx.ConnectError):
                 httpx.get(at, trust_env=False)
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             _ = one.url
 
     assert len(urls) == 2

@@ -42,7 +42,7 @@ async def test_what_fails_in_a_client_is_a_failure_of_the_engine() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 
-    with pytest.raises(ValueError, match="name no other one beside it"):
+    with pytest.raises(ValueError, match="remove the other backend"):
         Model("http://127.0.0.1:9", client=broken_client)
     async with Model(client=broken_client) as model:
         with pytest.raises(BackendFailed, match="client failed: ConnectionError: gone"):

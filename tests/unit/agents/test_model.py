@@ -22,7 +22,7 @@ HI = {"messages": [{"role": "user", "content": "Hi"}]}
 async def test_a_model_is_open_within_its_block_only() -> None:
     async with scripted(says("Hi.")) as (model, _):
         assert model.opened.settings.backend.kind == "llama-server"
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await model.__aenter__()
         with pytest.raises(RuntimeError, match="run_sync"):
             _ = model.portal

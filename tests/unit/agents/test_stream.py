@@ -54,7 +54,7 @@ async def test_what_is_said_and_done_is_shown_as_it_comes() -> None:
         scripted(WEATHER_CALLED, THINKS) as (model, _),
         Agent(model, [get_weather]).stream("How is Paris?") as stream,
     ):
-        with pytest.raises(RuntimeError, match="not over"):
+        with pytest.raises(RuntimeError, match="has not finished"):
             _ = stream.result
         shown += [event async for event in stream]
         result = stream.result

@@ -66,7 +66,7 @@ def test_every_kind_of_error_has_its_status_and_code(
 def test_what_may_be_no_model_server_at_all_comes_with_a_remedy(error: TemperError) -> None:
     message = describe(error).message
     assert message.startswith("The backend b ")
-    assert message.endswith(". Is its address right? `temper doctor` examines it.")
+    assert message.endswith(". Check its address, or run `temper doctor`.")
     assert "html" not in message
 
 

@@ -24,7 +24,7 @@ def test_keys_are_read_by_the_names_of_their_owners(tmp_path: Path) -> None:
         ("alice sk-canary more", "line 1"),
         ("alice sk-canaré", "line 1"),
         ("a sk-canary\na sk-canary2", "line 2"),
-        ("# nobody\n", "holds no key"),
+        ("# nobody\n", "contains no key"),
     ],
 )
 def test_a_wrong_line_is_named_without_its_text(tmp_path: Path, text: str, said: str) -> None:

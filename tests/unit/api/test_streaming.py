@@ -434,7 +434,7 @@ async def test_a_long_wait_is_explained_in_a_stream_that_goes_on_afterwards() ->
     assert [message["type"] for message in client.got].count("http.response.start") == 1
     assert client.answer_headers["content-type"].startswith("text/event-stream")
     first, second, *_ = (message["body"] for message in client.got[1:])
-    said = b"waiting for requests to b to end, as a needs the room, 1 request ahead"
+    said = b"waiting for requests to b to end, because a needs the memory, 1 request ahead"
     assert first.startswith(b": " + said + b"\n\ndata: ")
     assert b'"role":"assistant"' in first
     assert b'"delta":{}' in second

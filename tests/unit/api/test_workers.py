@@ -277,7 +277,7 @@ def test_workers_that_never_live_end_it_with_an_error(
 
 def test_what_is_wrong_is_said_before_any_worker_starts() -> None:
     async def scene() -> None:
-        with pytest.raises(InvalidConfiguration, match="there is no profile"):
+        with pytest.raises(InvalidConfiguration, match="unknown profile"):
             await run_workers(settings_of(profile={"name": "unheard-of"}))
 
     run(scene)

@@ -201,7 +201,7 @@ def test_that_a_model_takes_no_tools_is_found_out_once() -> None:
 def test_images_are_refused_for_models_without_vision() -> None:
     part: JsonObject = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     server = Server()
-    with pytest.raises(InvalidRequest, match="takes no pictures") as raised:
+    with pytest.raises(InvalidRequest, match="does not accept images") as raised:
         server.events(asked_with(content=[part]))
     assert raised.value.param == "messages.0.content.0"
     assert server.bodies == []

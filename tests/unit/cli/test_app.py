@@ -236,7 +236,7 @@ def test_settings_that_were_earned_are_listed(
 def test_the_doctor_needs_something_to_examine() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
-    assert "no server answers" in result.stderr
+    assert "no server responds" in result.stderr
 
 
 def test_the_doctor_prints_each_finding_and_ends_with_1_if_one_is_a_failure() -> None:

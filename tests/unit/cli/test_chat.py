@@ -76,7 +76,7 @@ def test_a_file_without_tools_is_one_sentence(
 
 def test_a_name_that_stands_twice_is_one_sentence(tmp_path: Path) -> None:
     files = [write(tmp_path, PLAIN), write(tmp_path, PLAIN, "again.py")]
-    with pytest.raises(InvalidConfiguration, match="two tools, or one twice, are called"):
+    with pytest.raises(InvalidConfiguration, match="two tools have the name"):
         read_tools(files)
 
 

@@ -31,7 +31,7 @@ def test_tools_that_need_a_yes_are_marked() -> None:
     file = tool_server(tools='["echo", "fail"]', ask='["fail"]')
     shown = temper("tools", "--config", file).stdout
     assert "echo  (offered as f_echo)  echo" in shown
-    assert "fail  (offered as f_fail, if a person says yes)  does fail" in shown
+    assert "fail  (offered as f_fail, after approval)  does fail" in shown
     listed = document(temper("tools", "--config", file, "--json"))["servers"]
     assert isinstance(listed, list)
     tools = listed[0]["tools"]  # type: ignore[index, call-overload]
@@ -60,8 +60,8 @@ def test_one_tool_can_be_called() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("fake.gone",), "has no tool 'gone'; there are: echo, hang"),
-        (("other.echo",), "there is no tool server 'other'; there are: fake"),
+        (("fake.gone",), "has no tool 'gone'; available: echo, hang"),
+        (("other.echo",), "unknown tool server 'other'; available: fake"),
         (("fake.echo", "{"), "not valid JSON"),
     ],
 )

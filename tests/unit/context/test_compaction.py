@@ -49,5 +49,5 @@ def test_what_nobody_shortens_is_reported_as_it_goes_out_and_refused_where_it_ca
     size = Pieces().prompt(LONG)
     fitted = Unshortened(Pieces(), Window(2 * size)).fit(LONG, (), None)
     assert fitted == Fitted(LONG, compacted=Compacted(0, 0, 0, 0, size, size, 2 * size))
-    with pytest.raises(ContextOverflow, match=f"has {size} tokens, and nothing of it is left out"):
+    with pytest.raises(ContextOverflow, match=f"has {size} tokens, and compaction is disabled"):
         Unshortened(Pieces(), Window(3_000)).fit(LONG, (), None)

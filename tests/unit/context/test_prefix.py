@@ -37,8 +37,8 @@ def test_a_system_prompt_that_changes_is_blamed_where_it_does(
     found = broken((system_message(before), ONE), (system_message(now), ONE))
     causes = {
         "time": " (it seems to contain a timestamp)",
-        "id": " (it seems to contain an id that is made again)",
-        "number": " (it seems to contain a number that counts)",
+        "id": " (it seems to contain a generated id)",
+        "number": " (it seems to contain a counter)",
     }
     changed = f"the system prompt changed at character {told.format(**causes)}"
     reason = f"{changed}: nothing after that can be cached"
@@ -47,12 +47,12 @@ def test_a_system_prompt_that_changes_is_blamed_where_it_does(
 
 def test_messages_that_are_gone_are_counted() -> None:
     found = broken((SYSTEM, ONE, ANSWER, TWO), (SYSTEM, TWO, ANSWER, THREE))
-    assert found == PrefixBroken(1, "2 messages from number 1 on were left out by the client")
+    assert found == PrefixBroken(1, "the client removed 2 messages, starting at number 1")
 
 
 def test_messages_that_were_put_in_are_counted() -> None:
     found = broken((SYSTEM, ONE, ANSWER), (SYSTEM, TWO, ONE, ANSWER))
-    assert found == PrefixBroken(1, "1 messages were put in before number 1")
+    assert found == PrefixBroken(1, "1 messages were inserted before number 1")
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_a_message_that_was_rewritten_is_named(before: Message, now: Message, ro
     ("before", "now", "reason"),
     [
         ((LOOK,), (LOOK, RUN), "tools were added: run"),
-        ((LOOK, RUN), (RUN,), "tools were taken away: look"),
+        ((LOOK, RUN), (RUN,), "tools were removed: look"),
         (
             (LOOK,),
             (Tool("look", True, b'{"name": "Look"}'),),
             "the description of a tool changed: look",
         ),
-        ((LOOK, RUN), (RUN, LOOK), "the tools are in another order"),
+        ((LOOK, RUN), (RUN, LOOK), "the order of the tools changed"),
     ],
 )
 def test_tools_that_change_are_named(

@@ -37,7 +37,7 @@ def test_what_is_asked_for_twice_has_to_be_the_same() -> None:
     put_once(target, "think", True, "think")
     put_once(target, "think", True, "reasoning_effort")
     assert target == {"think": True}
-    with pytest.raises(InvalidRequest, match="asked for twice") as raised:
+    with pytest.raises(InvalidRequest, match="set twice") as raised:
         put_once(target, "think", False, "reasoning_effort")
     assert raised.value.param == "reasoning_effort"
 

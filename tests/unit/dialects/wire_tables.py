@@ -5,7 +5,7 @@ is an input, ` => ` and its output; an output on a line of its own begins with `
 with `! `:
 
     # a forced call needs a tool
-    "tool_choice":"required" => ! tool_choice: It asks for a tool call, but `tools` is empty.
+    "tool_choice":"required" => ! tool_choice: A tool call is required, but `tools` is empty.
 
 Members of a JSON object are those that differ from the plain request of the language (`PLAIN`), or
 from the output for it (`-name` is a member that is missing); ` | ` separates what is no member. A

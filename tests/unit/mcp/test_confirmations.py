@@ -120,14 +120,14 @@ async def test_the_log_tells_what_was_decided(caplog: pytest.LogCaptureFixture) 
     confirmations.answer(name, allow=False, who="anna from ::1")
     await asking
     await confirmations.ask(DELETE, {}, ANNA, 0.01)
-    waits = "a call of search.delete waits for consent at /ui (request req-1)"
+    waits = "a call of search.delete is waiting for approval at /ui (request req-1)"
     assert [
         record.getMessage() for record in caplog.records if record.name.startswith("proxy")
     ] == [
         waits,
         "a call of search.delete was refused by anna from ::1",
         waits,
-        "search.delete: no answer whether it may be called",
+        "search.delete: no decision in time; the call is refused",
     ]
 
 

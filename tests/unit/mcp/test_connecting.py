@@ -72,8 +72,13 @@ PIECE = b" " * 2**20
         (JSON, b"[1," * 60_000, 1, "more than 50000 values"),
         (JSON, PIECE, 1000, "more than 16777216 bytes"),
         ("content-type: text/event-stream", b"data: " + PIECE, 1000, "SSE stream failed"),
-        (f"{JSON}\r\ncontent-encoding: gzip", gzip.compress(PIECE), 1000, "compresses its answers"),
-        (f"{JSON}\r\ncontent-encoding: br", PIECE, 1000, "compresses its answers"),
+        (
+            f"{JSON}\r\ncontent-encoding: gzip",
+            gzip.compress(PIECE),
+            1000,
+            "compresses its responses",
+        ),
+        (f"{JSON}\r\ncontent-encoding: br", PIECE, 1000, "compresses its responses"),
     ],
     ids=["values", "json", "events", "gzip", "br"],
 )

@@ -66,7 +66,7 @@ def test_of_two_tools_that_would_be_called_alike_the_first_one_stays() -> None:
     twin = Definition("notes/list", "", {"type": "object"})
     selection = select([DOTTED, twin], ServerSpec("a", tools=("*",)))
     assert [tool.own_name for tool in selection.tools] == ["notes.list"]
-    assert "two tools that would be called 'notes_list'" in selection.warnings[0]
+    assert "two tools with the name 'notes_list'" in selection.warnings[0]
 
 
 def test_what_the_model_reads_has_no_schema_dialect_and_no_endless_description() -> None:

@@ -239,9 +239,9 @@ def test_a_tool_of_the_clients_wins_over_one_of_the_same_name() -> None:
 @pytest.mark.parametrize(
     ("wanted", "param", "words"),
     [
-        (asks("other"), "tools.0.server_label", "there are: search, files"),
-        (asks("empty"), "tools.0.server_label", "Nothing of the tool server"),
-        (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "offers no tool 'gone'"),
+        (asks("other"), "tools.0.server_label", "Available: search, files"),
+        (asks("empty"), "tools.0.server_label", "No tool of the tool server"),
+        (asks("search", "find", "gone"), "tools.0.allowed_tools.1", "has no tool 'gone'"),
     ],
 )
 def test_what_there_is_not_is_refused(wanted: RequestedTools, param: str, words: str) -> None:

@@ -35,7 +35,7 @@ def test_a_call_of_a_server_that_does_not_answer_says_why() -> None:
     broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
     with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
         asyncio.run(call_once(broken, "fake.echo", {}))
-    with pytest.raises(InvalidConfiguration, match="there are: none"):
+    with pytest.raises(InvalidConfiguration, match="available: none"):
         asyncio.run(call_once(Settings(), "fake.echo", {}))
 
 

@@ -89,7 +89,7 @@ def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
         (replace(SHORT, path="/v1/messages"), "  /v1/messages  "),
         (
             replace(SHORT, outcome=None, status=499, left="streaming"),
-            "the client left while the response was streaming",
+            "the client disconnected while the response was streaming",
         ),
         (
             replace(
@@ -109,7 +109,7 @@ def test_how_it_ended_is_told_in_words(record: RequestRecord, words: str) -> Non
 @pytest.mark.parametrize("phase", get_args(Phase))
 def test_a_client_that_left_is_told_of_in_every_phase(phase: Phase) -> None:
     gone = replace(SHORT, outcome=None, status=499, left=phase)
-    assert "the client left" in line_for(gone)
+    assert "the client disconnected" in line_for(gone)
 
 
 @pytest.mark.parametrize("columns", range(10, 120, 9))

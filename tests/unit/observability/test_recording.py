@@ -197,8 +197,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{]", "line 2 is not of a recording: the line"),
-        ("[]", "line 2 is not of a recording"),
+        ("{]", "line 2 does not belong to a recording: the line"),
+        ("[]", "line 2 does not belong to a recording"),
         ('{"version": 3}', "version"),
         (json.dumps({**json.loads(msgspec.json.encode(EXCHANGE).decode()), "extra": 1}), "extra"),
     ],

@@ -183,7 +183,7 @@ def test_every_rung_defect_and_error_has_its_words() -> None:
     every = (*WORDS.attempts.values(), *told, *WORDS.errors.values())
     assert all(re.fullmatch(r"[A-Z].+[.?]", one) for one in every)
     assert attempt_sentence("nudged") == "Retry with a hint about the defect."
-    assert attempt_sentence("new") == "Asked in another way (new)."
+    assert attempt_sentence("new") == "Retried in another way (new)."
     assert problem_sentence("empty", None) == "The reply was empty."
     assert problem_sentence("empty", "refused") == "The backend rejected the request."
     assert problem_sentence(None, "new") == "The attempt failed."

@@ -58,7 +58,7 @@ def test_a_program_that_cannot_be_run_is_named(model: Path) -> None:
 
 @pytest.mark.fault("F22")
 def test_a_server_that_does_not_insist_on_our_key_is_not_ours(model: Path) -> None:
-    with pytest.raises(LaunchFailed, match="that one does not accept its key"):
+    with pytest.raises(LaunchFailed, match="which rejects its key"):
         start((sys.executable, "-c", STRANGER), model)
 
 

@@ -179,8 +179,8 @@ async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("noticed", "ending", "retry_after"),
     [
-        (READY, "broke off the connection; it is started again.", 1),
-        (WAITING, "broke off the connection; it is started again.", 2),
+        (READY, "broke off the connection; it is being restarted.", 1),
+        (WAITING, "broke off the connection; it is being restarted.", 2),
         (DOWN, "and stays down: it crashed once too often.", None),
     ],
 )
@@ -282,7 +282,7 @@ async def test_what_is_passed_on_goes_to_wherever_the_server_is() -> None:
     assert await relayed_by(scene.backend) == b"{}"
     assert route.calls.last.request.headers["authorization"] == "Bearer key one"
     route.mock(side_effect=httpx.ConnectError("refused"))
-    with pytest.raises(BackendUnavailable, match="it is started again"):
+    with pytest.raises(BackendUnavailable, match="it is being restarted"):
         await relayed_by(scene.backend)
 
 

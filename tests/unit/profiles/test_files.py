@@ -188,7 +188,7 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert str(refusal(missing)) == f"{missing}: is not a folder; create it or leave it out"
+    assert str(refusal(missing)) == f"{missing}: is not a folder; create it or remove the setting"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -205,19 +205,22 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (SMALL + "nmaes = []\n", "match.nmaes: there is no such key; correct its spelling or"),
+        (SMALL + "nmaes = []\n", "match.nmaes: unknown key; correct its spelling or"),
         (SMALL + "[calls]\nparallel = 'maybe'\n", "calls.parallel: should be a valid boolean"),
         (SMALL + "[calls]\nsyntaxes = ['herpes']\n", "calls.syntaxes.0: should be one of hermes, "),
         (SMALL + "[calls]\ntools = 'xml'\n", "calls.tools: should be "),
         (SMALL + "[template]\nsystem = 'last'\n", "template.system: should be "),
         (SMALL + "[sampling]\ntop_k = 3\n", "sampling: values need a source: the address where"),
         (SMALL + "[sampling]\ntemperature = 20\n", "sampling.temperature: should be less than"),
-        (SMALL.replace("*mine*", "*m*"), "match.names.0: should hold at least two characters"),
+        (SMALL.replace("*mine*", "*m*"), "match.names.0: must contain at least two characters"),
         (SMALL.replace("[match]\nnames", "[match]\n#"), "the file: match needs names, "),
         (SMALL.replace("sources", "#"), "sources: is missing; add it"),
         (SMALL.replace("https:", "ftp:"), "sources.0: String should match pattern"),
         (SMALL.replace('"mine"', '"generic"'), "the file: the name generic is taken"),
-        (SMALL.replace('"mine"', '"yours"'), "name: should be that of the file, not 'yours'; "),
+        (
+            SMALL.replace('"mine"', '"yours"'),
+            "name: must equal the name of the file, not 'yours'; ",
+        ),
         ("title = 'Mine'", "name: is missing; add it; sources: is missing; add it; match: is "),
     ],
 )

@@ -163,7 +163,7 @@ def test_what_was_recognised_is_logged_once_and_why(caplog: pytest.LogCaptureFix
     asked.profile("falcon-7b")
     assert [record.getMessage() for record in caplog.records] == [
         'model \'falcon-7b\': profile falcon (name "falcon-7b" matches "falcon*")',
-        "model 'unheard-of': nothing known matches; generic profile (see 'temper models')",
+        "model 'unheard-of': no known profile matches; generic profile (see 'temper models')",
     ]
 
 

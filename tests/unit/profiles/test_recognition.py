@@ -350,7 +350,7 @@ def test_the_end_of_a_path_says_more_than_its_folders() -> None:
             'its chat template contains "<start_of_turn>" and "first_user_prefix"',
         ),
         (Evidence(architecture="lfm2"), 'its architecture is "lfm2"'),
-        (Evidence(("my-model",)), "nothing known matches; generic profile"),
+        (Evidence(("my-model",)), "no known profile matches; generic profile"),
     ],
 )
 def test_the_reason_is_told_in_one_phrase(evidence: Evidence, reason: str) -> None:

@@ -85,7 +85,7 @@ def test_the_operator_chooses_the_strategy(
 
 
 def test_where_nothing_is_shortened_what_is_too_long_is_one_clear_error() -> None:
-    with pytest.raises(ContextOverflow, match=r"nothing of it is left out here"):
+    with pytest.raises(ContextOverflow, match=r"compaction is disabled"):
         chosen(ContextPolicy(strategy="none"))
 
 

@@ -134,7 +134,9 @@ def test_people_read_a_line_for_each_thing_that_matters() -> None:
         "tools": "described in the prompt, as mistral",
         "prose": "accept",
         "thoughts": "replayed: last",
-        "template": "system messages first, user and assistant in turns, no role developer",
+        "template": (
+            "system messages first, user and assistant messages alternate, no developer role"
+        ),
         "sampling": "temperature 0.15, top_k 0 (https://example.org/card)",
         "launch": "--swa-full",
         "state": "cannot be rolled back",

@@ -131,7 +131,7 @@ async def test_the_doctor_also_finds_a_running_temper(monkeypatch: pytest.Monkey
         found = await find_backend(settings, (), "doctor")
         assert found is not None
         assert found.url == f"http://127.0.0.1:{port}"
-        with pytest.raises(InvalidConfiguration, match="nothing is named"):
+        with pytest.raises(InvalidConfiguration, match="no backend is configured"):
             await find_backend(settings, ())
 
 

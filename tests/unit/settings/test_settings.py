@@ -226,7 +226,7 @@ MODELS = "[models.large]\nurl = 'http://h'\naliases = ['coder']\n"
         (
             "[workflows.a]\nrequired_steps = ['b']\nterminal_tools = ['b']",
             "a",
-            "nobody can call 'b'",
+            "'b' can never be called",
         ),
         (
             "workflows.a.prerequisites = [{tool = 'b', needs = 'c'}, {tool = 'c', needs = 'b'}]",

@@ -114,7 +114,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_no_place_for_a_file(tmp_path: Path) -> None:
     path = tmp_path / "none" / "kept.sqlite"
-    with pytest.raises(InvalidConfiguration, match="cannot be made: No such file"):
+    with pytest.raises(InvalidConfiguration, match="cannot be created: No such file"):
         examine_responses(path)
     with pytest.raises(InvalidConfiguration, match="cannot be opened: No such file"):
         open_database(path)
@@ -248,7 +248,7 @@ def test_a_locked_file_takes_nothing_and_says_so_once(
             assert file.find("me", "before") is not None
         assert file.find("me", "a") is None
         assert lost == ["locked", "locked"]
-        told = f"{path} takes no responses (database is locked): answers are not stored"
+        told = f"{path} cannot be used (database is locked): responses are not stored"
         assert caplog.messages.count(told) == 1
         keep(file, response("c"))
         assert file.find("me", "c") is not None

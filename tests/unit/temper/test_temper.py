@@ -75,5 +75,7 @@ def test_the_command_says_so_where_the_package_is_another_distributions(tmp_path
     command = [sys.executable, "-m", "temper", "--version"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
-    assert ran.stderr.startswith("temper: the package `proxy` here is that of another distribution")
+    assert ran.stderr.startswith(
+        "temper: the installed package `proxy` belongs to another distribution"
+    )
     assert len(ran.stderr.splitlines()) == 1

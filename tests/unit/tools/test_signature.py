@@ -180,7 +180,7 @@ def no_schema(price: Callable[[int], int]) -> None: ...
         (positional, r"positional\(\) cannot be a tool: city can only be given by its position"),
         (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
         (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
-        (Weather.of, r"of\(\) cannot be a tool: self is missing: make a tool of the method of"),
+        (Weather.of, r"of\(\) cannot be a tool: self is missing: use the method of"),
         (no_schema, r"no_schema\(\) cannot be a tool: Cannot generate a JsonSchema"),
         (max, r"max\(\) cannot be a tool: no signature found"),
     ],

@@ -61,7 +61,7 @@ def test_the_decorator_registers_with_and_without_options() -> None:
 )
 def test_two_of_one_name_or_alias_are_refused(clashing: object) -> None:
     assert callable(clashing)
-    with pytest.raises(ValueError, match=r"two tools, or one twice, are called '\w+'"):
+    with pytest.raises(ValueError, match=r"two tools have the name '\w+'"):
         Toolset([get_weather, now, clashing])
 
 

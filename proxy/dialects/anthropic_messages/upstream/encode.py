@@ -172,7 +172,7 @@ class _ConversationWriter:
 
     def _add_result(self, message: Message, param: str) -> None:
         if message.tool_call_id is None:
-            problem = "Anthropic's API has to know which call a result belongs to."
+            problem = "Anthropic's API requires the id of the call that a result belongs to."
             raise InvalidRequest(problem, f"{param}.tool_call_id")
         slot = self._calls.get(message.tool_call_id)
         if slot is None:  # the API refuses it with a clear message
@@ -205,7 +205,7 @@ def _blocks(message: Message, param: str) -> list[bytes]:
     for part in _content(message):
         if isinstance(part, Image):
             blocks.append(_picture_block(part, param))
-        elif (text := _text(part, "text and pictures", param)).text:
+        elif (text := _text(part, "text and images", param)).text:
             blocks.append(_text_block(text))
     return blocks
 
@@ -218,7 +218,7 @@ def _text(part: Text | Image | Attachment, expected: str, param: str) -> JsonTex
     """Return a text, "" for a blank one, which the API refuses."""
     if isinstance(part, Text):
         return JsonText(part.text, part.source) if part.text.strip() else own_text("")
-    problem = f"Anthropic's API takes {expected} here, and no {part.kind!r}. Leave it out."
+    problem = f"Anthropic's API accepts {expected} here, not {part.kind!r}. Remove it."
     raise InvalidRequest(problem, f"{param}.{part.path}")
 
 
@@ -229,7 +229,9 @@ def _text_block(text: JsonText) -> bytes:
 def _picture_block(image: Image, param: str) -> bytes:
     picture = read_picture(image, param)
     if picture.media_type not in _PICTURES:
-        problem = f"Anthropic's API takes no {picture.media_type!r}, only {', '.join(_PICTURES)}."
+        problem = (
+            f"Anthropic's API does not accept {picture.media_type!r}, only {', '.join(_PICTURES)}."
+        )
         raise InvalidRequest(problem, f"{param}.{image.path}.image_url.url")
     source: JsonObject = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
     return json.dump({"type": "image", "source": source})

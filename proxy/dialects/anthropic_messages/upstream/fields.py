@@ -14,8 +14,8 @@ from proxy.dialects.engine_language import COMMON, carry_fields, form_schema, gr
 from proxy.dialects.field_table import CARRIED, FieldTable, copies, refuse, rows
 from proxy.errors import InvalidRequest
 
-_NO_PARAMETER = "Anthropic's API has no such parameter. Leave it out."
-_TEXT_ONLY = "Anthropic's models answer with text only. Leave it out."
+_NO_PARAMETER = "Anthropic's API has no such parameter. Remove it."
+_TEXT_ONLY = "Anthropic's models return text only. Remove it."
 
 FIELDS = FieldTable(
     COMMON,
@@ -27,10 +27,12 @@ FIELDS = FieldTable(
         "seed": refuse(_NO_PARAMETER),
         "logprobs": refuse(_NO_PARAMETER, (False,)),
         "logit_bias": refuse(_NO_PARAMETER, ({},)),
-        "verbosity": refuse("Anthropic's API has no such parameter. Ask in words.", ("medium",)),
+        "verbosity": refuse(
+            "Anthropic's API has no such parameter. Ask for it in the prompt.", ("medium",)
+        ),
         "modalities": refuse(_TEXT_ONLY, (["text"],)),
         "audio": refuse(_TEXT_ONLY),
-        "web_search_options": refuse("Nothing here runs the search. Offer a tool for it."),
+        "web_search_options": refuse("Temper runs no web search. Provide a tool for it."),
         "cache_prompt": refuse(_NO_PARAMETER, (True,)),
     },
     # Anthropic's own
@@ -39,7 +41,7 @@ FIELDS = FieldTable(
         "stop_sequences": refuse("Use `stop`."),
         "system": refuse("Send it as the first message, with the role `system`."),
     },
-    unknown=refuse("Anthropic's API knows no such field. Leave it out."),
+    unknown=refuse("Anthropic's API has no such field. Remove it."),
 )
 
 _OUTPUT = "output_config"
@@ -146,7 +148,7 @@ def _write_form(body: JsonObject, wanted: JsonValue) -> None:
         return
     schema = form_schema(wanted)
     if schema is None:
-        problem = 'Anthropic\'s API wants to know the schema: {"type": "json_schema", ...}.'
+        problem = 'Anthropic\'s API requires a schema: {"type": "json_schema", ...}.'
         raise InvalidRequest(problem, "response_format")
     group_in(body, _OUTPUT)["format"] = {"type": "json_schema", "schema": schema}
 
@@ -166,6 +168,6 @@ def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
 def _thinking(value: JsonValue) -> JsonValue:
     wanted = value.get("enable_thinking") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(wanted, bool):
-        problem = "Anthropic's API has no templates. Of their variables, only `enable_thinking`"
-        raise InvalidRequest(f"{problem} means something there.", "chat_template_kwargs")
+        problem = "Anthropic's API has no chat templates. Only the variable `enable_thinking`"
+        raise InvalidRequest(f"{problem} is supported.", "chat_template_kwargs")
     return _ADAPTIVE if wanted else _DISABLED

@@ -61,7 +61,7 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_n
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_BLIND = "This model takes no pictures. Choose one that does."
+_BLIND = "This model does not accept images. Choose one that does."
 _GROUP = "options."
 # the name of each option in chat completions, inverted from the table of the writer for Ollama
 _SAMPLING = {
@@ -309,7 +309,7 @@ def _picture(node: Node) -> Medium:
     except (binascii.Error, ValueError):
         is_whole = False
     if not is_whole or (comma and not head.startswith("data:")):
-        raise InvalidRequest("Expected a picture in base64.", node.path)
+        raise InvalidRequest("Expected an image in base64.", node.path)
     if not comma:
         kind = next((call for mark, call in _PICTURES.items() if data.startswith(mark)), "png")
         head = f"data:image/{kind};base64"

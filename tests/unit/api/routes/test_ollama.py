@@ -130,7 +130,7 @@ async def test_vectors_come_from_any_engine(path: str, asked: JsonObject, told: 
 async def test_an_engine_that_makes_no_vectors_is_told() -> None:
     async with temper(Script((b"{}",), headers={"content-type": "application/json"})) as front:
         got = await front.client.post("/api/embed", json={"model": "m", "input": "a"})
-    assert (got.status_code, "no valid answer" in error_in(got)) == (502, True)
+    assert (got.status_code, "an invalid response" in error_in(got)) == (502, True)
 
 
 @pytest.mark.parametrize(

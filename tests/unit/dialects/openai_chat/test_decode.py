@@ -73,7 +73,7 @@ class TestARequest:
             b"[" * 300,
             "body: This is not valid JSON: recursion limit exceeded at line 1 column 202.",
         ),
-        (b"{}", "messages: This member is required, and it is missing."),
+        (b"{}", "messages: This field is required, but missing."),
     ],
 )
 def test_a_body_that_is_no_request_is_explained(body: bytes, sentence: str) -> None:
