@@ -378,7 +378,7 @@ def test_rules_that_nobody_can_keep_are_refused_at_once(rules: Workflow, problem
 
 
 def test_two_tools_of_one_name_are_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="called 'get_weather'"):
+    with pytest.raises(ValueError, match="two tools have the name 'get_weather'"):
         Agent(OTHER, [get_weather, Toolset([get_weather])])
 
 

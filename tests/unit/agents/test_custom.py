@@ -68,7 +68,7 @@ async def test_a_client_is_asked_for_chats_and_nothing_else() -> None:
     assert await backend.models() == ()
     assert await backend.health() is Health.READY
     assert await backend.describe("m") == Description(("m",), window=2048)
-    with pytest.raises(BackendRefused, match="not for /v1/embeddings"):
+    with pytest.raises(BackendRefused, match="only chat requests, not /v1/embeddings"):
         backend.relay(PassthroughRequest("/v1/embeddings", "input", "m", {}), {})
 
 

@@ -46,11 +46,11 @@ def test_a_result_with_an_answer_raises_nothing(stop: Stop) -> None:
 @pytest.mark.parametrize(
     ("stopped", "kind", "words"),
     [
-        (result(Stop.ROUNDS), RoundsExhausted, "1 rounds"),
+        (result(Stop.ROUNDS), RoundsExhausted, "1 tool rounds"),
         (result(Stop.FAILURES), ToolsFailed, "Error: no"),
         (result(Stop.EXHAUSTED, "step_missing"), StepsSkipped, "Not called yet: look_up"),
         (result(Stop.EXHAUSTED, "unknown_tool"), NoValidReply, "attempts: unknown tool"),
-        (result(Stop.CANCELLED), RunCancelled, "cancelled"),
+        (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )
 def test_whatever_else_ended_a_run_can_be_raised_with_its_result(

@@ -85,7 +85,7 @@ def test_workers_share_a_socket_one_that_dies_is_replaced_and_a_signal_ends_all(
         address, serving = await started()
         assert address.backend == NOWHERE["url"]
         await answered(address.url)
-        assert "2 workers serve" in caplog.text
+        assert "2 workers are running" in caplog.text
         assert "idempotency keys" in caplog.text
         before = workers()
         assert len(before) == 2
