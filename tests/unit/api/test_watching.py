@@ -34,7 +34,7 @@ def watching(
 
 def asking(board: Board) -> LiveRequest:
     live = LiveRequest("r", link=BoardLink(board))
-    live.asked = AskedFor("m", "default", "b", stream=False)
+    live.target = AskedFor("m", "default", "b", stream=False)
     return live
 
 
