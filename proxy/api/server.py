@@ -185,7 +185,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def give_up_lost_clients(listening: socket.socket, seconds: float) -> None:
-    """Disconnect clients whose host disappeared silently; accepted sockets inherit it.
+    """Disconnect clients after a silent loss of their host; accepted sockets inherit this.
 
     The kernel probes idle clients, and retransmits unacknowledged output for `seconds`.
     """
