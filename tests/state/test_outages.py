@@ -147,7 +147,7 @@ def only(*commands: str) -> tuple[str, ...]:
 async def test_a_user_who_may_not_ping_is_looked_after_once(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.valkey._LOOK", 0.0)
+    monkeypatch.setattr("proxy.state.valkey._CHECK_SECONDS", 0.0)
     store.ask(*only("+set"))
     heard = Heard()
     url = store.url.replace("//", "//temper:right@")
