@@ -3,13 +3,12 @@
 `__main__` is the command. The rooms, from the edge inwards: cli; doctor, agents and scaling; api;
 mcp; serving; settings; processes and state; observability; tools, profiles and hardware;
 backends; inference; guardrails, context and dialects; conversation.
-`engine` puts a turn's questions to a backend, `errors` is everything that can go wrong, `facts`
-what happened to a request. `files` reads what an operator names, within `bounds`, of which owners
-have `shares`; `systems` has what differs between systems.
-docs/architecture.md is the map.
+`errors` defines all errors, `facts` the outcomes of a request. `files` reads the operator's files
+within `bounds`; `shares` divides a bound among owners; `systems` has the differences between
+operating systems. docs/architecture.md is the overview.
 
-Programs import from `temper`. Its names can be had from here as well, as they could before there
-was that package.
+Programs import from `temper`. Its names are available here as well, for programs that were written
+before that package existed.
 """
 
 from importlib.metadata import PackageNotFoundError
@@ -21,18 +20,17 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Return what `temper` calls so (PEP 562)."""
+        """Return the public name of `temper` (PEP 562)."""
         import temper
 
         if name not in temper.__all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(temper, name)
-        return found
+        value = globals()[name] = getattr(temper, name)
+        return value
 
 
-DISTRIBUTION = (
-    "temper-proxy"  # `temper.__main__` asks for it: there are others of this package's name
-)
+# `temper.__main__` compares it, because other distributions install a package `proxy`, too
+DISTRIBUTION = "temper-proxy"
 
 
 def version() -> str:

@@ -1,6 +1,6 @@
-"""How much is read of what comes from others, before anything is made of it.
+"""The maximum sizes of external input: clients, backends, tools and files.
 
-Each has a row of its source in the table of docs/security.md.
+Each bound has a row in the table of docs/security.md.
 """
 
 KIB, MIB = 2**10, 2**20

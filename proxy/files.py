@@ -1,4 +1,4 @@
-"""Reads files that an operator names: as much of one as it may hold, whatever it is."""
+"""Reads files of the operator, each up to a maximum size, because it may be any file."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from proxy.errors import InvalidConfiguration
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
 _SENSELESS = {
-    # it costs its square, or more, before anybody notices that there is no such setting
+    # tomllib needs quadratic time for such a key, long before it is rejected as unknown
     f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(
         rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{bounds.KEY_PARTS}}}", re.MULTILINE
     ),
@@ -28,12 +28,12 @@ def read_text(path: Path | Traversable, setting: str = "") -> str:
             content = file.read(bounds.FILE_BYTES + 1)
         if len(content) > bounds.FILE_BYTES:
             raise _unusable(path, setting, f"is larger than {bounds.FILE_BYTES} bytes")
-        return content.decode("utf-8-sig")  # editors on Windows begin a file with a mark
+        return content.decode("utf-8-sig")  # editors on Windows begin a file with a BOM
     except OSError as error:
         raise _unusable(path, setting, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise _unusable(path, setting, "is not a text file in UTF-8") from error
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # an invalid file name, e.g. with a null character
         raise _unusable(path, setting, f"cannot be read: {error}") from error
 
 
@@ -52,11 +52,12 @@ def read_toml(path: Path | Traversable) -> dict[str, object]:
 
 
 def list_shipped(folder: str, package: Traversable | None = None) -> list[Traversable]:
-    """Return our TOML files in a folder of `config`, by name; a package has the folder in it."""
+    """Return the included TOML files of a folder of `config`, sorted by name."""
     package = package or resources.files("proxy")
+    # an installed package contains the folders; in a checkout they are next to it
     installed = package / folder
-    found = installed if installed.is_dir() else package / ".." / "config" / folder
-    files = (file for file in found.iterdir() if file.name.endswith(".toml"))
+    directory = installed if installed.is_dir() else package / ".." / "config" / folder
+    files = (file for file in directory.iterdir() if file.name.endswith(".toml"))
     return sorted(files, key=lambda file: file.name)
 
 

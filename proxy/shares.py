@@ -1,6 +1,6 @@
-"""Bounds that several owners share: what is too much goes from the owner with the most.
+"""Bounds that several owners share: the excess is removed from the owner with the most entries.
 
-So an owner can only drop its own entries, unless others have more than it.
+So a new entry removes entries of its owner, unless other owners have more.
 """
 
 from collections import Counter, deque

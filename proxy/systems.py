@@ -1,6 +1,6 @@
-"""What differs between systems: signals, process trees, keyboards, limits. The rest runs on any.
+"""The differences between operating systems: signals, process trees, keyboards, limits.
 
-Whatever is done here for Windows was never run.
+The code for Windows has never been run.
 """
 
 import asyncio
@@ -72,11 +72,11 @@ def handle_signals(
 
 
 @contextmanager
-def handle_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
-    """Call `hear` with what is typed, as it is typed, while the block runs in an event loop."""
+def handle_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, None]:
+    """Call `on_key` with each key press while the block runs in an event loop."""
     loop = asyncio.get_running_loop()
     if sys.platform == "win32":
-        with _polled_keys(lambda typed: loop.call_soon_threadsafe(hear, typed)):
+        with _polled_keys(lambda key: loop.call_soon_threadsafe(on_key, key)):
             yield
         return
     import termios
@@ -85,7 +85,7 @@ def handle_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     tty.setcbreak(keyboard)
-    loop.add_reader(keyboard, lambda: hear(os.read(keyboard, 64)))
+    loop.add_reader(keyboard, lambda: on_key(os.read(keyboard, 64)))
     block_on_terminal()
     try:
         yield
@@ -95,16 +95,17 @@ def handle_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
 
 
 def block_on_terminal() -> None:
-    """Let writing to the terminal wait while it takes nothing, as it does until uvloop reads it.
+    """Make writes to the terminal block again after uvloop has made its input non-blocking.
 
-    Who reads, writes and complains there shares one open file, and uvloop has it never wait.
+    Standard input, output and error of a terminal share one open file, so a long output would
+    otherwise raise BlockingIOError.
     """
     if sys.platform != "win32":
         os.set_blocking(sys.stdin.fileno(), True)
 
 
 def prepare_console() -> None:
-    """Let a console take UTF-8 and colours, as those of other systems do."""
+    """Enable UTF-8 and colors in a Windows console."""
     if sys.platform == "win32":
         for number, stream in ((-11, sys.stdout), (-12, sys.stderr)):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -115,7 +116,7 @@ def prepare_console() -> None:
 
 
 def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
-    """Send a signal to a program that was started in a session of its own, and to all of that."""
+    """Send a signal to a program that was started in a new session, and to its children."""
     if sys.platform != "win32":
         with suppress(ProcessLookupError):
             os.killpg(pid, number)
@@ -124,23 +125,23 @@ def kill_tree(pid: int, number: signal.Signals = KILL) -> None:
 
 
 def tie_to_parent(command: Sequence[str], wrapper: str) -> tuple[str, ...]:
-    """Return how to start a program so that it dies with us; see `hold_tree` for Windows.
+    """Return the command that starts a program so that it ends with this process.
 
-    `wrapper` is the file of `proxy.processes.parent_death`; a program that is one file has it as a
-    module alone.
+    `wrapper` is the file of `proxy.processes.parent_death`; a frozen program has only the module.
+    See `hold_tree` for Windows.
     """
     if sys.platform == "win32":
         return tuple(command)
     module = "proxy.processes.parent_death"
-    own = ("-m", module) if getattr(sys, "frozen", False) else (wrapper,)
-    return (sys.executable, "-P", "-S", *own, str(os.getpid()), *command)
+    target = ("-m", module) if getattr(sys, "frozen", False) else (wrapper,)
+    return (sys.executable, "-P", "-S", *target, str(os.getpid()), *command)
 
 
 _jobs: dict[int, int] = {}
 
 
 def hold_tree(pid: int) -> Callable[[], object]:
-    """Have a program and all that it starts die with us; call what is returned at its end."""
+    """End a program and its children with this process; call the result when it has ended."""
     if sys.platform == "win32":
         kernel = ctypes.windll.kernel32
         kernel.CreateJobObjectW.restype = kernel.OpenProcess.restype = ctypes.c_void_p
@@ -152,7 +153,7 @@ def hold_tree(pid: int) -> Callable[[], object]:
         kernel.AssignProcessToJobObject(job, process)
         kernel.CloseHandle(process)
         _jobs[pid] = job.value or 0
-    return lambda: _let_go(pid)  # elsewhere `tie_to_parent` has seen to it
+    return lambda: _let_go(pid)  # on other systems `tie_to_parent` does this
 
 
 def _let_go(pid: int) -> None:

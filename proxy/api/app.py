@@ -170,7 +170,7 @@ def _add_pages(
     if observers.board is None:
         return frozenset((ROOT_PATH,))
     shared, recording, siblings = observers.shared, observers.recording, observers.siblings
-    number = shared.place.number if shared is not None else 1
+    number = shared.identity.number if shared is not None else 1
     about = About(
         version(),
         serving.workers,
@@ -182,7 +182,7 @@ def _add_pages(
     operators = serving.operators if serving.access.keys else None
     dashboard = Dashboard(watching, recording, serving.profiles, operators, siblings)
     if siblings is not None:
-        siblings.answer = dashboard.answer
+        siblings.respond = dashboard.respond
     app.include_router(ui_router(dashboard))
     return frozenset((ROOT_PATH, *UI_PATHS))
 

@@ -53,7 +53,7 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
 
 
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
-    """Collect who may open the dashboard; raises `InvalidConfiguration` for an unknown name."""
+    """Return the owners of keys that may open the dashboard; raises `InvalidConfiguration`."""
     key = settings.server.api_key
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     strangers = [name for name in settings.ui.owners if name not in keys]

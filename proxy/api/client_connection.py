@@ -184,7 +184,7 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """Whether Temper's own server runs the request; it cancels requests when it stops."""
+        """Whether Temper's server runs the request; it cancels requests when it stops."""
         return self.wire is not None
 
     async def receive(self) -> Message:
@@ -205,9 +205,9 @@ class ClientConnection:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
-            if own := self.own_headers:
+            if added := self.own_headers:
                 headers = message["headers"]
-                message["headers"] = [*headers, *(pair for pair in own if pair not in headers)]
+                message["headers"] = [*headers, *(pair for pair in added if pair not in headers)]
             await self._send(message)
         else:
             await self._send(message)

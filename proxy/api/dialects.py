@@ -125,12 +125,12 @@ def all_dialects(
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
-    written = None if isinstance(store, MemoryStore) else store
+    durable = None if isinstance(store, MemoryStore) else store
     return Dialects(
         DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens", has_documents=False),
         DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         DialectRoute(
-            responses, ("/v1/responses",), inputs, written_store=written, is_shared=is_shared
+            responses, ("/v1/responses",), inputs, written_store=durable, is_shared=is_shared
         ),
         DialectRoute(partial(ollama, is_text=True), ("/api/generate",), takes_any_type=True),
         DialectRoute(

@@ -7,10 +7,10 @@ from proxy.observability.rows import PendingCall, Row, ToolServerCard
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """One model: its state, and who uses it; None means unknown.
+    """One model: its state and its requests; None means unknown.
 
-    `tuned` are the settings it has earned, `lacks` what its engine has refused. `queue` has the
-    names of the requests that wait for a slot, the next one first.
+    `tuned` are its measured settings, `lacks` the features that its engine rejected. `queue` has
+    the names of the requests that wait for a slot, the next one first.
     """
 
     name: str
@@ -30,7 +30,7 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """What does not change: whose page it is (that of the `worker`th), and what it may do.
+    """The constants of a page: the worker that serves it, and the permitted operations.
 
     With `keeps_exchanges` bodies can be seen.
     """
@@ -59,7 +59,7 @@ class InitialState(About, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What has changed since an earlier event; `number` is the board's, which only grows."""
+    """The changes since an earlier event; `number` is the board's, which only grows."""
 
     number: int
 

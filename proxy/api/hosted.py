@@ -27,7 +27,7 @@ from proxy.errors import TemperError
 from proxy.guardrails.announcements.recognition import prepare
 from proxy.mcp.lazy import LazyToolServers
 from proxy.observability.logs import configure_logging
-from proxy.observability.peer_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.managed import ManagedBackend, Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.serving.opening import open_services
@@ -75,7 +75,7 @@ async def open_app(
     on_stage: StageListener = lambda _stage: None,
     *,
     remote: Supervised | None = None,
-    place: WorkerPlace | None = None,
+    identity: WorkerIdentity | None = None,
     reload: ReadSettings | None = None,
     replica: str | None = None,
 ) -> AsyncGenerator[OpenedApp]:
@@ -88,7 +88,7 @@ async def open_app(
         contextlib.aclosing(LazyToolServers()) as tools,
         open_services(settings, options, on_stage, remote=remote) as services,
     ):
-        with open_observers(settings, place, replica) as observers:
+        with open_observers(settings, identity, replica) as observers:
             async with open_dialects(settings, observers) as dialects, publish_to_peers(observers):
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 

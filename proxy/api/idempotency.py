@@ -105,7 +105,7 @@ class SharedAnswer:
         self._making = asyncio.create_task(make())
 
     async def follow(self, connection: ClientConnection) -> None:
-        """Send the whole answer to a connected client; raises what the endpoint raised."""
+        """Send the whole answer to a connected client; raises the errors of the endpoint."""
         making = self._making
         assert making is not None  # noqa: S101 - it has begun
         with self._count_follower() as follower:

@@ -13,7 +13,7 @@ from proxy.observability.board import Board
 from proxy.observability.logs import RequestLog
 from proxy.observability.metrics import Metrics
 from proxy.observability.observers import Observers
-from proxy.observability.peer_workers import SharedCounts, SiblingBoards, WorkerPlace
+from proxy.observability.peer_workers import SharedCounts, SiblingBoards, WorkerIdentity
 from proxy.observability.record import Sink
 from proxy.observability.recording import KeptExchanges, Recording
 from proxy.settings import Settings
@@ -23,9 +23,9 @@ _PUBLISH_SECONDS = 1.0
 
 @contextmanager
 def open_observers(
-    settings: Settings, place: WorkerPlace | None = None, replica: str | None = None
+    settings: Settings, identity: WorkerIdentity | None = None, replica: str | None = None
 ) -> Generator[Observers, None, None]:
-    """Open the configured observers; one of several workers has a `place`.
+    """Open the configured observers; one of several workers has an `identity`.
 
     A `replica` has a separate name in traces. Raises `InvalidConfiguration`.
     """
@@ -43,9 +43,9 @@ def open_observers(
         observers = Observers(
             tuple(sinks), meter, collector is not None, recording, board, holds=True
         )
-        if place is not None:
-            siblings = SiblingBoards(place.folder, board.instance) if board is not None else None
-            observers = replace(observers, shared=SharedCounts(place), siblings=siblings)
+        if identity is not None:
+            siblings = SiblingBoards(identity.folder, board.instance) if board is not None else None
+            observers = replace(observers, shared=SharedCounts(identity), siblings=siblings)
         opened.callback(observers.flush)
         yield observers
 
@@ -59,7 +59,7 @@ async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
         return
     publishing = asyncio.create_task(_publish(shared, board))
     try:
-        async with siblings.answering():
+        async with siblings.serving():
             yield
     finally:
         publishing.cancel()

@@ -47,8 +47,8 @@ class RequestReader:
     """Reads requests within the limits of `body`.
 
     With `forwards_authorization` the client's key is sent to the backend. `documents` replaces PDFs
-    by their text, None in dialects whose bytes go upstream unchanged. A body that contains one of
-    `slow_marks` is decoded in a thread: it refers to stored responses.
+    by their text; it is None in dialects that forward the body unchanged. A body with one of
+    `slow_marks` refers to stored responses, and is decoded in a thread.
     """
 
     body: BodyLimits
@@ -64,7 +64,7 @@ class RequestReader:
     ) -> Decoded:
         """Read and decode a body; raises `InvalidRequest` kinds of errors and `ClientDisconnect`.
 
-        A body whose decoding takes long is decoded in a thread, so that it delays no other request.
+        A large body is decoded in a thread, so that it does not delay other requests.
         """
         is_here = connection.has_whole_body
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)

@@ -1,4 +1,4 @@
-"""Opens what replicas share and what keeps responses, and delays answers until they are stored.
+"""Opens the shared state and the store of responses, and delays answers until they are stored.
 
 The store of responses is memory, a file, a store that replicas share, or none. An answer ends only
 when it is stored, so that its client can continue from it at once, on any replica. Without
@@ -45,7 +45,7 @@ def open_response_store(
     on_loss: Callable[[str], None] = lambda _reason: None,
     share: "Callable[[Bounds, MemoryStore], SharedResponses] | None" = None,
 ) -> Iterator[Kept]:
-    """Open what keeps responses, None where nothing does; raises `InvalidConfiguration`.
+    """Open the configured store of responses, None without one; raises `InvalidConfiguration`.
 
     Several workers need a file or a shared store (`share`), because any of them may get the next
     request. `on_loss` is called from any thread with the reason that a response was not stored.

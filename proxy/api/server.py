@@ -20,7 +20,7 @@ from proxy.api.hosted import open_app, warm_up
 from proxy.api.reloading import ReadSettings, on_hangup
 from proxy.backends.connection_pool import acknowledged_within, probe_quiet_peer
 from proxy.errors import InvalidConfiguration
-from proxy.observability.peer_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.managed import Supervised
 from proxy.processes.start_progress import StageListener
 from proxy.settings import Settings
@@ -42,10 +42,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker's share of the parent: the model's server, and its place among the workers."""
+    """A worker's share of the parent: the model's server, and its identity among the workers."""
 
     remote: Supervised | None = None
-    place: WorkerPlace | None = None
+    identity: WorkerIdentity | None = None
 
 
 _ALONE = Worker()
@@ -104,7 +104,9 @@ async def open_server(
     limits = ConnectionLimits(
         server.header_seconds, most, server.stall_seconds, server.body_seconds
     )
-    opening = open_app(settings, on_stage, remote=worker.remote, place=worker.place, reload=reload)
+    opening = open_app(
+        settings, on_stage, remote=worker.remote, identity=worker.identity, reload=reload
+    )
     async with opening as opened:
         address = address_at(sockets, opened.services.name)
         async with serving(
@@ -183,7 +185,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def give_up_lost_clients(listening: socket.socket, seconds: float) -> None:
-    """Disconnect clients whose host disappeared silently; accepted sockets inherit it.
+    """Disconnect clients after a silent loss of their host; accepted sockets inherit this.
 
     The kernel probes idle clients, and retransmits unacknowledged output for `seconds`.
     """

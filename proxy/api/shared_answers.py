@@ -22,7 +22,7 @@ from proxy.api.idempotency import ALONE, REPLAYED, is_shareable
 from proxy.api.streaming import STREAM_HEADERS
 from proxy.conversation import json
 from proxy.errors import KeyReused, StateUnavailable
-from proxy.state.claims import Claims, KeptAnswer, OwnClaim
+from proxy.state.claims import Claims, OwnClaim, StoredAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class SharedAnswers:
             match await self._settle(client, asyncio.ensure_future(settling)):
                 case OwnClaim() as claim:
                     await self._make(claim, endpoint, inner)
-                case KeptAnswer() as answer:
+                case StoredAnswer() as answer:
                     logger.info(
                         "idempotency key: returning the response stored by replica %s",
                         answer.replica,
@@ -82,10 +82,10 @@ class SharedAnswers:
     async def _settle(
         self,
         client: "WaitingClient",
-        settling: "asyncio.Future[OwnClaim | KeptAnswer | None]",
-    ) -> OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None:
+        settling: "asyncio.Future[OwnClaim | StoredAnswer | None]",
+    ) -> OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None:
         """Find out which replica answers, while a client waits; the error if that fails."""
-        settled: OwnClaim | KeptAnswer | KeyReused | StateUnavailable | None = None
+        settled: OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None = None
 
         async def settle() -> None:
             nonlocal settled
@@ -149,7 +149,7 @@ class WaitingClient:
                     await self.connection.write(_SIGN)
         return work.result()
 
-    async def replay(self, answer: KeptAnswer) -> None:
+    async def replay(self, answer: StoredAnswer) -> None:
         self.headers.append(REPLAYED)
         await self.send({"type": "http.response.start", "status": 200, "headers": answer.headers})
         await self.send({"type": "http.response.body", "body": answer.body, "more_body": False})
@@ -195,7 +195,7 @@ async def _quietly(work: Awaitable[object]) -> None:
         logger.debug("idempotency key: a claim could not be released; it will expire")
 
 
-async def _release_abandoned(settling: "asyncio.Future[OwnClaim | KeptAnswer | None]") -> None:
+async def _release_abandoned(settling: "asyncio.Future[OwnClaim | StoredAnswer | None]") -> None:
     """Release the key after its client has disconnected."""
     with suppress(KeyReused):
         claim = await settling

@@ -1,4 +1,4 @@
-"""An answer whose model may call tools of the operator: several turns, with tools in between.
+"""An answer with tools of the operator: several turns of the model, with tool calls in between.
 
 Each turn waits for a slot like a separate request; no slot is held while tools run.
 """

@@ -38,7 +38,7 @@ from proxy.api.server import (
 from proxy.errors import ExitedUnexpectedly, InvalidConfiguration
 from proxy.observability.logs import configure_logging
 from proxy.observability.metrics import forget_process, share_folder
-from proxy.observability.peer_workers import WorkerPlace
+from proxy.observability.peer_workers import WorkerIdentity
 from proxy.processes.start_progress import StageListener
 from proxy.processes.supervisor import RemoteStatus, ServerStatus
 from proxy.serving.managed_server import server_name, settle_window
@@ -161,25 +161,27 @@ class _Crew:
             with heeding:
                 async with asyncio.TaskGroup() as group:
                     for ordinal in range(1, self.settings.server.workers + 1):
-                        group.create_task(self._keep_going(WorkerPlace(ordinal, Path(self.counts))))
+                        group.create_task(
+                            self._keep_going(WorkerIdentity(ordinal, Path(self.counts)))
+                        )
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _keep_going(self, place: WorkerPlace) -> None:
+    async def _keep_going(self, identity: WorkerIdentity) -> None:
         while not self._is_over.is_set():
-            with self._start_worker(place) as worker:
+            with self._start_worker(identity) as worker:
                 self._wanted.add(worker)
                 await self._until_over(worker)
             if self._is_over.is_set():
                 return
             ready_since = self._ready_since.pop(worker, None)
             if worker not in self._wanted:  # it was replaced because the settings changed
-                self._restarts.forget(place.number)
+                self._restarts.forget(identity.number)
                 continue
             self._wanted.discard(worker)
             now = asyncio.get_running_loop().time()
             served = None if ready_since is None else now - ready_since
-            delay = self._restarts.delay_after(place.number, served)
+            delay = self._restarts.delay_after(identity.number, served)
             if delay is None:
                 self._is_over.set()
                 problem = f"ended {MOST_FAILED_STARTS} times before it served, with"
@@ -191,12 +193,12 @@ class _Crew:
                 await asyncio.wait_for(self._is_over.wait(), delay)
 
     @contextlib.contextmanager
-    def _start_worker(self, place: WorkerPlace) -> Iterator[SpawnProcess]:
+    def _start_worker(self, identity: WorkerIdentity) -> Iterator[SpawnProcess]:
         """Start a worker, which gets the server's state while the block runs."""
         context, loop = multiprocessing.get_context("spawn"), asyncio.get_running_loop()
         ends: tuple[ParentLink, WorkerLink] = context.Pipe()
         link, link_of_worker = ends
-        arguments = (self.settings, self.sockets, link_of_worker, place)
+        arguments = (self.settings, self.sockets, link_of_worker, identity)
         worker = context.Process(target=_work, args=arguments, daemon=True)
 
         def note_readiness() -> None:
@@ -242,18 +244,18 @@ class _Crew:
 
 
 def _work(
-    settings: Settings, sockets: list[socket.socket], link: WorkerLink, place: WorkerPlace
+    settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
     """Run as a worker; the parent handles SIGHUP."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_until_orphaned(settings, sockets, link, place))
+        runner.run(_serve_until_orphaned(settings, sockets, link, identity))
 
 
 async def _serve_until_orphaned(
-    settings: Settings, sockets: list[socket.socket], link: WorkerLink, place: WorkerPlace
+    settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
     loop = asyncio.get_running_loop()
     parent = multiprocessing.parent_process()
@@ -268,7 +270,10 @@ async def _serve_until_orphaned(
             loop.remove_reader(link.fileno())
 
     loop.add_reader(link.fileno(), hear)
-    async with open_server(sockets, settings, worker=Worker(remote, place)) as (server, _address):
+    async with open_server(sockets, settings, worker=Worker(remote, identity)) as (
+        server,
+        _address,
+    ):
         settle()
         with contextlib.suppress(OSError):  # the parent is gone, and this worker ends too
             link.send(True)  # noqa: FBT003 - a message

@@ -183,7 +183,7 @@ CHECKS: tuple[Check, ...] = (
 async def examine(
     settings: Settings,
     client: Client | None = None,
-    keep: Keep = lambda _target, _found: None,
+    keep: Keep = lambda _target, _results: None,
     on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
     """Check this machine, then the server; a configured model file is started first.
@@ -249,8 +249,8 @@ async def _open_target(
     opening = open_services(settings, serving, lambda _stage: None, remote=managed)
     services = await stack.enter_async_context(opening)
     through = httpx.ASGITransport(create_app(services, serving))
-    own_key = next(iter(serving.access.keys.values()), None)
-    headers = {"authorization": f"Bearer {own_key}"} if own_key else {}
+    temper_key = next(iter(serving.access.keys.values()), None)
+    headers = {"authorization": f"Bearer {temper_key}"} if temper_key else {}
     patience = httpx.Timeout(100.0, connect=5.0)
     # no keep-alive: a server may close an idle connection just as the next request is sent
     direct = httpx.AsyncClient(
@@ -269,8 +269,8 @@ async def _open_target(
     model = str(listed[0]["id"]) if listed else "default"  # without a list, any name works
     known = await services.find(model).look_up(model)
     requested = settings.model.context_tokens if managed is not None else None
-    wanted = settings.context.window_tokens or requested
-    return Target(settings, model, known, direct, temper, address.api_key, wanted)
+    window = settings.context.window_tokens or requested
+    return Target(settings, model, known, direct, temper, address.api_key, window)
 
 
 async def _run_check(check: Check, target: Target) -> Finding:

@@ -21,8 +21,8 @@ class Client:
     """A client: its requests for an `answer` in text and for a streamed `call` of a tool.
 
     The stream of the call contains `mark`, and `end` in its last event. `words` writes the
-    client's configuration for copying. The client makes wrong assumptions about models whose
-    names begin with one of `tricky` (window, features).
+    client's configuration for copying, which `instruction` introduces. The client makes wrong
+    assumptions (window, features) about models with a name that begins with one of `tricky`.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Client:
     mark: bytes
     end: bytes
     tricky: tuple[str, ...]
-    place: str
+    instruction: str
     words: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
@@ -54,7 +54,7 @@ class Client:
         return ok("a streamed call was received completely")
 
     async def window(self, target: Target) -> Finding:
-        """Check the window size, and that the client does not mistake the model for another."""
+        """Check the window size, and that the client cannot mistake the model for a hosted one."""
         window = target.known.window
         if target.model.startswith(self.tricky):
             return warn(
@@ -71,7 +71,7 @@ class Client:
         return ok(f"the window has {window} tokens")
 
     async def settings(self, target: Target) -> Finding:
-        return ok(self.place, self.words(target, target.known.window))
+        return ok(self.instruction, self.words(target, target.known.window))
 
 
 def _environment(target: Target, window: int | None) -> str:

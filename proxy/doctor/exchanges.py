@@ -32,7 +32,7 @@ _SLOW_SECONDS = 1.5
 _LOOK_SECONDS = 0.05
 _TOLERANCE = 0.02
 _LEAST_TOKENS = 8
-_CACHE_TELLERS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
+_CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
 _AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
@@ -84,8 +84,8 @@ async def repeat_prompt(target: Target) -> Finding:
     if first.status >= 400 or total is None:
         return skip("a request with a long prompt failed")
     if cached is None:
-        how = _CACHE_TELLERS.get(target.known.engine, "")
-        return skip(f"this server does not report cached tokens{how}")
+        option = _CACHE_OPTIONS.get(target.known.engine, "")
+        return skip(f"this server does not report cached tokens{option}")
     summary = f"{cached} of {total} tokens of a repeated prompt were cached"
     if cached * 2 < total:
         return warn(
@@ -99,9 +99,8 @@ async def repeat_prompt(target: Target) -> Finding:
 
 async def counting(target: Target) -> Finding:
     """Compare the token count of a prompt with the usage in the response."""
-    body = _long_request(
-        "repeated"
-    )  # the prompt is cached already, which saves time on slow machines
+    # the prompt of `repeat_prompt`: it is cached already, which saves time on slow machines
+    body = _long_request("repeated")
     counting = await target.ask(body, path=COUNT, headers=_AS_IT_IS)
     answer = await target.ask(body, headers=_AS_IT_IS)
     counted = count(counting.document, "input_tokens")
@@ -223,7 +222,11 @@ def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
-_WAYS = ("required_arguments", "strict", "schema_beside_tools")  # each can constrain a call
+_CALL_CONSTRAINTS = (
+    "required_arguments",
+    "strict",
+    "schema_beside_tools",
+)  # each can constrain a call
 
 
 async def constraints(target: Target) -> Finding:
@@ -241,7 +244,7 @@ async def constraints(target: Target) -> Finding:
         [name for name in shown if shown[name] is is_kept] for is_kept in (True, False)
     )
     summary = f"enforced: {', '.join(kept) or 'none'}; ignored: {', '.join(ignored) or 'none'}"
-    if not any(shown[name] for name in _WAYS):
+    if not any(shown[name] for name in _CALL_CONSTRAINTS):
         remedy = "calls cannot be constrained to their schema; use a model that is good at calls"
         return warn(summary, remedy, engine_honours=kept, engine_ignores=ignored)
     return ok(summary, engine_honours=kept, engine_ignores=ignored)

@@ -38,10 +38,10 @@ def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
     text = Text()
     if examined.model and (not before or before[-1].model != examined.model):
         text.append(f"\n{visible(examined.model)}\n", "bold")
-    mark, colour = _MARKS[finding.status]
-    text.append(f"{mark:5}", colour)
+    mark, color = _MARKS[finding.status]
+    text.append(f"{mark:5}", color)
     text.append(f"{examined.title:{_TITLE_WIDTH}} ")
-    text.append(visible(finding.said), "dim" if finding.status == "skipped" else "")
+    text.append(visible(finding.summary), "dim" if finding.status == "skipped" else "")
     if finding.remedy:
         text.append(f"\n{'':5}{'':{_TITLE_WIDTH}} -> {visible(finding.remedy)}", "italic")
     if finding.copy:
@@ -70,7 +70,7 @@ def document(examined: Sequence[CheckResult]) -> JsonObject:
                 "model": result.model,
                 "check": result.title,
                 "status": result.finding.status,
-                "found": result.finding.said,
+                "found": result.finding.summary,
                 "remedy": result.finding.remedy,
                 "copy": result.finding.copy,
             }
@@ -102,9 +102,9 @@ def _environment() -> JsonObject:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "libraries": {
-            one.metadata["Name"]: one.version
-            for one in sorted(
-                distributions(), key=lambda distribution: distribution.metadata["Name"].lower()
+            distribution.metadata["Name"]: distribution.version
+            for distribution in sorted(
+                distributions(), key=lambda installed: installed.metadata["Name"].lower()
             )
         },
     }
@@ -122,7 +122,7 @@ def build_tried_model(target: Target, results: Sequence[CheckResult], temper: st
         measured |= {"engine": known.engine, "engine_lacks": [*known.lacks]}
     for result in results:
         measured |= result.finding.measured
-    findings = {result.title: result.finding.said for result in results}
+    findings = {result.title: result.finding.summary for result in results}
     return TriedModel(
         name=target.settings.model.alias or target.model,
         identity=known.identity or target.model,

@@ -63,7 +63,7 @@ async def window(target: Target) -> Finding:
     real = target.known.window
     if real is None:
         return skip("the server does not report its window; set context.window_tokens")
-    requested = target.asked_window
+    requested = target.requested_window
     if requested is not None and real < requested:
         return fail(
             f"the window is {real} tokens, but {requested} were requested",

@@ -17,13 +17,13 @@ Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 
 
 class Finding(NamedTuple):
-    """A result: `said` is a sentence without a full stop, `remedy` an instruction.
+    """A result: `summary` is a sentence without a full stop, `remedy` an instruction.
 
     `copy` holds lines for copying, `measured` the figures for programs.
     """
 
     status: Severity
-    said: str
+    summary: str
     remedy: str = ""
     copy: str = ""
     measured: Mapping[str, Figure] = {}
@@ -37,20 +37,20 @@ class CheckResult(NamedTuple):
     model: str = ""
 
 
-def ok(said: str, copy: str = "", **measured: Figure) -> Finding:
-    return Finding("ok", said, copy=copy, measured=measured)
+def ok(summary: str, copy: str = "", **measured: Figure) -> Finding:
+    return Finding("ok", summary, copy=copy, measured=measured)
 
 
-def warn(said: str, remedy: str, **measured: Figure) -> Finding:
-    return Finding("warn", said, remedy, measured=measured)
+def warn(summary: str, remedy: str, **measured: Figure) -> Finding:
+    return Finding("warn", summary, remedy, measured=measured)
 
 
-def fail(said: str, remedy: str, **measured: Figure) -> Finding:
-    return Finding("fail", said, remedy, measured=measured)
+def fail(summary: str, remedy: str, **measured: Figure) -> Finding:
+    return Finding("fail", summary, remedy, measured=measured)
 
 
-def skip(said: str) -> Finding:
-    return Finding("skipped", said)
+def skip(summary: str) -> Finding:
+    return Finding("skipped", summary)
 
 
 CHAT = "/v1/chat/completions"
@@ -75,7 +75,7 @@ class Target:
     """A model on a server.
 
     `direct` sends requests to the server itself, with its `key`; `temper` sends them through
-    Temper. `asked_window` is the configured window, in tokens.
+    Temper. `requested_window` is the configured window, in tokens.
     """
 
     settings: Settings
@@ -84,7 +84,7 @@ class Target:
     direct: httpx.AsyncClient
     temper: httpx.AsyncClient
     key: str
-    asked_window: int | None = None
+    requested_window: int | None = None
 
     @property
     def authorization(self) -> dict[str, str]:

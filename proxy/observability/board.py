@@ -1,8 +1,10 @@
 """The board: running requests, the latest records, and their totals, for the dashboard.
 
-Pure and bounded. A request reports its turning points, which costs one number each; its row is made
-only when somebody looks. Changes are numbered: a watcher that names the last change it has seen
-gets every row that changed since.
+Theory of operation: each change of a request increments a counter and stores its value with the
+request; rows are made only when a page is open. A page sends the number of its latest change and
+receives every row that changed later. Finished requests beyond a maximum are forgotten, and the
+highest change number among them is remembered, so that a page with an older number reloads.
+Nothing does I/O.
 """
 
 import secrets
@@ -20,22 +22,22 @@ from proxy.observability.record import RequestRecord, RequestStage
 from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
-_PLAIN = frozenset((Asked, Compacted))  # facts without anything that a client or a model wrote
+_PLAIN = frozenset((Asked, Compacted))  # facts without text of a client or a model
 _LONGEST = 64
 
 
 class LiveSource(Protocol):
-    """A running request, as the board asks for it."""
+    """A running request, from the board's point of view."""
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
         """Return the record so far, the stage, and the share of the prompt that was read."""
 
     def cancel(self) -> bool:
-        """End it as if its client had left; return False if that is impossible."""
+        """End the request as if its client had disconnected; return False if impossible."""
 
 
 class _BoardEntry(msgspec.Struct):
-    """One request: running while it has a `source`, then a record, and a row once it was shown."""
+    """One request: with a `source` while it runs, then a record, and a row after it was shown."""
 
     source: LiveSource | None
     stage: RequestStage = RequestStage.RECEIVING
@@ -45,7 +47,7 @@ class _BoardEntry(msgspec.Struct):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """The rows that changed up to a `number`; with `is_lost` some are missing."""
+    """The rows that changed up to a `number`; if `is_lost`, some are missing: reload all."""
 
     number: int
     rows: tuple[Row, ...]
@@ -53,13 +55,13 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def steady_clock() -> Callable[[], float]:
-    """Return a clock of Unix times that changes of the system clock do not affect."""
+    """Return a clock of Unix times that never jumps when the system clock is set."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
 
 
 class Board:
-    """Keeps `most` finished requests and all running ones; `clock` gives Unix times."""
+    """Stores `most` finished requests and all running requests; `clock` returns Unix times."""
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class Board:
         clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
+        # rows of another process, or of one before a restart, must not be mistaken for rows of this
         self.instance = secrets.token_hex(3)
         self.clock = clock or steady_clock()
         self.started = self.clock()
@@ -76,7 +79,7 @@ class Board:
         self._has_exchange = has_exchange
         self._entries: dict[int, _BoardEntry] = {}
         self._over: deque[int] = deque()
-        self._lost = 0  # the latest change that was forgotten
+        self._lost = 0  # the latest change of a forgotten request
         self._opened = self._running = self._waiting = 0
         self.history = History()
         self.tool_calls = ToolCalls()
@@ -100,7 +103,7 @@ class Board:
     def close(self, number: int, record: RequestRecord) -> None:
         entry = self._entries[number]
         entry.source = None
-        if _is_small(record):  # most are, and nobody may ever look at them
+        if _is_small(record):  # most records are, and most rows are never shown
             entry.record = record
         else:
             entry.row = row_of(record, self.name_of(number))
@@ -115,15 +118,15 @@ class Board:
 
     def rows(self, most: int = MOST_ROWS, before: int | None = None) -> tuple[Row, ...]:
         """Return the newest rows, latest first; with `before` only older ones."""
-        older = (one for one in reversed(self._entries) if before is None or one < before)
-        return tuple(map(self._row, islice(older, most)))
+        numbers = (n for n in reversed(self._entries) if before is None or n < before)
+        return tuple(map(self._row, islice(numbers, most)))
 
     def latest(self, most: int) -> tuple[Row, ...]:
-        """Return the newest rows and those of all running requests, latest first."""
+        """Return the newest rows and the rows of all running requests, latest first."""
         shown = [
             number
-            for place, (number, entry) in enumerate(reversed(self._entries.items()))
-            if place < most or entry.source is not None
+            for index, (number, entry) in enumerate(reversed(self._entries.items()))
+            if index < most or entry.source is not None
         ]
         return tuple(map(self._row, shown))
 
@@ -136,9 +139,9 @@ class Board:
         return self._row(number) if number in self._entries else None
 
     def changes(self, since: int, most: int = MOST_ROWS) -> Changes:
-        """Return the rows that changed after the change `since`.
+        """Return the rows that changed after the change `since`, in the order of their changes.
 
-        If there are more than `most`, or some were forgotten, it returns none.
+        The result has no rows and `is_lost` if there are more than `most` or some were forgotten.
         """
         changed = sorted(
             (entry.changed, number)
@@ -157,14 +160,15 @@ class Board:
         return entry.source is not None and entry.source.cancel()
 
     def name_of(self, number: int) -> str:
-        """Return the dashboard's name of a request, which no other process uses."""
+        """Return the dashboard's name of a request, which is unique among all processes."""
         return f"{self.instance}-{number}"
 
     def number_of(self, name: str) -> int | None:
-        """Read a request's name; None if another process gave it."""
+        """Parse a request's name; None if it is invalid or from another process."""
         instance, _, number = name.partition("-")
-        is_own = instance == self.instance and number.isascii() and number.isdecimal()
-        return int(number) if is_own and len(number) < 16 else None
+        is_valid = instance == self.instance and number.isascii() and number.isdecimal()
+        # Python refuses to parse more than 4300 digits (CVE-2020-10735)
+        return int(number) if is_valid and len(number) < 16 else None
 
     def _change(self, entry: _BoardEntry) -> None:
         self.number += 1
@@ -185,15 +189,17 @@ class Board:
             entry.row = row_of(entry.record, self.name_of(number))
             entry.record = None
         if entry.row is not None:
-            has = self._has_exchange(number)
-            return msgspec.structs.replace(entry.row, has_exchange=True) if has else entry.row
-        assert entry.source is not None  # noqa: S101 - what is not over lives
+            # not stored in the row: the exchange may be evicted from memory before the row is
+            has_exchange = self._has_exchange(number)
+            row = entry.row
+            return msgspec.structs.replace(row, has_exchange=True) if has_exchange else row
+        assert entry.source is not None  # noqa: S101 - a request that is not over has a source
         record, stage, progress = entry.source.snapshot()
         return row_of(record, self.name_of(number), phase=stage.value, progress=progress)
 
 
 def _is_small(record: RequestRecord) -> bool:
-    """Whether a record may be kept as it is: no text in it is longer than a name."""
+    """Return whether a record may be stored unchanged: it has no long text of a client or model."""
     if record.tools or record.prefix_broken is not None:
         return False
     if len(record.finish_reason or "") > _LONGEST or len(record.facts) > _LONGEST:

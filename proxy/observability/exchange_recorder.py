@@ -1,6 +1,7 @@
-"""Records one exchange: each raw generation, and what the client got.
+"""Records one exchange: each raw generation, and the client's answer.
 
-Nothing is wrapped unless recordings are configured. What is kept of one exchange is bounded.
+Without a configured recording, requests run without this wrapper. One exchange is at most four
+million characters; a larger one is not recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ from proxy.observability.recording import (
 )
 from proxy.profiles.known_model import KnownModel
 
-if TYPE_CHECKING:  # nothing of runs is imported where nobody has tools to run
+if TYPE_CHECKING:  # imported only if the operator has configured tools
     from proxy.tools.executor import Round
     from proxy.tools.run import RunTerms
 
@@ -52,7 +53,7 @@ class ExchangeRecorder(BackendPolicy):
     """Collects the generations and the answer of one exchange."""
 
     def __init__(self) -> None:
-        # pieces that may still grow; joined only once, because joining at each piece is quadratic
+        # texts as lists of deltas, joined once at the end: joining at each delta is quadratic
         self._generations: list[list[tuple[Piece, list[str]]]] = []
         self._rounds: list[int] = []
         self._run: RecordedRun | None = None
@@ -61,14 +62,16 @@ class ExchangeRecorder(BackendPolicy):
         self._characters = 0
 
     async def record_answer(self, batches: ReplyEvents) -> ReplyEvents:
-        async with aclosing(batches) as heard:
-            async for batch in heard:
+        """Pass the client's events on unchanged, and collect the answer from them."""
+        async with aclosing(batches) as events:
+            async for batch in events:
                 for event in batch:
                     self._note_answer(event)
                 yield batch
 
     def begin(self, upstream_request: UpstreamRequest, sink: replies.EventSink | None) -> None:
-        """Begin a generation without the sink: a recording needs the whole reply."""
+        """Begin a generation."""
+        # a sink would take content past this policy, but a recording needs the whole reply
         del upstream_request, sink
         self._generations.append([])
 
@@ -81,7 +84,7 @@ class ExchangeRecorder(BackendPolicy):
         self.note([FAILED, word_for(error)])
 
     def end(self) -> None:
-        """Note the end of a generation that was stopped."""
+        """Note the end of a generation that the guardrails stopped early."""
         pieces = self._generations[-1]
         if self.is_whole and not (pieces and pieces[-1][0][0] in ENDINGS):
             self.note(["finished", STOP])
@@ -97,21 +100,23 @@ class ExchangeRecorder(BackendPolicy):
             owned=tuple(sorted(terms.owned)),
             most_rounds=terms.rounds,
             most_failed_rounds=terms.failed_rounds,
-            rounds=tuple(_round(end - first, ran) for first, end, ran in parts),
+            rounds=tuple(_round(end - first, tool_round) for first, end, tool_round in parts),
         )
-        self._characters += sum(len(one.text) for ran in rounds for one in ran.outcomes)
+        self._characters += sum(
+            len(outcome.text) for tool_round in rounds for outcome in tool_round.outcomes
+        )
 
     def note(self, piece: Piece) -> None:
-        """Keep a piece of the generation; a piece that continues a text is joined to it."""
+        """Add a piece to the generation; a delta of the same text extends the last piece."""
         head, text = piece[:-1], str(piece[-1])
         self._characters += len(text)
         if not self.is_whole:
             return
-        stretches = self._generations[-1]
-        if stretches and head[0] in _GROWING and stretches[-1][0] == head:
-            stretches[-1][1].append(text)
+        pieces = self._generations[-1]
+        if pieces and head[0] in _GROWING and pieces[-1][0] == head:
+            pieces[-1][1].append(text)
         else:
-            stretches.append((head, [text]))
+            pieces.append((head, [text]))
 
     def exchange(
         self, known: KnownModel, plan: RequestPlan, record: RequestRecord
@@ -124,9 +129,9 @@ class ExchangeRecorder(BackendPolicy):
             policy=_policy(plan.policy),
             request=_request(plan.request),
             failed={
-                place: one.failed
-                for place, one in enumerate(plan.request.messages)
-                if one.failed is not None
+                index: message.failed
+                for index, message in enumerate(plan.request.messages)
+                if message.failed is not None
             },
             generations=tuple(
                 tuple([*head, "".join(texts)] for head, texts in each) for each in self._generations
@@ -142,9 +147,11 @@ class ExchangeRecorder(BackendPolicy):
 
     @property
     def is_whole(self) -> bool:
+        """False if the exchange is too large, and not recorded."""
         return self._characters <= _MOST_CHARACTERS
 
     def _note_answer(self, event: replies.ReplyEvent) -> None:
+        # a later round's answer replaces the texts that came before its tool calls
         if isinstance(event, replies.ReplyStarted):
             self._answer = replies.ReplyInProgress()
         elif isinstance(event, replies.ReplyFinished):
@@ -166,7 +173,7 @@ _WORDS: Mapping[type[replies.ReplyEvent], str] = {
 
 
 def piece_of(event: replies.ReplyEvent) -> Piece | None:
-    """Convert an event of a backend; None if it plays no part in judging."""
+    """Convert an event of a backend; None for one that the guardrails ignore, such as usage."""
     if (word := _WORDS.get(type(event))) is None:
         return None
     return [word, event.text] if isinstance(event, replies.TextDelta) else [word, *astuple(event)]
@@ -188,45 +195,46 @@ def event_of(piece: Piece) -> replies.ReplyEvent:
         case ["unreadable", str(detail)]:
             return replies.ReplyUnreadable(detail)
         case _:
-            raise ValueError(f"{piece} is not a part of a generation")
+            raise ValueError(f"{piece} is not a piece of a generation")
 
 
 def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> RecordedAnswer:
     answer = events.finish("")
-    calls = [RecordedCall(name=one.name, arguments=str(one.arguments)) for one in answer.calls]
+    calls = [RecordedCall(name=call.name, arguments=str(call.arguments)) for call in answer.calls]
     return RecordedAnswer(text=answer.text, calls=tuple(calls), finish_reason=finish_reason)
 
 
-def _round(generations: int, ran: "Round | None") -> RecordedRound:
-    """Convert a round; the last one of a run has no calls."""
+def _round(generations: int, tool_round: "Round | None") -> RecordedRound:
+    """Convert a round; the last round of a run is None, because it has no calls."""
     outcomes = (
         RecordedOutcome(
-            name=one.call.name,
-            arguments=one.call.arguments,
-            text=one.text,
-            status=one.status.value,
-            counted=one.counted,
+            name=outcome.call.name,
+            arguments=outcome.call.arguments,
+            text=outcome.text,
+            status=outcome.status.value,
+            counted=outcome.counted,
         )
-        for one in (ran.outcomes if ran is not None else ())
+        for outcome in (tool_round.outcomes if tool_round is not None else ())
     )
     return RecordedRound(generations=generations, outcomes=tuple(outcomes))
 
 
 def _request(request: Request) -> JsonObject:
-    """Convert a request as it is sent, with what only Temper enforces."""
-    written: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
-    if "messages" not in written:
-        written["messages"] = [json.parse(one.source) for one in request.messages]
-    if "tools" not in written and request.tools:
-        written["tools"] = [json.parse(one.source) for one in request.tools]
+    """Convert a request to the chat dialect, including `allowed_tools`."""
+    chat: JsonObject = {name: json.parse(raw) for name, raw in request.fields.items()}
+    if "messages" not in chat:
+        chat["messages"] = [json.parse(message.source) for message in request.messages]
+    if "tools" not in chat and request.tools:
+        chat["tools"] = [json.parse(tool.source) for tool in request.tools]
+    # engines do not know `allowed_tools`, so it is not among the fields that are sent upstream
     if request.allowed_tools is not None and isinstance(request.tool_choice, ToolUse):
         named = sorted(request.allowed_tools)
-        some: JsonObject = {
+        allowed: JsonObject = {
             "mode": request.tool_choice.value,
             "tools": [{"type": "function", "function": {"name": name}} for name in named],
         }
-        written["tool_choice"] = {"type": "allowed_tools", "allowed_tools": some}
-    return written
+        chat["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
+    return chat
 
 
 def _model(known: KnownModel, quirks: Quirks) -> RecordedModel:

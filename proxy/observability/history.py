@@ -1,6 +1,8 @@
-"""Statistics of requests: counts since the start and for the last hour, and short series.
+"""Statistics of requests: counts since the start and for the last hour, and short time series.
 
-Pure and bounded: the clock is passed in, and everything older than the last slot is dropped.
+Theory of operation: requests are counted in buckets of five seconds, of which the latest 180 are
+kept for the series. When a bucket is over, its counts are added to its minute (60 are kept) and to
+the sum since the start. Memory is therefore bounded. The clock is a parameter; nothing does I/O.
 """
 
 import math
@@ -12,18 +14,18 @@ import msgspec
 
 from proxy.observability.record import CLIENT_LEFT, RequestRecord
 
-ALL = ""  # stands for every service together
+ALL = ""  # the key of the sum of all services
 STEP = 5  # seconds of a bucket
 BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
 _MOST_SAMPLES = 200  # per bucket; more would not change its percentiles
-_MOMENT = 0.01  # a shorter wait does not count: every request is in the line for a moment
+_MOMENT = 0.01  # a shorter wait does not count: every request is queued for a moment
 OTHER = "other"
 
 
 class Endings(msgspec.Struct):
-    """How many requests ended in which way, and what they cost in tokens."""
+    """The number of requests by ending, and their prompt and output tokens."""
 
     clean: int = 0
     repaired: int = 0
@@ -59,14 +61,14 @@ class Counts(Endings):
 
 
 def kind_of(record: RequestRecord) -> str:
-    """Return the field of `Counts` that says how a request ended."""
+    """Return the field of `Endings` that counts a request."""
     if record.outcome is not None:
         return record.outcome.value
     return "left" if record.status == CLIENT_LEFT else "failed"
 
 
 class Bucket(msgspec.Struct):
-    """A few seconds: what ended in them by service, and the most that ran and waited at once."""
+    """Five seconds: the requests that ended by service, and the peaks of running and waiting."""
 
     at: int
     counts: dict[str, Counts]
@@ -76,7 +78,7 @@ class Bucket(msgspec.Struct):
 
 
 class Point(Endings, kw_only=True):
-    """A bucket as it is drawn; `at` is a Unix time, times to the first token are in seconds."""
+    """One point of the charts; `at` is a Unix time, times to the first token are in seconds."""
 
     at: int
     running: int
@@ -86,14 +88,14 @@ class Point(Endings, kw_only=True):
 
 
 class CountsBySpan(msgspec.Struct, frozen=True):
-    """Counts by service; "" is the sum."""
+    """The counts of the last hour and since the start, by service; "" is the sum."""
 
     hour: dict[str, Counts]
     start: dict[str, Counts]
 
 
 class ProcessCounts(msgspec.Struct, frozen=True):
-    """What a process has counted by service: since its start, and in each recent minute."""
+    """The counts of one process by service: since its start, and in each recent minute."""
 
     start: dict[str, Counts]
     minutes: tuple[tuple[int, dict[str, Counts]], ...]
@@ -120,6 +122,7 @@ class History:
             bucket.first_tokens.append(record.first_token)
 
     def note_load(self, running: int, waiting: int, now: float) -> None:
+        """Note the present load; the previous one counts as a peak if it lasted a moment."""
         if now - self._since >= _MOMENT:
             self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now
@@ -132,9 +135,9 @@ class History:
         return ProcessCounts(_sum(self._start, current.counts), tuple(minutes.items()))
 
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
-        """Return the last buckets in which anything happened, the oldest first."""
+        """Return the `most` latest points, the oldest first; idle buckets have no point."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        self._update_peaks(now)  # in a quiet bucket, too
+        self._update_peaks(now)  # a long request may be running while nothing else happens
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 
     def _update_peaks(self, now: float) -> None:
@@ -143,6 +146,7 @@ class History:
         bucket.waiting = max(bucket.waiting, self._waiting)
 
     def _limit_services(self, service: str | None) -> str:
+        # at most 64 services have separate counts, so that memory and pages stay bounded
         is_new = service not in self._services
         if service is None or (is_new and len(self._services) >= 64):
             return OTHER
@@ -166,20 +170,20 @@ class History:
 
 
 def totals_of(processes: Iterable[ProcessCounts], now: float) -> CountsBySpan:
-    """Add up what several processes have counted in the last hour and since the start."""
+    """Add up the counts of several processes for the last hour and since the start."""
     hour: dict[str, Counts] = {}
     start: dict[str, Counts] = {}
-    for counted in processes:
-        for minute, counts in counted.minutes:
+    for process in processes:
+        for minute, counts in process.minutes:
             if minute > now // _MINUTE - _MINUTES:
                 _add(counts, hour)
-        _add(counted.start, start)
+        _add(process.start, start)
     return CountsBySpan({ALL: _together(hour), **hour}, {ALL: _together(start), **start})
 
 
 def _add(counts: dict[str, Counts], to: dict[str, Counts]) -> None:
-    for name, one in counts.items():
-        to.setdefault(name, Counts()).add(one)
+    for service, increment in counts.items():
+        to.setdefault(service, Counts()).add(increment)
 
 
 def _sum(*parts: dict[str, Counts]) -> dict[str, Counts]:
@@ -190,10 +194,10 @@ def _sum(*parts: dict[str, Counts]) -> dict[str, Counts]:
 
 
 def _together(counts: dict[str, Counts]) -> Counts:
-    everything = Counts()
-    for one in counts.values():
-        everything.add(one)
-    return everything
+    total = Counts()
+    for part in counts.values():
+        total.add(part)
+    return total
 
 
 def _point(bucket: Bucket) -> Point:
@@ -209,6 +213,6 @@ def _point(bucket: Bucket) -> Point:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the value that this share of them does not exceed (nearest rank)."""
+    """Return the smallest value that this share of all values does not exceed (nearest rank)."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)]

@@ -1,7 +1,7 @@
-"""Follows one request while it is alive: times, attempts, status; then makes its record.
+"""Follows one request while it runs (times, attempts, status), then makes its record.
 
-It hears of turning points only, never of tokens, so it costs nothing where speed matters. It passes
-them on to a board, if there is one.
+It is notified of stages, attempts and tool calls, never of single tokens, so its cost does not grow
+with the length of a reply. If there is a board, it forwards the changes of stage.
 """
 
 import logging
@@ -37,7 +37,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id
 
 logger = logging.getLogger(__name__)
 
-_OVERFLOWED = JudgedAttempt("as_asked")
+_OVERFLOWED = JudgedAttempt("as_asked")  # the attempt of a prompt that was too long
 _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",
     errors.BackendTimedOut: "timed_out",
@@ -49,7 +49,7 @@ _FAILURES: dict[type[errors.TemperError], str] = {
 
 
 class _LiveAttempt(msgspec.Struct):
-    """An attempt that is running, or that ran until `ended`; yields the headers to send."""
+    """An attempt that is running, or that ran until `ended`; as a context it yields `headers`."""
 
     clock: Callable[[], float]
     headers: Headers
@@ -67,12 +67,12 @@ class _LiveAttempt(msgspec.Struct):
         if isinstance(error, errors.BackendFailed | errors.InvalidRequest):
             self.error = word_for(error)
         if isinstance(error, errors.BackendSpokeNonsense):
-            # written like Python's bytes, so nothing in them can control a terminal
-            logger.debug("%s It sent: %r", error, error.sample[:2000])
+            # %r escapes the bytes, so they cannot control a terminal
+            logger.debug("%s Response: %r", error, error.sample[:2000])
 
 
 class BoardLink(msgspec.Struct, frozen=True):
-    """How a request is shown on a board; `leave` ends it as if its client had left."""
+    """The board that shows a request; `leave` ends it as if its client had disconnected."""
 
     board: Board
     leave: Callable[[], None] | None = None
@@ -88,10 +88,10 @@ class RequestTarget(msgspec.Struct, frozen=True):
 
 
 class LiveRequest:
-    """What happened to a request so far, told to the board of a `link`; ends as a `record`."""
+    """The state of a running request, reported to the board of a `link`; ends as a `record`."""
 
-    # most of these never change for a request
-    asked: RequestTarget | None = None
+    # class attributes, because most requests change only a few of them: creating one stays cheap
+    target: RequestTarget | None = None
     facts: tuple[Fact, ...] = ()
     outcome: ReplyOutcome | None = None
     usage: UsageReported | None = None
@@ -137,13 +137,14 @@ class LiveRequest:
         self.number = link.board.open(self) if link is not None else 0
 
     def snapshot(self) -> tuple[RequestRecord, RequestStage, float | None]:
+        """Return the record so far, the stage, and the share of the prompt that was read."""
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
         so_far = self._record(facts, None)
         tools = (*so_far.tools, *self._calls.values())
         return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
 
     def cancel(self) -> bool:
-        """End it as if its client had left; return False if that is impossible."""
+        """End the request as if its client had disconnected; return False if impossible."""
         if self._link is None or self._link.leave is None:
             return False
         self._link.leave()
@@ -151,7 +152,7 @@ class LiveRequest:
 
     @contextmanager
     def wait_for_model(self, load: Load | None) -> Generator[None, None, None]:
-        """Note that the request waits for its model while the block runs."""
+        """Count the time of the block as waiting for the model to load."""
         begun = self._clock()
         if load is not None:
             load.wait(1, self.priority)
@@ -164,17 +165,18 @@ class LiveRequest:
                 load.wait(-1, self.priority)
 
     def set_backend(self, backend: str) -> None:
-        if self.asked is not None and self.asked.backend != backend:
-            self.asked = msgspec.structs.replace(self.asked, backend=backend)
+        if self.target is not None and self.target.backend != backend:
+            self.target = msgspec.structs.replace(self.target, backend=backend)
 
     def wait(self, load: Load | None) -> None:
+        """Note that the request joins the queue for a slot."""
         self._load, self._joined, self._is_waiting = load, self._clock(), True
         if load is not None:
             load.wait(1, self.priority)
         self._enter(RequestStage.QUEUED)
 
     def admit(self, share: float) -> None:
-        """Note that it has a slot, and which share of all slots' tokens its prompt takes."""
+        """Note that the request has a slot; its prompt takes this `share` of all slots' tokens."""
         self._admitted, self._share, self._is_waiting = self._clock(), share, False
         if self._load is not None:
             self._load.wait(-1, self.priority)
@@ -182,7 +184,8 @@ class LiveRequest:
         self._enter(RequestStage.READING)
 
     def note_progress(self, progress: PromptProgress) -> None:
-        """Note how much of the prompt was read, and report it at most once a second."""
+        """Note the progress of reading the prompt, and report it at most once a second."""
+        # llama-server reports after each batch, which would be an event for every browser
         now = self._clock()
         self._progress = min(1.0, progress.processed / max(1, progress.total))
         if now - self._reported >= 1.0:
@@ -190,7 +193,7 @@ class LiveRequest:
             self._enter(self._stage)
 
     def release(self) -> None:
-        """Note that it has returned its slot, and may wait for another."""
+        """Note that the request has returned its slot; it may wait for another one."""
         self._waited += self._since_joined(self._clock())
         self._leave_load()
         self._load = self._joined = None
@@ -201,10 +204,11 @@ class LiveRequest:
             self._enter(RequestStage.STREAMING)
 
     def attempt(self, headers: Headers) -> AbstractContextManager[Headers]:
-        """Record an attempt while the block runs; yields the headers to send to the backend."""
+        """Return a context that records an attempt and yields the headers for the backend."""
         span_id = 0
         if self._trace is not None:
             span_id = new_span_id()
+            # the attempt's span, not the request's: an engine that traces must find this attempt
             headers = {**headers, "traceparent": self._trace.header(span_id)}
         running = _LiveAttempt(self._clock, headers, span_id, self.round, self._clock())
         self._attempts.append(running)
@@ -231,7 +235,7 @@ class LiveRequest:
 
     @property
     def row_name(self) -> str:
-        """The dashboard's name for it, "" without a dashboard."""
+        """The request's name on the dashboard, "" without a dashboard."""
         return self._link.board.name_of(self.number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
@@ -243,7 +247,7 @@ class LiveRequest:
         return record
 
     def _record(self, facts: tuple[Fact, ...], outcome: ReplyOutcome | None) -> RequestRecord:
-        asked, now = self.asked, self._clock()
+        target, now = self.target, self._clock()
         return RequestRecord(
             id=self._id,
             path=self._path,
@@ -251,10 +255,10 @@ class LiveRequest:
             begun_at=self._arrived_at,
             seconds=now - self._arrived,
             status=self.status,
-            model=asked.model if asked is not None else None,
-            service=asked.service if asked is not None else None,
-            backend=asked.backend if asked is not None else None,
-            stream=asked.stream if asked is not None else None,
+            model=target.model if target is not None else None,
+            service=target.service if target is not None else None,
+            backend=target.backend if target is not None else None,
+            stream=target.stream if target is not None else None,
             queued=self._queue_seconds(now),
             first_token=None if self._first_token is None else self._first_token - self._arrived,
             tokens=_tokens(self.usage),
@@ -281,7 +285,7 @@ class LiveRequest:
 
     @property
     def _tool_stage(self) -> RequestStage:
-        is_waiting = any(one.status == WAITING for one in self._calls.values())
+        is_waiting = any(call.status == WAITING for call in self._calls.values())
         return RequestStage.WAITING_FOR_PERSON if is_waiting else RequestStage.RUNNING_TOOL
 
     def _enter(self, stage: RequestStage) -> None:
@@ -299,40 +303,41 @@ class LiveRequest:
             load.run(-1, -self._share)
 
     def _queue_seconds(self, now: float) -> float | None:
-        """Return the seconds spent waiting, even if the request never got a slot."""
+        """Return the seconds spent waiting; a request that never got a slot has them, too."""
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)
 
     def _since_joined(self, now: float) -> float:
-        """Return how long it has waited for its current slot."""
+        """Return the seconds that the request has waited for its current slot."""
         if self._joined is None:
             return 0.0
         return (now if self._is_waiting else self._admitted or now) - self._joined
 
     def _attempt_records(self, facts: tuple[Fact, ...], now: float) -> tuple[AttemptRecord, ...]:
-        """Combine the verdicts with the times; a restarted turn has lost its first verdicts."""
+        """Combine the verdicts with the times of the attempts."""
         if not self._attempts:
             return ()
+        # a turn that restarts with a compacted prompt loses the verdicts of its first attempts
         judged = judged_attempts(facts)[-len(self._attempts) :]
         lost = (_OVERFLOWED,) * (len(self._attempts) - len(judged))
         return tuple(
             [
                 AttemptRecord(
-                    one.kind,
-                    ran.begun - self._arrived,
-                    (ran.ended or now) - ran.begun,
-                    one.defect,
-                    ran.error,
-                    ran.span_id,
-                    ran.round,
+                    verdict.kind,
+                    attempt.begun - self._arrived,
+                    (attempt.ended or now) - attempt.begun,
+                    verdict.defect,
+                    attempt.error,
+                    attempt.span_id,
+                    attempt.round,
                 )
-                for one, ran in zip((*lost, *judged), self._attempts, strict=True)
+                for verdict, attempt in zip((*lost, *judged), self._attempts, strict=True)
             ]
         )
 
     def _phase(self) -> Phase:
-        if self.asked is None:
+        if self.target is None:
             return "receiving"
         if self._admitted is None:
             return "queued"
@@ -342,7 +347,7 @@ class LiveRequest:
 
 
 def word_for(error: errors.TemperError) -> str:
-    """Return why an attempt failed, as a word of a closed list."""
+    """Return the word for the failure of an attempt, from a closed list."""
     if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

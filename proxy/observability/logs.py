@@ -1,8 +1,8 @@
 """Log lines: one structured line for each request, safe to show on a terminal.
 
-Programs get JSON, people at a terminal one short line, coloured if possible, and the text format
-holds everything. Bodies and secrets are never logged. Whatever a client or a model wrote is escaped
-and cut, so it can neither forge a line nor control a terminal.
+A terminal gets one short line per request, colored if possible; other destinations get JSON; the
+text format shows every field. Bodies and secrets are never logged. Text of clients and models is
+escaped and cut, so it can neither forge a line nor control a terminal.
 """
 
 import json
@@ -43,8 +43,8 @@ def replica_name() -> str:
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
 _LONGEST_MODEL = 32
-_ROOM_FOR_TIME = 60  # columns; narrower terminals have better uses for them
-_COLOURS = {
+_ROOM_FOR_TIME = 60  # columns; on a narrower terminal the time would displace the outcome
+_COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,
     ReplyOutcome.RETRIED: _YELLOW,
     ReplyOutcome.EXHAUSTED: _RED,
@@ -53,22 +53,22 @@ _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED
 
 
 class _StyledText(NamedTuple):
-    """A few words of a line, and their colour."""
+    """A part of a line, and its ANSI color sequence, "" for none."""
 
     text: str
-    colour: str = ""
+    color: str = ""
 
 
 class ShortFormatter(logging.Formatter):
-    """Lines for people at a terminal; `columns` returns its current width."""
+    """Formats short lines for a terminal; `columns` returns its current width."""
 
-    def __init__(self, columns: Callable[[], int], *, is_coloured: bool) -> None:
+    def __init__(self, columns: Callable[[], int], *, is_colored: bool) -> None:
         super().__init__()
         self._columns = columns
-        self._is_coloured = is_coloured
+        self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line for a request; other messages may be of any length."""
+        """Return one line for a request, cut to the width; other messages are not cut."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
@@ -84,34 +84,34 @@ class ShortFormatter(logging.Formatter):
         return "\n".join(lines)
 
     def _line(self, parts: list[_StyledText], columns: int | None = None) -> str:
-        """Join parts by two spaces, and cut what does not fit."""
-        written: list[str] = []
+        """Join parts by two spaces, and cut the line to `columns`."""
+        pieces: list[str] = []
         room = columns
         for part in parts:
             text = part.text
             if room is not None:
-                room -= len(text) + (2 if written else 0)
+                room -= len(text) + (2 if pieces else 0)
                 text = text if room >= 0 else _shorten(text, len(text) + room)
             if text:
-                is_plain = not (part.colour and self._is_coloured)
-                written.append(text if is_plain else f"{part.colour}{text}\x1b[0m")
+                is_plain = not (part.color and self._is_colored)
+                pieces.append(text if is_plain else f"{part.color}{text}\x1b[0m")
             if room is not None and room <= 0:
                 break
-        return "  ".join(written)
+        return "  ".join(pieces)
 
 
 def columns_of(stream: TextIO) -> int:
-    """Return the width of a stream's terminal; COLUMNS overrides it, as everywhere."""
+    """Return the width of a stream's terminal; COLUMNS overrides it, as POSIX specifies."""
     try:
-        known = os.get_terminal_size(stream.fileno())
+        size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         return shutil.get_terminal_size().columns
-    wished = os.environ.get("COLUMNS", "")
-    return int(wished) if wished.isdecimal() and int(wished) else known.columns or 80
+    override = os.environ.get("COLUMNS", "")
+    return int(override) if override.isdecimal() and int(override) else size.columns or 80
 
 
-def takes_colour(stream: TextIO) -> bool:
-    """Whether a stream is a terminal whose user wants colours (https://no-color.org)."""
+def takes_color(stream: TextIO) -> bool:
+    """Return True for a terminal whose user did not disable colors (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -141,7 +141,7 @@ def _outcome_part(record: RequestRecord) -> _StyledText:
         return _StyledText(f"error {record.status}", _RED)
     if record.outcome is None or record.outcome is ReplyOutcome.CLEAN:
         return _StyledText("ok", _GREEN)
-    return _StyledText(WORDS.outcomes[record.outcome.value][0], _COLOURS[record.outcome])
+    return _StyledText(WORDS.outcomes[record.outcome.value][0], _COLORS[record.outcome])
 
 
 def _failure_text(record: RequestRecord) -> str:
@@ -164,15 +164,16 @@ def _shorten(text: str, room: int) -> str:
 
 
 class RequestLog:
-    """The sink that writes one line for each request."""
+    """The sink for log lines: one for each request."""
 
     def take(self, record: RequestRecord) -> None:
         if _requests.isEnabledFor(logging.INFO):
-            # like `info`, but without looking for the caller, which is always this function
-            place = (_requests.name, logging.INFO, __file__, 0)
-            told = {"request": record}
-            line = _requests.makeRecord(*place, "request", (), None, extra=told)
-            line.created = record.begun_at + record.seconds  # it may be written later
+            # like `info`, but without a walk up the stack: the caller is always this function
+            origin = (_requests.name, logging.INFO, __file__, 0)
+            extra = {"request": record}
+            line = _requests.makeRecord(*origin, "request", (), None, extra=extra)
+            # the end of the request: observers may hold records for a moment
+            line.created = record.begun_at + record.seconds
             _requests.handle(line)
 
 
@@ -181,10 +182,11 @@ def configure_logging(
 ) -> None:
     """Send all log lines to `stream`, standard error by default; may be called again.
 
-    Each line names the `replica` that wrote it, by default `replica_name()`. Libraries are logged
-    from warnings upwards only, because some of them log headers and bodies below that.
+    Each line has the name of the `replica`, by default `replica_name()`. Library messages below
+    warnings are dropped, because some libraries log headers and bodies at the lower levels.
     """
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # not used
+    # the formats do not show these, and each would be looked up for every line
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream) if stream is not None else _StandardError()
     threshold = logging.getLevelNamesMapping()[level.upper()]
     handler.setFormatter(_formatter(form, stream or sys.stderr, threshold, replica))
@@ -195,7 +197,7 @@ def configure_logging(
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to whatever is standard error at that moment: a progress bar may have replaced it."""
+    """Writes to the current `sys.stderr`, which a progress bar may have replaced since startup."""
 
     @property
     def stream(self) -> TextIO:
@@ -209,17 +211,17 @@ class _StandardError(logging.StreamHandler[TextIO]):
 def _formatter(
     form: LogFormat, stream: TextIO, threshold: int, replica: str | None
 ) -> logging.Formatter:
-    """Choose the form: on a terminal short lines, but everything at debug level; else JSON."""
-    is_watched = form == "auto" and stream.isatty()
-    if form == "text" or (is_watched and threshold <= logging.DEBUG):
+    """Return the formatter; `auto` is JSON unless a terminal shows short (debug: text) lines."""
+    is_terminal = form == "auto" and stream.isatty()
+    if form == "text" or (is_terminal and threshold <= logging.DEBUG):
         return TextFormatter(replica)
-    if is_watched:
-        return ShortFormatter(lambda: columns_of(stream), is_coloured=takes_colour(stream))
+    if is_terminal:
+        return ShortFormatter(lambda: columns_of(stream), is_colored=takes_color(stream))
     return JsonFormatter(replica)
 
 
 class _ReplicaFormatter(logging.Formatter):
-    """Knows the name of the replica."""
+    """The base of the formats that name the replica."""
 
     def __init__(self, replica: str | None = None) -> None:
         super().__init__()
@@ -227,10 +229,10 @@ class _ReplicaFormatter(logging.Formatter):
 
 
 class TextFormatter(_ReplicaFormatter):
-    """Lines for people: time, level, message, then `name=value` for everything known."""
+    """Formats lines for people: time, level, message, then `name=value` for each known field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, even for a message of several."""
+        """Return one line; line breaks in the message are escaped."""
         values = _values(record, self.replica)
         time, level, event = (str(values.pop(name)) for name in ("time", "level", "event"))
         pairs = [f"{name}={_quote(value)}" for name, value in values.items() if value is not None]
@@ -238,13 +240,13 @@ class TextFormatter(_ReplicaFormatter):
 
 
 class JsonFormatter(_ReplicaFormatter):
-    """Lines for programs: one JSON object in pure ASCII each."""
+    """Formats lines for programs: one JSON object each, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         values = _values(record, self.replica)
         try:
             line = msgspec.json.format(_ENCODER.encode(values), indent=0)  # on one line
-        except UnicodeEncodeError:  # half of a pair of surrogates
+        except UnicodeEncodeError:  # a lone surrogate, which only `json.dumps` can escape
             line = b""
         if not line or not line.isascii():
             line = json.dumps(values).encode()
@@ -270,13 +272,13 @@ def _values(record: logging.LogRecord, replica: str) -> dict[str, Value]:
     return values
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # formatting the date would be a large part of the cost of a line
 def _moment(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _request_values(record: RequestRecord) -> dict[str, Value]:
-    """Return what is logged of a request; times are in milliseconds."""
+    """Return the logged fields of a request; times are in milliseconds."""
     tokens, outcome, facts = record.tokens, record.outcome, record.facts
     return {
         "id": _cut(record.id),

@@ -1,8 +1,8 @@
-"""The sink that counts: every record changes some of the metrics in `metrics.toml`.
+"""The sink for metrics: every record changes some of the metrics in `metrics.toml`.
 
-One process counts in plain numbers, which Prometheus' client reads on request. Several workers
-count through the client's files: the parent names their folder (`share_folder`) in an environment
-variable that the client reads on import, so it has to be set before a worker starts.
+One process counts in plain numbers, which prometheus_client collects at a scrape. Several workers
+count through the client's memory-mapped files: the parent sets their folder (`share_folder`) in an
+environment variable that the client reads on import, so it has to be set before a worker starts.
 """
 
 import os
@@ -37,13 +37,14 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFam
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _NONE = "none"
-# how gauges of several workers are combined, if not by their sum
+# How gauges of several workers are combined, if not by their sum
+# (https://prometheus.github.io/client_python/multiprocess/).
 _MODES: Mapping[str, Literal["livemostrecent", "livemin", "livesum"]] = {
-    "temper_backend_up": "livemostrecent",  # of the worker that looked last; all find the same
+    "temper_backend_up": "livemostrecent",  # every worker checks the same server
     "temper_backend_server_up": "livemostrecent",
     "temper_backend_restarts": "livemostrecent",
     "temper_tool_server_up": "livemostrecent",
-    "temper_state_up": "livemin",  # every worker finds out for itself
+    "temper_state_up": "livemin",  # each worker has a connection: report 0 if any of them is down
 }
 
 
@@ -74,7 +75,7 @@ METRICS = {metric.name: metric for metric in _TABLE.metrics}
 
 @contextmanager
 def share_folder() -> Generator[str, None, None]:
-    """Let the processes that are started within the block count together; yields their folder."""
+    """Share metrics among processes that are started within the block; yields their folder."""
     before = os.environ.get(_FOLDER)
     with tempfile.TemporaryDirectory(prefix="temper-metrics-") as folder:
         os.environ[_FOLDER] = folder
@@ -88,12 +89,12 @@ def share_folder() -> Generator[str, None, None]:
 
 
 def forget_process(process_id: int, folder: str) -> None:
-    """Remove a finished process from the gauges; its counts stay."""
+    """Remove a finished process from the gauges; its counters stay, or they would decrease."""
     mark_process_dead(process_id, folder)  # type: ignore[no-untyped-call]
 
 
 class _Distribution:
-    """The values of one histogram, in buckets that are not cumulative."""
+    """The values of one histogram; the buckets are not cumulative, so a value changes only one."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -103,8 +104,11 @@ class _Distribution:
         self.total = 0.0
 
 
-class _OwnSeries(Collector):
-    """Plain numbers: a call changes twenty, and the library would take a lock for each."""
+class _LocalSeries(Collector):
+    """Series in plain numbers: a request changes about twenty.
+
+    The library's metrics would take a lock for each change.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, dict[Labels, float]] = {name: {} for name in METRICS}
@@ -124,11 +128,12 @@ class _OwnSeries(Collector):
 
     def measure(self, metric: str, labels: Labels, value: float) -> None:
         distributions = self._distributions[metric]
-        found = distributions.get(labels)
-        if found is None:
-            found = distributions[labels] = _Distribution(METRICS[metric])
-        found.counts[bisect_left(found.bounds, value)] += 1
-        found.total += value
+        distribution = distributions.get(labels)
+        if distribution is None:
+            distribution = distributions[labels] = _Distribution(METRICS[metric])
+        # "left", because an upper bound is inclusive (`le`)
+        distribution.counts[bisect_left(distribution.bounds, value)] += 1
+        distribution.total += value
 
     def registry(self) -> CollectorRegistry:
         return self._registry
@@ -139,10 +144,10 @@ class _OwnSeries(Collector):
             if metric.kind == "histogram":
                 family = HistogramMetricFamily(name, meaning, labels=labels)
                 bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
-                for key, found in self._distributions[name].items():
-                    counts = accumulate(found.counts, initial=0.0)
+                for key, values in self._distributions[name].items():
+                    counts = accumulate(values.counts, initial=0.0)  # the client expects floats
                     next(counts)
-                    family.add_metric(key, [*zip(bounds, counts, strict=True)], found.total)
+                    family.add_metric(key, [*zip(bounds, counts, strict=True)], values.total)
                 yield family
                 continue
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -153,27 +158,27 @@ class _OwnSeries(Collector):
 
 
 class _SharedSeries:
-    """The library's metrics, which several workers write to files in one folder."""
+    """Series of the library's metrics, which several workers write to files in one folder."""
 
     def __init__(self, folder: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # one line less for each series
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a `_created` line for each series
         registry = CollectorRegistry()
         self._folder = folder
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
-        for name, one in METRICS.items():
-            meaning, labels = one.meaning, one.labels
-            if one.kind == "counter":
+        for name, metric in METRICS.items():
+            meaning, labels = metric.meaning, metric.labels
+            if metric.kind == "counter":
                 self._counters[name] = Counter(name, meaning, labels, registry=registry)
-            elif one.kind == "gauge":
+            elif metric.kind == "gauge":
                 mode = _MODES.get(name, "livesum")
                 self._gauges[name] = Gauge(
                     name, meaning, labels, registry=registry, multiprocess_mode=mode
                 )
             else:
                 self._histograms[name] = Histogram(
-                    name, meaning, labels, registry=registry, buckets=one.buckets
+                    name, meaning, labels, registry=registry, buckets=metric.buckets
                 )
 
     def add(self, metric: str, labels: Labels, by: float) -> None:
@@ -190,24 +195,30 @@ class _SharedSeries:
         self._histograms[metric].labels(*labels).observe(value)
 
     def registry(self) -> CollectorRegistry:
-        found = CollectorRegistry()
-        MultiProcessCollector(found, self._folder)  # type: ignore[no-untyped-call]
-        return found
+        # a new one for each scrape, as the client requires: the collector reads all files once
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
+        return registry
 
 
 class Metrics:
-    """Counts requests."""
+    """The metrics of this process, or its part of the metrics of several workers.
+
+    Models that are not configured are counted as `other`: a client could otherwise add a series
+    with each invented name.
+    """
 
     def __init__(self) -> None:
         folder = os.environ.get(_FOLDER)
-        self._series = _SharedSeries(folder) if folder else _OwnSeries()
+        self._series = _SharedSeries(folder) if folder else _LocalSeries()
         self._loads: dict[str, ServiceLoad] = {}
         self._clients: set[str] = set()
         self._tool_servers: set[str] = set()
 
     def follow(self, services: Iterable[str]) -> None:
         self._loads = {service: ServiceLoad(self._series, (service,)) for service in services}
-        for load in self._loads.values():  # several workers show only metrics that were touched
+        # the client's files contain only changed series, and a missing gauge looks like an error
+        for load in self._loads.values():
             load.wait(0)
             load.run(0, 0.0)
 
@@ -239,7 +250,7 @@ class Metrics:
         return self._loads[service]
 
     def report_backend(self, service: str, are_up: Mapping[str, bool], *, restarts: int) -> None:
-        """Report each server of a model by its name; the model is up if one of them is."""
+        """Report each server of a model by its name; the model is up if any server is."""
         self._series.put("temper_backend_up", (service,), int(any(are_up.values())))
         for server, is_up in are_up.items():
             self._series.put("temper_backend_server_up", (service, server), int(is_up))
@@ -270,7 +281,8 @@ class Metrics:
             self._series.measure(metric, labels, value)
 
     def _count_client(self, record: RequestRecord, client: str, outcome: str) -> None:
-        """Count for the owner of a key; their names come from a file, which may keep changing."""
+        """Count a request for the owner of its API key; at most 200 owners have a series."""
+        # the file of keys can be edited while Temper runs, so the names have no other bound
         if client not in self._clients and len(self._clients) >= 200:
             client = _OTHER
         self._clients.add(client)
@@ -293,8 +305,8 @@ class Metrics:
     def _count_tools(self, record: RequestRecord, model: str) -> None:
         for tool in record.tools:
             self._series.add("temper_tool_calls_total", (tool.server, tool.status), 1)
-            ran = tool.seconds if tool.status != "refused" else None
-            self._measure("temper_tool_duration_seconds", (tool.server,), ran)
+            seconds = tool.seconds if tool.status != "refused" else None
+            self._measure("temper_tool_duration_seconds", (tool.server,), seconds)
         self._series.add(
             "temper_rounds_total", (model,), len({tool.round for tool in record.tools})
         )
@@ -302,9 +314,9 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """Follows the load of one service."""
+    """The gauges of one service: waiting and running requests, and their share of the KV cache."""
 
-    _series: _OwnSeries | _SharedSeries
+    _series: _LocalSeries | _SharedSeries
     _labels: Labels
 
     def wait(self, by: int, priority: str = "normal") -> None:
@@ -317,9 +329,10 @@ class ServiceLoad:
 
 
 def _tokens(record: RequestRecord) -> list[tuple[str, int]]:
-    """Return the tokens that a reply cost, by kind, as far as they are known."""
+    """Return the reported numbers of tokens by kind."""
     tokens = record.tokens
     kinds = (("input", tokens.prompt), ("cached", tokens.cached), ("output", tokens.output))
+    # a counter raises ValueError for a negative number, which a broken backend may report
     return [(kind, max(0, number)) for kind, number in kinds if number is not None]
 
 
@@ -331,7 +344,7 @@ def _result(attempt: AttemptRecord, record: RequestRecord) -> str:
     return "accepted" if record.outcome is not None else "cancelled"
 
 
-# the metric of each fact that is counted, and the fields that are its labels
+# the metric for each counted type of fact, and the fact's fields that are the labels
 _COUNTED: Mapping[type[Fact], tuple[str, str]] = {
     facts.BrokeOff: ("temper_broken_off_calls_total", ""),
     facts.Withheld: ("temper_withheld_attempts_total", ""),

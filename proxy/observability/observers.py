@@ -1,4 +1,4 @@
-"""Everything that observes requests, as one value to pass around."""
+"""All observers of requests, as one value to pass around."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ _HELD_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who gets the records; with `traces` requests get ids of their own, which are sent upstream.
+    """The receivers of records; with `traces`, requests get span ids, which are sent upstream.
 
-    A `recording` gets whole exchanges with bodies; nothing else does. Running requests report their
-    turning points to a `board`. One of several workers has `shared` counts, and `siblings` to ask
-    for the contents of other boards. What `holds` records passes on some at a time.
+    Only a `recording` receives bodies. Running requests report their stages to a `board`. One of
+    several workers has `shared` counts, and `siblings`, which give access to the other boards. With
+    `holds`, records are passed on in groups.
     """
 
     sinks: tuple[Sink, ...] = (RequestLog(),)
@@ -34,8 +34,8 @@ class Observers:
     _held: list[RequestRecord] = field(default_factory=list, init=False)
 
     def take(self, record: RequestRecord) -> None:
-        """Pass on the record of a request that is over, soon if it `holds` records."""
-        # one at a time, each would drive the code of a request out of the processor's cache
+        """Pass on the record of a finished request, with `holds` within 50 ms."""
+        # passed on singly, each record would evict the code of requests from the processor's cache
         if self.holds and not self._held:
             asyncio.get_running_loop().call_later(_HELD_SECONDS, self.flush)
         self._held.append(record)
@@ -43,7 +43,7 @@ class Observers:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what is held."""
+        """Pass on the held records."""
         held = self._held.copy()
         self._held.clear()
         for record in held:

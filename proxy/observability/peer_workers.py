@@ -1,8 +1,12 @@
-"""What several workers tell each other, through a folder that they share.
+"""Connects the boards and counts of several workers, through a folder that they share.
 
-Each worker's counts are a small file, which is replaced as a whole. The file of a worker that has
-ended stays, because its requests happened. The contents of another worker's board are requested
-over a socket: a browser may reach a different worker with each click, but only one has the request.
+Each worker's counts are a small file, which is replaced atomically. The file of a worker that has
+ended stays, because its requests belong to the totals. The contents of another worker's board are
+requested over a Unix socket: a browser may reach a different worker with each click, but only one
+worker has the request.
+
+    -> {"what":"row","name":"5f3a1c-17","limit":0}
+    <- {"document":"{...}","problem":""}
 """
 
 import asyncio
@@ -20,8 +24,8 @@ from proxy.observability.history import ProcessCounts
 _PREFIX = "requests-"
 
 
-class WorkerPlace(NamedTuple):
-    """Which of several workers this is, from 1, and the folder that they share."""
+class WorkerIdentity(NamedTuple):
+    """The number of one of several workers, from 1, and the folder that they share."""
 
     number: int
     folder: Path
@@ -29,29 +33,35 @@ class WorkerPlace(NamedTuple):
 
 @dataclass(slots=True)
 class SharedCounts:
-    """What the other workers have counted, as seen by the one at a `place`."""
+    """The files with the counts of all workers; `identity` is that of this worker."""
 
-    place: WorkerPlace
+    identity: WorkerIdentity
 
-    def publish(self, counted: ProcessCounts) -> None:
-        file = self._own()
-        fresh = file.with_suffix(".new")
-        with contextlib.suppress(OSError):  # the next second brings another one
-            fresh.write_bytes(msgspec.json.encode(counted))
-            fresh.replace(file)
+    def publish(self, counts: ProcessCounts) -> None:
+        """Replace this worker's file; a failure is ignored, because the next second retries."""
+        file = self._file()
+        temporary = file.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            temporary.write_bytes(msgspec.json.encode(counts))
+            temporary.replace(file)
 
     def others(self) -> tuple[ProcessCounts, ...]:
-        own = self._own()
-        files = self.place.folder.glob(f"{_PREFIX}*.json")
-        read = (_read(file) for file in files if file != own)
-        return tuple(counted for counted in read if counted is not None)
+        """Return the latest counts of the other workers, without unreadable files."""
+        this_file = self._file()
+        files = self.identity.folder.glob(f"{_PREFIX}*.json")
+        processes = (_read(file) for file in files if file != this_file)
+        return tuple(counts for counts in processes if counts is not None)
 
-    def _own(self) -> Path:
-        return self.place.folder / f"{_PREFIX}{os.getpid()}.json"
+    def _file(self) -> Path:
+        # by process id, because a restarted worker has the same number and other counts
+        return self.identity.folder / f"{_PREFIX}{os.getpid()}.json"
 
 
-class BoardQuestion(msgspec.Struct, frozen=True):
-    """What a page asks about the request called `name`; the name begins with that of its board."""
+class BoardRequest(msgspec.Struct, frozen=True):
+    """A page's request for a row, an exchange, older rows or a cancellation.
+
+    `what` selects the operation. `name` is the name of a row and begins with that of its board.
+    """
 
     what: str
     name: str
@@ -59,31 +69,36 @@ class BoardQuestion(msgspec.Struct, frozen=True):
 
     @property
     def instance(self) -> str:
-        """The name of the board that may answer; "" for none."""
+        """The name of the board with the row; "" if `name` is invalid."""
+        # a client sent this, and it becomes part of a path
         instance = self.name.partition("-")[0]
         return instance if instance.isascii() and instance.isalnum() and len(instance) < 32 else ""
 
 
-class BoardAnswer(msgspec.Struct, frozen=True):
-    """A JSON document, or the code of why there is none."""
+class BoardResponse(msgspec.Struct, frozen=True):
+    """A JSON document, or the code of the problem."""
 
     document: str = ""
     problem: str = ""
 
 
-Answer: TypeAlias = Callable[[BoardQuestion], BoardAnswer]
+Responder: TypeAlias = Callable[[BoardRequest], BoardResponse]
 
 
 class SiblingBoards:
-    """Asks other workers and answers them with `answer`, which is set when it is known."""
+    """Sends requests to the boards of other workers, and answers theirs.
+
+    The dashboard sets `respond` when it starts; until then this worker has no rows.
+    """
 
     def __init__(self, folder: Path, instance: str) -> None:
-        self.answer: Answer = lambda _question: BoardAnswer(problem="before_restart")
+        self.respond: Responder = lambda _request: BoardResponse(problem="before_restart")
         self._folder = folder
         self._instance = instance
 
     @contextlib.asynccontextmanager
-    async def answering(self) -> AsyncGenerator[None]:
+    async def serving(self) -> AsyncGenerator[None]:
+        """Serve the requests of other workers while the block runs."""
         path = self._path(self._instance)
         server = await asyncio.start_unix_server(self._serve, path)
         try:
@@ -92,24 +107,25 @@ class SiblingBoards:
             server.close()
             path.unlink(missing_ok=True)
 
-    async def ask(self, question: BoardQuestion) -> BoardAnswer | None:
-        """Ask the worker that has a request; None if no other worker has it."""
-        path = self._path(question.instance)
-        if not question.instance or not path.exists():
+    async def send(self, request: BoardRequest) -> BoardResponse | None:
+        """Send a request to the worker with the row; None if no other running worker has it."""
+        path = self._path(request.instance)
+        if not request.instance or not path.exists():
             return None
         try:
             async with asyncio.timeout(5.0):
+                # a recorded exchange is one line, far above the default limit of 64 KiB
                 reader, writer = await asyncio.open_unix_connection(path, limit=64 * 2**20)
                 with contextlib.closing(writer):
-                    writer.write(msgspec.json.encode(question) + b"\n")
-                    return msgspec.json.decode(await reader.readline(), type=BoardAnswer)
-        except (OSError, TimeoutError, ValueError):  # it has just ended
+                    writer.write(msgspec.json.encode(request) + b"\n")
+                    return msgspec.json.decode(await reader.readline(), type=BoardResponse)
+        except (OSError, TimeoutError, ValueError):  # the worker has just ended
             return None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, ValueError):
-            question = msgspec.json.decode(await reader.readline(), type=BoardQuestion)
-            writer.write(msgspec.json.encode(self.answer(question)) + b"\n")
+            request = msgspec.json.decode(await reader.readline(), type=BoardRequest)
+            writer.write(msgspec.json.encode(self.respond(request)) + b"\n")
             await writer.drain()
 
     def _path(self, instance: str) -> Path:

@@ -1,7 +1,8 @@
-"""What is known of one request when it is over, and the sinks that take it.
+"""The record of a finished request, and the interface of its sinks.
 
-All that is logged, counted or traced is read from this record: no sink is called while a reply is
-being generated, and the code that runs a request knows none of them. It never contains bodies.
+Logs, metrics and traces are made from this record only: no sink is called while a reply is being
+generated, and the code that runs a request does not depend on the sinks. A record never contains
+bodies.
 """
 
 from enum import Enum
@@ -16,17 +17,17 @@ from proxy.observability.trace_context import TraceContext
 CHAT = "/v1/chat/completions"
 CHAT_DIALECT = "chat"
 RUNNING = "running"  # the status of a call that is not over
-WAITING = "waiting"  # of a call that waits for a person's approval
-CLIENT_LEFT = 499  # nginx's status for this; nobody is there to read it
+WAITING = "waiting"  # the status of a call that waits for a person's approval
+CLIENT_LEFT = 499  # nginx's status for a disconnected client; it is only logged, never sent
 
-# How far a request had come when its client left.
+# The progress of a request when its client disconnected.
 Phase: TypeAlias = Literal[
     "receiving", "queued", "before_first_token", "between_attempts", "streaming"
 ]
 
 
 class RequestStage(Enum):
-    """What a running request is doing."""
+    """The current activity of a running request."""
 
     RECEIVING = "receiving"
     LOADING = "loading"
@@ -38,7 +39,7 @@ class RequestStage(Enum):
     STREAMING = "streaming"
 
     def __init__(self, word: str) -> None:
-        # asked of every request; a set would call the hash of a member
+        # computed once per member: every request reads these, and a set would hash the member
         self.is_waiting = word in ("loading", "queued")
         self.is_running = not self.is_waiting and word != "receiving"
 
@@ -46,9 +47,9 @@ class RequestStage(Enum):
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One generation: `begun` this many seconds after the request, lasting `seconds`.
 
-    `defect` is what was wrong with the reply, `error` what prevented one, both words of closed
-    lists. `span_id` identifies this attempt to an engine that traces. Where the operator's tools
-    may run in between, `round` counts from 1; otherwise it is 0.
+    `defect` is the fault of the reply, `error` the reason that there was none, both words of closed
+    lists. `span_id` identifies this attempt to an engine that traces. `round` is the tool round
+    from 1, or 0 for a request without operator tools.
     """
 
     kind: str
@@ -63,10 +64,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     """One call of an operator's tool: `begun` this many seconds after the request.
 
-    Before that it `waited` for a person's approval. `status` is how it ended and `error` what went
-    wrong, words of closed lists or a code. `transport` and `protocol` say how the `server` is
-    reached. A call that runs has the status `RUNNING`, no server and no length; one that waits for
-    a person has `WAITING`.
+    `waited` are the seconds before that in which it waited for a person's approval. `status` is its
+    ending and `error` the failure, words of closed lists or a code. `transport` and `protocol` are
+    those of the MCP `server`. A running call has the status `RUNNING`, no server and no length; a
+    call that waits for a person has the status `WAITING`.
     """
 
     server: str
@@ -84,7 +85,7 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """What a reply cost, as the backend counted; None if it did not say."""
+    """The token counts of a reply as reported by the backend; None if it did not report them."""
 
     prompt: int | None = None
     cached: int | None = None
@@ -92,14 +93,14 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to `path`; None where something was not reached or is unknown.
+    """One request to `path`; a field is None if it is unknown or its stage was not reached.
 
     `begun_at` is a Unix time. All other times are seconds: `queued` was spent waiting for a slot or
-    for the model, `first_token` passed since the request arrived. `dialect` is the client's
-    language, `model` the name it sent, `service` the configured name that it stands for. `outcome`
-    is set if the request was answered, `left` if its client did not wait. `number` is the board's:
+    for the model, `first_token` is measured from the request's arrival. `dialect` is the API of the
+    client, `model` the name that it sent, `service` the configured name of that model. `outcome` is
+    set if the request was answered, `left` if its client disconnected. `number` is the board's:
     clients may use the same id twice. `client` is the name of the API key, if there are keys.
-    `refusal` is the message of the error that the client got, "" for none.
+    `refusal` is the message of the error response, "" if there was none.
     """
 
     id: str
@@ -130,10 +131,9 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def overhead(self) -> float:
-        """Return the seconds that were spent neither in the queue nor while others worked.
+        """Return the seconds that Temper added: neither queue, nor backend, nor tools.
 
-        Others are the backend and tools, several of which may run at once. Work on a reply that is
-        arriving delays nobody and counts as part of the attempt.
+        Work on a reply that is still arriving is part of the attempt, because it delays nothing.
         """
         elsewhere = (self.queued or 0.0) + sum(attempt.seconds for attempt in self.attempts)
         elsewhere += _together(self.tools)
@@ -141,31 +141,32 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def error(self) -> str | None:
-        """Return why the backend gave no answer, if it failed."""
+        """The reason that the backend gave no answer, None if it did."""
         return self.attempts[-1].error if self.attempts and self.outcome is None else None
 
 
 def _together(tools: tuple[ToolRecord, ...]) -> float:
-    """Return how long tools ran or people took, counting calls of one round once."""
+    """Return the seconds of all tool rounds, with approvals; calls of one round are concurrent."""
     rounds: dict[int, tuple[float, float]] = {}
-    for one in tools:
-        first, last = rounds.get(one.round, (one.begun, one.begun))
-        rounds[one.round] = min(first, one.begun - one.waited), max(last, one.begun + one.seconds)
+    for tool in tools:
+        first, last = rounds.get(tool.round, (tool.begun, tool.begun))
+        begun, ended = tool.begun - tool.waited, tool.begun + tool.seconds
+        rounds[tool.round] = min(first, begun), max(last, ended)
     return sum(last - first for first, last in rounds.values())
 
 
 class Sink(Protocol):
-    """Takes the records of requests that are over."""
+    """A receiver of the records of finished requests."""
 
     def take(self, record: RequestRecord) -> None:
         """Take one record; must neither wait nor raise."""
 
 
 class Load(Protocol):
-    """Follows how many requests one service has at the moment."""
+    """A counter of the present requests of one service."""
 
     def wait(self, by: int, priority: str = "normal") -> None:
         """Add to the number of requests of a `priority` that wait for a slot."""
 
     def run(self, by: int, share: float) -> None:
-        """Add to the number that have one; `share` is their share of all slots' tokens."""
+        """Add to the number with a slot; `share` is their share of all slots' tokens."""

@@ -1,9 +1,12 @@
-"""Recordings: requests, what the model wrote and what was made of it, one JSON object a line.
+"""Recordings: JSON Lines, one exchange (a request, its generations, and the answer) per line.
 
-The format is our own and has a version. It holds all that is needed to judge again offline: the
-request, what was known of the model, what the operator had decided, each raw generation, and the
-results of calls that Temper ran in between. Secrets are removed before anything is written; names
-and schemas stay, because judging needs them.
+The format is specific to Temper and has a version. An exchange contains the input of an offline
+replay: the request, the model's properties, the operator's settings, each raw generation, and the
+results of tool calls that Temper ran. Secrets are redacted before a line is written; names and
+schemas are not, because a replay needs them.
+
+    {"version": 2, "id": "...", "model": {...}, "policy": {...}, "request": {"messages": [...]},
+     "generations": [[["text", "Hello"], ["finished", "stop"]]], "answer": {...}, "verdict": {...}}
 """
 
 import logging
@@ -29,13 +32,14 @@ from proxy.observability.record import CHAT_DIALECT
 
 REDACTED = "[redacted]"
 
-_SHORTEST = 4  # a shorter one would be found everywhere
+_SHORTEST = 4  # a shorter secret would match inside ordinary words
 _NAME = r"(?:proxy-)?authorization|cookie|(?:\w+[-_])?(?:api[-_]?key|password|passwd|secret|token)"
 _NAMES = re.compile(_NAME, re.IGNORECASE)
 _ASSIGNED = re.compile(
     rf"""((?<![\w-])\\*["']?(?:{_NAME})\\*["']?\s*[:=]\s*\\*["'])[^"'\\]+""", re.IGNORECASE
 )
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+# OpenAI and Stripe keys, GitHub, Slack, AWS and Hugging Face tokens, JSON Web Tokens
 _TOKEN = re.compile(
     r"\b(?:sk|pk|rk)-[\w-]{16,}|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bhf_\w{20,}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
@@ -43,28 +47,30 @@ _TOKEN = re.compile(
 
 
 class Redaction:
-    """Redacts values and texts; `secrets` are known ones of any form."""
+    """Redacts `secrets`, and texts that look like secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted({one for one in secrets if len(one) >= _SHORTEST}, key=len)[::-1]
+        # the longest first, because a secret may contain another one
+        known = {secret for secret in secrets if len(secret) >= _SHORTEST}
+        self._secrets = sorted(known, key=len, reverse=True)
 
     def with_secrets(self, *secrets: str) -> "Redaction":
-        """Return a redaction that knows these as well."""
+        """Return a redaction with additional secrets."""
         return Redaction((*self._secrets, *secrets))
 
     def redact(self, value: JsonValue) -> JsonValue:
-        """Redact all texts of a JSON value; one whose name suggests a secret is redacted whole."""
+        """Redact all texts of a JSON value, and completely those under a name like `password`."""
         match value:
             case str():
                 return self.redact_text(value)
             case list():
-                return [self.redact(one) for one in value]
+                return [self.redact(item) for item in value]
             case dict():
                 return {
                     name: REDACTED
-                    if isinstance(one, str) and one and _NAMES.fullmatch(name)
-                    else self.redact(one)
-                    for name, one in value.items()
+                    if isinstance(member, str) and member and _NAMES.fullmatch(name)
+                    else self.redact(member)
+                    for name, member in value.items()
                 }
             case _:
                 return value
@@ -77,11 +83,11 @@ class Redaction:
         return _TOKEN.sub(REDACTED, text)
 
 
-_MOST_REMEMBERED = 2000  # numbers of exchanges that were not kept or are gone
+_MOST_REMEMBERED = 2000  # numbers of exchanges that were too large or are evicted
 
 
 class KeptExchanges:
-    """Lines of a recording by request number, at most `most_bytes` in total."""
+    """The latest lines of a recording by request number, at most `most_bytes` in total."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -97,11 +103,12 @@ class KeptExchanges:
         self._lines[number] = line
         self._bytes += len(line)
         while self._bytes > self._most_bytes:
-            oldest, gone = self._lines.popitem(last=False)
-            self._bytes -= len(gone)
+            oldest, evicted = self._lines.popitem(last=False)
+            self._bytes -= len(evicted)
             self._dropped.append(oldest)
 
     def leave_out(self, number: int) -> None:
+        """Remember that an exchange was too large to store."""
         self._too_large.append(number)
 
     def has(self, number: int) -> bool:
@@ -111,7 +118,7 @@ class KeptExchanges:
         return self._lines.get(number)
 
     def reason(self, number: int) -> str:
-        """Return the code of why the exchange of a finished request is missing."""
+        """Return the code of the reason for the missing exchange of a finished request."""
         if number in self._too_large:
             return "too_large"
         return "dropped" if number in self._dropped else "not_understood"
@@ -121,12 +128,12 @@ logger = logging.getLogger(__name__)
 
 SETTING = "recording.path"
 
-# a piece of a generation, e.g. ["text", "Hello"]; `exchange_recorder` has the kinds
+# A piece of a generation, e.g. ["text", "Hello"]; see `exchange_recorder.event_of` for the kinds.
 Piece: TypeAlias = Annotated[list[str | int | None], msgspec.Meta(min_length=1)]
 
 
 class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was known of the model, and what the operator had decided about it."""
+    """The detected properties of the model, and the operator's settings for it."""
 
     names: tuple[str, ...]
     architecture: str
@@ -139,7 +146,7 @@ class RecordedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the request was to be judged."""
+    """The settings of the guardrails for the request."""
 
     mode: Mode
     text_policy: TextPolicy | None
@@ -156,14 +163,14 @@ class RecordedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RecordedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call that the client got."""
+    """A tool call of the client's answer; `arguments` is the JSON text."""
 
     name: str
     arguments: str
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the client got."""
+    """The answer that was sent to the client."""
 
     text: str = ""
     calls: tuple[RecordedCall, ...] = ()
@@ -171,7 +178,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outcome of a call that Temper ran, in the words that the model read."""
+    """The outcome of a call that Temper ran; `text` is the result in the model's prompt."""
 
     name: str
     arguments: str
@@ -181,17 +188,17 @@ class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """So many of the `generations`, and the outcomes of the calls of the last one."""
+    """A tool round: its number of `generations`, and the outcomes of the last one's calls."""
 
     generations: int
     outcomes: tuple[RecordedOutcome, ...] = ()
 
 
 class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rounds of a request with tools of the operator, which are `owned`.
+    """The rounds of a request with operator tools, whose names are `owned`.
 
-    After `most_rounds` rounds of tools an answer was asked for; `most_failed_rounds` failed rounds
-    in a row were the end.
+    The round after `most_rounds` had to be the answer. `most_failed_rounds` consecutive failed
+    rounds ended the run.
     """
 
     owned: tuple[str, ...]
@@ -201,7 +208,7 @@ class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the guardrails decided; each attempt has the defect of its reply."""
+    """The decision of the guardrails; each attempt is a kind and the defect of its reply."""
 
     outcome: str | None
     attempts: tuple[tuple[str, str | None], ...]
@@ -209,10 +216,10 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One request from arrival to answer; `request` is in the chat dialect whatever its own was.
+    """One request from arrival to answer; `request` is in the chat dialect, converted if needed.
 
-    Version 1 has no `run`. `failed` says of results that are marked whether their tool failed, by
-    their index in the messages.
+    Version 1 has no `run`. `failed` has the failure marks of tool results by the index of their
+    messages: the chat dialect has no field for them.
     """
 
     version: Literal[1, 2] = 2
@@ -233,10 +240,10 @@ _TRUNCATED = "Input data was truncated"  # as msgspec words it
 
 
 class Recording:
-    """A file that exchanges are written to until it holds `max_bytes`; or memory; or both.
+    """A destination of exchanges: a file of at most `max_bytes`, memory, or both.
 
-    Several processes may append to the file. Only its owner can read it. The latest exchanges are
-    `kept` in memory, as they would be written to the file.
+    Several processes may append to the file. Only the file's owner can read it. `kept` has the
+    latest lines in memory, in the same format.
     """
 
     def __init__(
@@ -249,7 +256,7 @@ class Recording:
         self.kept = kept
         self._max_bytes = max_bytes
         self._redaction = Redaction(secrets)
-        self.is_over = path is None  # nothing more is written to the file
+        self.is_over = path is None  # the file is full or unwritable, or there is none
         self._file: int | None = None
         if path is None:
             return
@@ -261,7 +268,7 @@ class Recording:
             raise InvalidConfiguration(SETTING, problem) from error
 
     def write(self, exchange: RecordedExchange, *secrets: str, number: int = 0) -> None:
-        """Write an exchange without the secrets in it; `secrets` are those of this one."""
+        """Redact and write an exchange; `secrets` are those of this request."""
         redaction = self._redaction.with_secrets(*secrets)
         line = json.dump(redaction.redact(json.parse(msgspec.json.encode(exchange)))) + b"\n"
         if self.kept is not None:
@@ -280,22 +287,23 @@ class Recording:
     def _append(self, file: int, line: bytes) -> None:
         try:
             if os.fstat(file).st_size + len(line) > self._max_bytes:
-                self._end("it holds recording.max_bytes")
+                self._end("the file has reached recording.max_bytes")
             else:
-                # in one piece, otherwise other workers would write in between
+                # one call: O_APPEND keeps it in one piece among the lines of other workers
                 if os.write(file, line) < len(line):
+                    # a short write has truncated the line; readers skip it
                     self._end("the disk is full")
         except OSError as error:
-            self._end(error.strerror or "it cannot be written")
+            self._end(error.strerror or "the file cannot be written")
 
     def _end(self, reason: str) -> None:
         if not self.is_over:
-            logger.warning("the recording ends here: %s", reason)
+            logger.warning("recording stopped: %s", reason)
         self.is_over = True
 
 
 def _end_last_line(file: int) -> None:
-    """End a line that a full disk has torn, or the first exchange would become part of it."""
+    """End an incomplete last line, which the first new exchange would otherwise continue."""
     size = os.fstat(file).st_size
     if size:
         os.lseek(file, size - 1, os.SEEK_SET)
@@ -304,9 +312,9 @@ def _end_last_line(file: int) -> None:
 
 
 def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
-    """Read a recording line by line; raises `InvalidConfiguration` that names an invalid line.
+    """Read a recording line by line; raises `InvalidConfiguration` with the number of a bad line.
 
-    A line that a full disk has torn is skipped with a warning.
+    A line that a full disk has truncated is skipped with a warning.
     """
     try:
         with path.open("rb") as lines:
@@ -324,13 +332,14 @@ def read_recording(path: Path) -> Generator[RecordedExchange, None, None]:
 
 def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
     try:
-        # without its end, which is an invalid character where a string is torn
+        # Without the newline: inside a truncated string it is an invalid character, and msgspec
+        # would not report the truncation.
         return msgspec.json.decode(line.rstrip(b"\n"), type=RecordedExchange)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if str(error) == _TRUNCATED:
             logger.warning("%s: line %d is incomplete; skipping it", path, number)
             return None
-        found, _, where = str(error).partition(" - at `$.")
-        place = where.rstrip("`") or "the line"
-        problem = f"line {number} does not belong to a recording: {place}: {found}"
+        detail, _, path_in_line = str(error).partition(" - at `$.")
+        field = path_in_line.rstrip("`") or "the line"
+        problem = f"line {number} is not of a recording: {field}: {detail}"
         raise InvalidConfiguration(str(path), problem) from error

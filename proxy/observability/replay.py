@@ -1,8 +1,8 @@
 """Replays recorded exchanges offline, with today's guardrails and profiles.
 
-No model is called and no tool is run: the recording has what they said. `replay` reports what
-changed; `before_after` shows each generation and what was made of it. What Temper said between two
-generations is not recorded but made again.
+No model is called and no tool is run: generations and tool results come from the recording.
+`replay` reports the differences; `before_after` shows each generation and the messages that
+followed it. Nudges are not recorded: the guardrails produce them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,16 +39,16 @@ from proxy.profiles.known_model import Overrides, introduce
 from proxy.profiles.profile import GENERIC, Profile
 from proxy.profiles.recognition import Evidence
 
-if TYPE_CHECKING:  # nothing of runs is imported where there was none
+if TYPE_CHECKING:  # imported only for recordings that have tool rounds
     from proxy.tools.run import Run
 
 Generations: TypeAlias = tuple[tuple[Piece, ...], ...]
 
 
 class ReplayedTurns:
-    """The turns of one exchange as they would go today; `asked` are the questions so far.
+    """The turns of one exchange with today's guardrails; `sent` are the upstream requests so far.
 
-    They go `without` some parts of the guardrails, to see what these did.
+    `without` disables parts of the guardrails, which shows their effect.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ReplayedTurns:
         profiles: Sequence[Profile],
         without: frozenset[Part] = frozenset(),
     ) -> None:
-        self.asked: list[UpstreamRequest] = []
+        self.sent: list[UpstreamRequest] = []
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
@@ -69,22 +69,23 @@ class ReplayedTurns:
         self._unfinished = ""
 
     def events(self) -> Iterator[ReplyEvent]:
-        """Return what the client gets, as far as the recording knows the model's answers.
+        """Yield the client's events until the turn ends or the recorded generations run out.
 
-        Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
+        Raises `InvalidRequest`, and ValueError if the exchange is inconsistent.
         """
         request = decode_request(msgspec.json.encode(self._exchange.request))
         failed = self._exchange.failed
+        # the chat dialect has no field for a failed tool result, so it is recorded separately
         marked = (
-            structs.replace(one, failed=failed.get(place, one.failed))
-            for place, one in enumerate(request.messages)
+            structs.replace(message, failed=failed.get(index, message.failed))
+            for index, message in enumerate(request.messages)
         )
         request = structs.replace(request, messages=tuple(marked) if failed else request.messages)
         run = self._exchange.run
         try:
             if run is None:
-                ((_, own),) = _parts(self._exchange)
-                for events in self._batches(self._begin(request, own), own):
+                ((_, generations),) = _parts(self._exchange)
+                for events in self._batches(self._begin(request, generations), generations):
                     yield from events
             else:
                 yield from self._rounds(request, run)
@@ -107,9 +108,10 @@ class ReplayedTurns:
 
     @property
     def following(self) -> UpstreamRequest | None:
-        """The next question to the model."""
-        last = self._turns[-1:]
-        return next((one.next_request() for one in last if one.state is TurnState.ASKING), None)
+        """The upstream request that would be sent next; None if the turn is over."""
+        if self._turns and self._turns[-1].state is TurnState.ASKING:
+            return self._turns[-1].next_request()
+        return None
 
     def _rounds(self, request: Request, recorded: recording.RecordedRun) -> Iterator[ReplyEvent]:
         from proxy.tools.run import Ask, Run, RunState, RunTerms
@@ -117,13 +119,13 @@ class ReplayedTurns:
         limits = recorded.most_rounds, recorded.most_failed_rounds
         terms = RunTerms(frozenset(recorded.owned), self._policy.workflow, *limits)
         run = self._run = Run(request, terms)
-        for outcomes, own in _parts(self._exchange):
+        for outcomes, generations in _parts(self._exchange):
             if run.state is not RunState.READY:
                 return
             step = run.next_step()
             assert isinstance(step, Ask)  # noqa: S101 - it was ready
-            turn = self._begin(step.request, own, is_last=step.is_last)
-            for events in self._batches(turn, own):
+            turn = self._begin(step.request, generations, is_last=step.is_last)
+            for events in self._batches(turn, generations):
                 is_end = bool(events) and isinstance(events[-1], ReplyFinished)
                 yield from run.receive(events, defect=last_defect(turn.facts) if is_end else None)
             yield from self._results(run, outcomes)
@@ -131,32 +133,33 @@ class ReplayedTurns:
     def _results(
         self, run: "Run", recorded: Sequence[recording.RecordedOutcome]
     ) -> Sequence[ReplyEvent]:
-        """Give a run the recorded results of its calls; it stops if its calls are others."""
+        """Pass the recorded results to a run; the replay ends if its calls differ from these."""
         from proxy.tools.executor import Outcome, Status
         from proxy.tools.run import Execute, RunState
 
         step = run.next_step() if run.state is RunState.CALLED else None
         if not isinstance(step, Execute):
             return ()
-        made = [(call.name, call.arguments) for call in step.calls]
-        if made != [(one.name, one.arguments) for one in recorded]:
+        # a recorded result answers only the recorded call, so the replay cannot continue otherwise
+        calls = [(call.name, call.arguments) for call in step.calls]
+        if calls != [(outcome.name, outcome.arguments) for outcome in recorded]:
             self._unfinished = "calls other tools"
             return ()
-        number = 1 + max((one.round for one in self._ran), default=0)
-        self._ran += [ToolRan("", one.name, one.status, number) for one in recorded]
+        number = 1 + max((tool.round for tool in self._ran), default=0)
+        self._ran += [ToolRan("", outcome.name, outcome.status, number) for outcome in recorded]
         return run.finish_round(
             tuple(
-                Outcome(call, one.text, Status(one.status), counted=one.counted)
-                for call, one in zip(step.calls, recorded, strict=True)
+                Outcome(call, outcome.text, Status(outcome.status), counted=outcome.counted)
+                for call, outcome in zip(step.calls, recorded, strict=True)
             )
         )
 
-    def _begin(self, request: Request, heard: Generations, *, is_last: bool = False) -> Turn:
-        leave = iter(range(len(heard) - 1))
+    def _begin(self, request: Request, generations: Generations, *, is_last: bool = False) -> Turn:
+        recorded_retries = iter(range(len(generations) - 1))
 
         def may_retry() -> bool:
-            """Answer as recorded, because this depended on everybody else's requests."""
-            return not self._was_withheld or next(leave, None) is not None
+            # the load of other requests decided this, so the recording is the only source
+            return not self._was_withheld or next(recorded_retries, None) is not None
 
         def new_id() -> str:
             return f"call_{next(self._numbers)}"
@@ -167,24 +170,24 @@ class ReplayedTurns:
         return turn
 
     def _batches(self, turn: Turn, generations: Generations) -> Iterator[Sequence[ReplyEvent]]:
-        """Answer each question of a turn from the recording, as far as it goes."""
+        """Feed each recorded generation to a turn while it has another request to send."""
         for pieces in generations:
-            *before, last = pieces or (["nothing"],)
-            if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in before):
+            *content, last = pieces or (["nothing"],)
+            if last[0] not in ENDINGS or any(piece[0] in ENDINGS for piece in content):
                 raise ValueError(f"a generation has to end with one of {', '.join(ENDINGS)}")
             upstream_request = turn.next_request()
             if upstream_request is None:
                 return
-            self.asked.append(upstream_request)
+            self.sent.append(upstream_request)
             is_failed = last[0] == FAILED
-            yield from _hear(turn, before if is_failed else pieces)
+            yield from _feed(turn, content if is_failed else pieces)
             if is_failed:
                 if not (events := turn.abandon()):
                     return
                 yield events
 
 
-def _hear(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]:
+def _feed(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]:
     for piece in pieces:
         try:
             yield turn.receive(event_of(piece))
@@ -196,25 +199,27 @@ def _hear(turn: Turn, pieces: Sequence[Piece]) -> Iterator[Sequence[ReplyEvent]]
 
 
 def lost_generations(exchange: RecordedExchange) -> int:
-    """Count generations that belong to no turn, because their prompts proved too long."""
-    return len(exchange.generations) - sum(len(own) for _, own in _parts(exchange))
+    """Count the generations without a turn: the backend rejected their prompts as too long."""
+    return len(exchange.generations) - sum(len(part) for _, part in _parts(exchange))
 
 
 def _parts(
     exchange: RecordedExchange,
 ) -> Iterator[tuple[Sequence[recording.RecordedOutcome], Generations]]:
-    """Return each turn's call outcomes and its generations, without prompts that were too long."""
-    run, left = exchange.run, exchange.generations
-    rounds = [(len(left), ())] if run is None else [(r.generations, r.outcomes) for r in run.rounds]
+    """Yield each turn's call outcomes and its generations, without prompts that were too long."""
+    run, rest = exchange.run, exchange.generations
+    rounds = [(len(rest), ())] if run is None else [(r.generations, r.outcomes) for r in run.rounds]
     for number, outcomes in rounds:
-        own, left = left[:number], left[number:]
-        is_lost = bool(own) and own[0][-1:] == ([FAILED, "context_overflow"],)
-        yield outcomes, own[is_lost:]
+        part, rest = rest[:number], rest[number:]
+        # after an overflow the request was compacted and began a new turn
+        is_lost = bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],)
+        yield outcomes, part[is_lost:]
 
 
 def _quirks(recorded: recording.RecordedModel, profiles: Sequence[Profile]) -> Quirks:
-    chosen = next((one for one in (*profiles, GENERIC) if one.name == recorded.profile), None)
-    known = Evidence(**{one.name: getattr(recorded, one.name) for one in fields(Evidence)})
+    candidates = (*profiles, GENERIC)
+    chosen = next((profile for profile in candidates if profile.name == recorded.profile), None)
+    known = Evidence(**{field.name: getattr(recorded, field.name) for field in fields(Evidence)})
     overrides = Overrides(chosen, recorded.convention, recorded.replay)
     quirks = introduce("", known, profiles, overrides).quirks
     return replace(quirks, opens_thoughts=recorded.opens_thoughts)
@@ -235,7 +240,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """An exchange that was judged again; one that never ended cannot be."""
+    """The differences of one exchange; with `is_complete` False it never ended and has none."""
 
     id: str
     model: str
@@ -250,41 +255,41 @@ class ReplayResult:
 
 
 def replay_file(path: Path, folder: Path | None) -> list[ReplayResult]:
-    """Judge all exchanges of a recording again, with our profiles and those in a folder.
+    """Replay all exchanges of a file with the included profiles and those in a folder.
 
-    Raises `InvalidConfiguration` if the file is no recording.
+    Raises `InvalidConfiguration` if the file is not a recording or an exchange is inconsistent.
     """
     profiles = load_profiles(folder)
     try:
         with closing(read_recording(path)) as exchanges:
             return [replay(exchange, profiles) for exchange in exchanges]
     except (ValueError, LookupError) as error:
-        raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error
+        raise InvalidConfiguration(str(path), f"has an inconsistent exchange: {error}") from error
 
 
 def document(replayed: Sequence[ReplayResult]) -> JsonObject:
     return {
-        "changed": sum(bool(one.changes) for one in replayed),
+        "changed": sum(bool(result.changes) for result in replayed),
         "exchanges": [
             {
-                "id": one.id,
-                "model": one.model,
-                "status": one.status,
-                "changes": [asdict(change) for change in one.changes],
+                "id": result.id,
+                "model": result.model,
+                "status": result.status,
+                "changes": [asdict(change) for change in result.changes],
             }
-            for one in replayed
+            for result in replayed
         ],
     }
 
 
 def summary(replayed: Sequence[ReplayResult]) -> Iterator[str]:
-    """Return the result for people, line by line and safe to show on a terminal."""
-    for one in replayed:
-        yield escape(f"{one.id}  {one.model}: {one.status}")
-        for change in one.changes:
+    """Yield the results as lines for people; foreign text is escaped for a terminal."""
+    for result in replayed:
+        yield escape(f"{result.id}  {result.model}: {result.status}")
+        for change in result.changes:
             before, now = (cut(value) or "(nothing)" for value in (change.before, change.now))
             yield f"    {change.what}: {before} -> {now}"
-    count = sum(bool(one.changes) for one in replayed)
+    count = sum(bool(result.changes) for result in replayed)
     yield f"{count} of {len(replayed)} changed"
 
 
@@ -293,15 +298,16 @@ def replay(
     profiles: Sequence[Profile],
     without: frozenset[Part] = frozenset(),
 ) -> ReplayResult:
-    """Judge an exchange again and return what changed; raises ValueError if it makes no sense.
+    """Replay an exchange and compare verdict and answer; raises ValueError if inconsistent.
 
-    What is left out of the guardrails, `without`, shows what it did.
+    `without` disables parts of the guardrails, which shows their effect.
     """
     model = str(exchange.request.get("model", ""))
     if exchange.verdict.outcome is None:
         return ReplayResult(exchange.id, model, is_complete=False)
-    then = exchange.verdict.attempts[lost_generations(exchange) :]
-    verdict = structs.replace(exchange.verdict, attempts=then)
+    # the verdict lists every attempt, but a replay has no turn for the lost ones
+    attempts = exchange.verdict.attempts[lost_generations(exchange) :]
+    verdict = structs.replace(exchange.verdict, attempts=attempts)
     before, now = _by_name(verdict, exchange.answer), _by_name(*_judge(exchange, profiles, without))
     changes = tuple(
         Change(name, before.get(name, ""), now.get(name, ""))
@@ -311,16 +317,18 @@ def replay(
     return ReplayResult(exchange.id, model, changes)
 
 
-def questions_of(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[UpstreamRequest]:
-    """Return the questions behind the generations of an exchange, and the next one.
+def upstream_requests(
+    exchange: RecordedExchange, profiles: Sequence[Profile]
+) -> list[UpstreamRequest]:
+    """Return the upstream request of each generation, and the next one if the turn is not over.
 
-    Raises `InvalidRequest`, and ValueError if the exchange makes no sense.
+    Raises `InvalidRequest`, and ValueError if the exchange is inconsistent.
     """
     turns = ReplayedTurns(exchange, profiles)
     for _ in turns.events():
         pass
     following = turns.following
-    return [*turns.asked, following] if following is not None else turns.asked
+    return [*turns.sent, following] if following is not None else turns.sent
 
 
 def _judge(
@@ -338,7 +346,7 @@ def _judge(
     facts = turns.facts
     verdict = recording.RecordedVerdict(
         outcome=turns.unfinished or outcome(facts).value,
-        attempts=tuple((one.kind, one.defect) for one in judged_attempts(facts)),
+        attempts=tuple((attempt.kind, attempt.defect) for attempt in judged_attempts(facts)),
         repairs=repairs(facts),
     )
     return verdict, answer_of(answer, reason)
@@ -368,7 +376,7 @@ class Nudge(msgspec.Struct, frozen=True):
 
 
 class Generation(msgspec.Struct, kw_only=True):
-    """What the model wrote, and in `nudge` what it was told next."""
+    """One reply of the model; `nudge` has the messages that were added after it."""
 
     text: str
     thoughts: str
@@ -392,8 +400,9 @@ def before_after(line: bytes, profiles: Sequence[Profile]) -> BeforeAfter:
     exchange = msgspec.json.decode(line, type=RecordedExchange)
     generations = [_generation(pieces) for pieces in exchange.generations]
     nudges = _nudges(exchange, profiles)
-    for one, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
-        one.nudge = nudge
+    # from the end: generations that were lost to a context overflow come first and have no nudge
+    for generation, nudge in zip(reversed(generations[:-1]), reversed(nudges), strict=False):
+        generation.nudge = nudge
     answer = exchange.answer
     return BeforeAfter(
         generations=generations,
@@ -412,18 +421,18 @@ def _generation(pieces: Sequence[Piece]) -> Generation:
             ending = f"{piece[0]}: {piece[1]}"
         else:
             reply.add(event_of(piece))
-    made, thoughts = answer_of(reply, None), reply.finish("").reasoning
-    return Generation(text=made.text, thoughts=thoughts, calls=made.calls, ending=ending)
+    answer, thoughts = answer_of(reply, None), reply.finish("").reasoning
+    return Generation(text=answer.text, thoughts=thoughts, calls=answer.calls, ending=ending)
 
 
 def _nudges(exchange: RecordedExchange, profiles: Sequence[Profile]) -> list[list[Nudge]]:
-    """Return what the model was told after each generation but the last."""
+    """Return the messages that were added after each generation except the last."""
     try:
-        asked = [upstream_request.messages for upstream_request in questions_of(exchange, profiles)]
+        prompts = [request.messages for request in upstream_requests(exchange, profiles)]
     except (InvalidRequest, ValueError):
-        return []  # with other profiles the turn may go differently
-    asked = asked[: len(exchange.generations)]
-    return [_list_added_messages(before, after) for before, after in pairwise(asked)]
+        return []  # the profiles may have changed since the recording
+    prompts = prompts[: len(exchange.generations)]
+    return [_list_added_messages(before, after) for before, after in pairwise(prompts)]
 
 
 def _list_added_messages(before: Sequence[Message], after: Sequence[Message]) -> list[Nudge]:

@@ -1,7 +1,8 @@
-"""What the dashboard shows: a row for each request, a card for each tool server.
+"""The contents of the dashboard: a row for each request, a card for each tool server.
 
-Rows are made of records, and tool calls are counted from records, as metrics are. Both are complete
-and small: whatever a client, a model or a tool wrote is cut and made visible.
+Rows and the counts of tool calls are made from records, as metrics are. Text of clients, models and
+tools is cut and escaped, so a row is small and cannot control a terminal. The fields are the JSON
+of `/ui/api`, which `temper top` reads as well.
 """
 
 import msgspec
@@ -24,7 +25,7 @@ OVER = "over"
 class AttemptRow(msgspec.Struct, frozen=True):
     """One generation; times in seconds since the request arrived.
 
-    For people, `how` says what kind it was and `told` what was wrong with it, "" if nothing.
+    `how` describes the kind and `told` the problem in a sentence, "" if there was none.
     """
 
     kind: str
@@ -37,9 +38,9 @@ class AttemptRow(msgspec.Struct, frozen=True):
 
 
 class ToolRow(msgspec.Struct, frozen=True):
-    """One call of a tool that Temper ran; `seconds` is None while it waits for a person or runs.
+    """One call of a tool that Temper ran; `seconds` is None until it is over.
 
-    It `waited` before it was `begun`.
+    `waited` are the seconds until a person approved the call; `begun` is after these.
     """
 
     server: str
@@ -51,9 +52,9 @@ class ToolRow(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `phase` is a word of `Stage` or `over`, `progress` a share of 1.
+    """One request; `phase` is a value of `RequestStage` or `over`, `progress` is between 0 and 1.
 
-    `cache` says where the prompt differs from the one before it.
+    `cache` has the first difference from the conversation's previous prompt.
     """
 
     id: str
@@ -89,7 +90,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def row_of(
     record: RequestRecord, name: str, *, phase: str = OVER, progress: float | None = None
 ) -> Row:
-    """Make the row called `name` of a request that is over, or still in a `phase`."""
+    """Make the row `name` of a request that is over or in a running `phase`."""
     broken = record.prefix_broken
     return Row(
         id=name,
@@ -114,7 +115,7 @@ def row_of(
         first_token=_or_none(record.first_token),
         queued=_or_none(record.queued),
         tokens=record.tokens,
-        context=next((one for one in record.facts if isinstance(one, Compacted)), None),
+        context=next((fact for fact in record.facts if isinstance(fact, Compacted)), None),
         cache=broken and msgspec.structs.replace(broken, reason=cut(broken.reason, 400)),
         finish_reason=_cut(record.finish_reason),
         backend=_cut(record.backend),
@@ -160,9 +161,9 @@ _FAILURES = {
 
 
 class PendingCall(msgspec.Struct, frozen=True):
-    """A call that waits for a person's approval: `tool` of `server`, with visible JSON `arguments`.
+    """A call that waits for a person's approval; `arguments` are JSON with escaped characters.
 
-    `client` owns the key that was sent; `request` is the row that the call belongs to, "" if none.
+    `client` is the name of the API key, `request` the row of the call's request, "" if none.
     """
 
     id: str
@@ -175,7 +176,7 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class ServerCalls(msgspec.Struct):
-    """How many calls of a server's tools ended in each way; `failure` is the last failure."""
+    """The number of calls of a server's tools by ending; `failure` describes the last failure."""
 
     calls: int = 0
     failures: int = 0
@@ -187,15 +188,15 @@ class ServerCalls(msgspec.Struct):
         self.refused += tool.status == "refused"
         if tool.status in _FAILURES:
             self.failures += 1
-            why = f" ({cut(tool.error)})" if tool.error is not None else ""
-            self.failure = f"{cut(tool.name)} {_FAILURES[tool.status]}{why}."
+            reason = f" ({cut(tool.error)})" if tool.error is not None else ""
+            self.failure = f"{cut(tool.name)} {_FAILURES[tool.status]}{reason}."
 
 
 class ToolCalls:
-    """What became of the calls of each tool server since the start."""
+    """The counts of the calls of each tool server since the start."""
 
     def __init__(self) -> None:
-        self._servers: dict[str, ServerCalls] = {}  # the operator names them, so they are few
+        self._servers: dict[str, ServerCalls] = {}  # bounded: the operator configures the servers
 
     def take(self, record: RequestRecord) -> None:
         for tool in record.tools:
@@ -206,10 +207,10 @@ class ToolCalls:
 
 
 class ToolServerCard(msgspec.Struct, frozen=True):
-    """One tool server: its state, the number of offered tools, and how their calls ended.
+    """One tool server: its state, the number of its tools, and the counts of their calls.
 
-    `asking` of the `tools` need a person's approval; both are None while unknown. `problem` is why
-    the server cannot be used, "" if it can.
+    `asking` of the `tools` need a person's approval; both are None while unknown. `problem` is the
+    reason that the server is unusable, "" if it is usable.
     """
 
     name: str

@@ -34,19 +34,22 @@ def page_words() -> str:
 
 def sentences(happened: Iterable[Fact]) -> tuple[str, ...]:
     """Return a sentence for each repair, refusal and retry, without repetitions."""
-    told = (words.sentence for fact in happened if (words := fact.words()) is not None)
-    return tuple(map(escape, dict.fromkeys(told)))[:_MOST]
+    texts = (words.sentence for fact in happened if (words := fact.words()) is not None)
+    return tuple(map(escape, dict.fromkeys(texts)))[:_MOST]
 
 
 def summarize(happened: Iterable[Fact]) -> str:
-    """Return the same in one line, "" if there is nothing to report."""
-    known = [*happened]
-    syntaxes = [fact.syntax for fact in known if isinstance(fact, facts.Rescued)]
-    news = [words for fact in known if (words := fact.words()) is not None and words.few]
-    many = Counter(words.several for words in news if words.several)
-    one = {words.several: words.few for words in news}
-    parts = [words.few for words in news if not words.several]
-    parts += (several.format(n) if n > 1 else one[several] for several, n in many.items())
+    """Return the repairs, refusals and retries in one line, "" if there were none.
+
+    Equal events are counted: `2 calls rescued from text (hermes), asked again`.
+    """
+    all_facts = [*happened]
+    syntaxes = [fact.syntax for fact in all_facts if isinstance(fact, facts.Rescued)]
+    phrases = [words for fact in all_facts if (words := fact.words()) is not None and words.few]
+    counts = Counter(words.several for words in phrases if words.several)
+    singular = {words.several: words.few for words in phrases}
+    parts = [words.few for words in phrases if not words.several]
+    parts += (several.format(n) if n > 1 else singular[several] for several, n in counts.items())
     if syntaxes:
         how_many = "a call" if len(syntaxes) == 1 else f"{len(syntaxes)} calls"
         parts.insert(0, f"{how_many} rescued from text ({', '.join(dict.fromkeys(syntaxes))})")
@@ -70,7 +73,7 @@ def cut(text: str, longest: int = 200) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape foreign text as one unambiguous line; backslashes are doubled."""
+    """Escape foreign text as one line; backslashes are doubled, so the result is unambiguous."""
     return _escape(text.replace("\\", "\\\\"), kept="")
 
 

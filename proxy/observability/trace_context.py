@@ -1,6 +1,9 @@
-"""A request's place in a distributed trace, as W3C's `traceparent` and `tracestate` write it.
+"""Parses and writes the headers of W3C Trace Context, `traceparent` and `tracestate`.
 
-It uses no tracing library: ids are made when a request arrives and travel in its record.
+    traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+                 version, trace id, parent id, flags (01: sampled)
+
+No tracing library is needed: ids are generated when a request arrives, and its record has them.
 """
 
 import re
@@ -17,7 +20,7 @@ _MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """A request's own span: its trace, its id, and its parent's id if it has one."""
+    """The span of a request: its trace, its id, and the id of the client's span if there is one."""
 
     trace_id: int
     span_id: int
@@ -25,37 +28,39 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     is_sampled: bool = True
 
     def header(self, span_id: int) -> str:
-        """Return the header for whoever works on one of the request's spans."""
+        """Return the `traceparent` for a server that works on one of the request's spans."""
         return f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.is_sampled):02x}"
 
 
 def trace_of(traceparent: str) -> TraceContext:
-    """Continue a client's trace, or begin one if there is no readable one."""
+    """Continue a client's trace, or begin a new trace if the header is missing or invalid."""
+    # an id of zero is invalid (W3C Trace Context, 3.2.2.3)
     return _read(traceparent) or TraceContext(secrets.randbits(128) or 1, new_span_id())
 
 
 def state_of(traceparent: str, tracestates: Sequence[str]) -> str:
-    """Return the client's `tracestate` to send on unchanged, or "".
+    """Return the client's `tracestate` to forward, without empty members, or "".
 
-    It means nothing without a readable `traceparent`. A value that is no list of at most 32 members
-    in 512 characters is dropped.
+    It is dropped without a valid `traceparent` (W3C Trace Context, 3.3), and unless it has at most
+    32 members with distinct keys in 512 characters.
     """
-    members = [one.strip(" \t") for one in ",".join(tracestates).split(",")]
+    members = [member.strip(" \t") for member in ",".join(tracestates).split(",")]
     state = ",".join(filter(None, members))
-    found = [_MEMBER.fullmatch(one) for one in filter(None, members)]
-    keys = {one[1] for one in found if one is not None}
-    is_sound = len(keys) == len(found) <= 32 and len(state) <= 512
-    return state if is_sound and _read(traceparent) is not None else ""
+    matches = [_MEMBER.fullmatch(member) for member in filter(None, members)]
+    keys = {match[1] for match in matches if match is not None}
+    is_valid = len(keys) == len(matches) <= 32 and len(state) <= 512
+    return state if is_valid and _read(traceparent) is not None else ""
 
 
 def _read(traceparent: str) -> TraceContext | None:
-    found = _HEADER.fullmatch(traceparent.strip())
-    if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
+    match = _HEADER.fullmatch(traceparent.strip())
+    # version ff is invalid, and version 00 has exactly four fields (3.2.2.1)
+    if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
         return None
-    trace_id, parent_id = int(found[2], 16), int(found[3], 16)
+    trace_id, parent_id = int(match[2], 16), int(match[3], 16)
     if not (trace_id and parent_id):
         return None
-    return TraceContext(trace_id, new_span_id(), parent_id, bool(int(found[4], 16) & 1))
+    return TraceContext(trace_id, new_span_id(), parent_id, bool(int(match[4], 16) & 1))
 
 
 def new_span_id() -> int:

@@ -1,13 +1,13 @@
-"""The spans of requests and of agents' runs, and what their attributes are called.
+"""The spans of requests and of agents' runs, and the names of their attributes.
 
-It needs the extra `otel`, runs of a program that traces by itself only the SDK. A request's spans
-are made when it is over, with the ids that it has carried since it arrived, so that an engine that
-traces as well finds its parent. A run's spans are made while it goes on, within the span of the
-program around it. Where they are sent, and in which batches, OpenTelemetry's own variables decide
-further (`OTEL_*`).
+Tracing needs the extra `otel`; a program that configures its own tracer needs only the SDK. The
+spans of a request are created when it is over, with ids that were chosen on arrival, because an
+engine that traces needs the parent's id earlier. The spans of a run are created while it continues,
+inside the program's current span. OpenTelemetry's variables (`OTEL_*`) configure resource
+attributes and batches.
 
-Names with `gen_ai.` are OpenTelemetry's for generative AI, whose registry still counts as under
-development. Prompts, answers, arguments and results are in no span.
+Names with `gen_ai.` are from OpenTelemetry's semantic conventions for generative AI, whose status
+is still "development". Spans never contain prompts, answers, arguments or results.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -36,13 +36,13 @@ from proxy.tools.executor import Outcome
 from proxy.tools.executor import Status as ToolStatus
 
 Attribute: TypeAlias = str | bool | int | float | Sequence[str]
-Of = ParamSpec("Of")
+Subject = ParamSpec("Subject")  # the records that an attribute is read from
 
 _NAME = "temper"
-_PATIENCE = 2.0  # seconds for a collector; spans are lost rather than an end delayed
+_PATIENCE = 2.0  # seconds for a collector; losing spans is better than a slow shutdown
 
 
-# The semantic conventions for GenAI (OpenTelemetry 1.37) name the first two; they allow others.
+# The GenAI semantic conventions (OpenTelemetry 1.37) define the first two and allow other names.
 _OPERATIONS = {
     "completions": "text_completion",
     "embeddings": "embeddings",
@@ -113,27 +113,29 @@ TOOL: Mapping[str, Callable[[ToolRecord], Attribute | None]] = {
 
 
 def exporter_to(url: str) -> SpanExporter:
-    """Make what sends spans to a collector's address, in the OTLP format over HTTP.
+    """Return an exporter to a collector's base URL, for OTLP over HTTP.
 
-    Raises ImportError where the exporter is not installed; a program that traces may have others.
+    Raises ImportError if the exporter's package is not installed.
     """
+    # imported here, because a program with another exporter does not need this package
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter(endpoint=f"{url}/v1/traces", timeout=_PATIENCE)
 
 
 class Tracing:
-    """Writes the spans of the requests of a `replica` to an exporter, from a thread of its own."""
+    """Writes the spans of a `replica`'s requests to an exporter, in a background thread."""
 
     def __init__(self, exporter: SpanExporter, replica: str | None = None) -> None:
         self._exporter = exporter
         self._ids = _GivenIds()
-        own = Resource({"service.name": _NAME, "service.instance.id": replica or replica_name()})
+        defaults = {"service.name": _NAME, "service.instance.id": replica or replica_name()}
         self._provider = TracerProvider(
-            resource=own.merge(OTELResourceDetector().detect()),
+            # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the defaults
+            resource=Resource(defaults).merge(OTELResourceDetector().detect()),
             id_generator=self._ids,
             span_limits=SpanLimits(max_attribute_length=256),
-            shutdown_on_exit=False,
+            shutdown_on_exit=False,  # `close` does this, with a time limit
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_NAME)
@@ -151,23 +153,23 @@ class Tracing:
             start_time=_nanoseconds(begun),
         )
         parts: list[tuple[str, AttemptRecord | ToolRecord, dict[str, Attribute]]] = [
-            (f"{operation(record)} {record.model}", one, _read(ATTEMPT, record, one))
-            for one in record.attempts
+            (f"{operation(record)} {record.model}", attempt, _read(ATTEMPT, record, attempt))
+            for attempt in record.attempts
         ]
-        parts += ((f"execute_tool {one.name}", one, _read(TOOL, one)) for one in record.tools)
-        within = _context(request, request.span_id)
-        for name, part, found in parts:
+        parts += ((f"execute_tool {tool.name}", tool, _read(TOOL, tool)) for tool in record.tools)
+        parent = _context(request, request.span_id)
+        for name, part, attributes in parts:
             self._ids.span_id = part.span_id
             at = begun + part.begun
             child = self._tracer.start_span(
-                name, within, trace.SpanKind.CLIENT, found, start_time=_nanoseconds(at)
+                name, parent, trace.SpanKind.CLIENT, attributes, start_time=_nanoseconds(at)
             )
             _end(child, at + part.seconds, is_failed=part.error is not None)
         is_failed = record.status > CLIENT_LEFT or record.error is not None
         _end(span, begun + record.seconds, is_failed=is_failed)
 
     def close(self) -> None:
-        """Send what is left, if the collector takes it soon."""
+        """Send the remaining spans; those that the collector does not accept soon are lost."""
         _shut_down(self._provider, self._exporter)
 
 
@@ -178,13 +180,16 @@ def _end(span: trace.Span, moment: float, *, is_failed: bool) -> None:
 
 
 def _shut_down(provider: TracerProvider, exporter: SpanExporter) -> None:
-    patience = Timer(_PATIENCE, exporter.shutdown)
-    patience.start()
+    # the shutdown waits for the exporter's retries, which closing the exporter ends
+    timer = Timer(_PATIENCE, exporter.shutdown)
+    timer.start()
     provider.shutdown()
-    patience.cancel()
+    timer.cancel()
 
 
 class _GivenIds(IdGenerator):
+    """Returns the ids that a request has had since its arrival, instead of generating ids."""
+
     trace_id = 0
     span_id = 0
 
@@ -199,17 +204,20 @@ class _GivenIds(IdGenerator):
 
 
 def _context(request: TraceContext, parent_id: int) -> Context:
-    kept = trace.TraceFlags.SAMPLED if request.is_sampled else trace.TraceFlags.DEFAULT
-    flags = trace.TraceFlags(kept)
+    # the client decides about sampling (W3C Trace Context, 3.2.2.5.1)
+    flag = trace.TraceFlags.SAMPLED if request.is_sampled else trace.TraceFlags.DEFAULT
+    flags = trace.TraceFlags(flag)
     parent = trace.SpanContext(request.trace_id, parent_id, is_remote=True, trace_flags=flags)
     return trace.set_span_in_context(trace.NonRecordingSpan(parent), Context())
 
 
 def _read(
-    table: Mapping[str, Callable[Of, Attribute | None]], *of: Of.args, **named: Of.kwargs
+    table: Mapping[str, Callable[Subject, Attribute | None]],
+    *subject: Subject.args,
+    **named: Subject.kwargs,
 ) -> dict[str, Attribute]:
-    found = ((name, read(*of, **named)) for name, read in table.items())
-    return {name: value for name, value in found if value is not None}
+    values = ((name, read(*subject, **named)) for name, read in table.items())
+    return {name: value for name, value in values if value is not None}
 
 
 def _nanoseconds(seconds: float) -> int:
@@ -217,7 +225,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 class RunTracing:
-    """Makes the spans of runs, by the program's tracer, or to an exporter."""
+    """Creates the spans of runs, with an exporter or otherwise with the program's tracer."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         self._exporter = exporter
@@ -225,22 +233,25 @@ class RunTracing:
         if exporter is None:
             self._tracer = trace.get_tracer(_NAME)
             return
-        own = Resource({"service.name": _NAME}).merge(OTELResourceDetector().detect())
-        self._provider = TracerProvider(resource=own, shutdown_on_exit=False)
+        resource = Resource({"service.name": _NAME}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_NAME)
 
     @contextmanager
     def run(self, agent: str, model: str) -> Generator["RunSpans", None, None]:
-        """Follow a run while the block goes on; what it does is within its span."""
-        given = {
+        """Create the span of a run for the duration of the block, as the current span."""
+        attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": _NAME,
             "gen_ai.agent.name": agent,
             "gen_ai.request.model": model,
         }
         with self._tracer.start_as_current_span(
-            f"invoke_agent {agent}", attributes=given, record_exception=False
+            # an exception's message could contain a prompt or a result
+            f"invoke_agent {agent}",
+            attributes=attributes,
+            record_exception=False,
         ) as span:
             spans = RunSpans(self._tracer, span, model)
             try:
@@ -254,7 +265,7 @@ class RunTracing:
 
 
 class RunSpans:
-    """The spans of one run."""
+    """The spans of one run: a child for each attempt and for each tool call."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span, model: str) -> None:
         self._tracer = tracer
@@ -267,20 +278,20 @@ class RunSpans:
     def attempt(
         self, headers: Headers, number: int, defect: str | None
     ) -> Generator[Headers, None, None]:
-        given: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": self._model,
             "temper.round": number,
         }
         if defect is not None:
-            given["temper.attempt.defect"] = defect
+            attributes["temper.attempt.defect"] = defect
         span = self._tracer.start_span(
-            f"chat {self._model}", self._context, trace.SpanKind.CLIENT, given
+            f"chat {self._model}", self._context, trace.SpanKind.CLIENT, attributes
         )
-        sent = dict(headers)
-        inject(sent, trace.set_span_in_context(span))
+        traced = dict(headers)
+        inject(traced, trace.set_span_in_context(span))
         try:
-            yield sent
+            yield traced
         except (BackendFailed, InvalidRequest) as error:
             _fail(span, word_for(error))
             raise
@@ -288,7 +299,7 @@ class RunSpans:
             span.end()
 
     def tool_started(self, call: ToolCall, number: int) -> None:
-        given: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": call.id,
@@ -296,7 +307,7 @@ class RunSpans:
             "temper.round": number,
         }
         self._calls[call.id] = self._tracer.start_span(
-            f"execute_tool {call.name}", self._context, attributes=given
+            f"execute_tool {call.name}", self._context, attributes=attributes
         )
 
     def tool_finished(self, outcome: Outcome) -> None:
@@ -317,6 +328,7 @@ class RunSpans:
         )
 
     def close(self) -> None:
+        """End the spans of unfinished calls: a span that never ends is never exported."""
         for span in self._calls.values():
             _fail(span, "cancelled")
             span.end()

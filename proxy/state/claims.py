@@ -1,14 +1,14 @@
-"""One answer for each key among all replicas: who makes it, and who waits for it.
+"""Claims on idempotency keys: one replica answers a request, the other replicas wait for it.
 
 Theory of operation
 -------------------
-    free      nobody has claimed the key, or the claim of a replica that died has run out
-    claimed   a replica makes the answer; it renews its claim, others come again
-    answered  the whole answer is kept for a while, for everybody who asks the same
+    free      the key is not claimed, or the claim of a crashed replica has expired
+    claimed   a replica generates the answer and renews its claim; the others poll
+    answered  the complete answer is stored for a while, for repetitions of the request
 
-A claim that was lost to another replica is left alone, whatever happens here: nothing replaces what
-another one has claimed or answered. A claim that is merely gone, because the store restarted or was
-full, is claimed again. This module must not know what answers are.
+A replica never replaces a claim or an answer of another replica, even if it had the key before. A
+claim that is missing, because the store restarted or was full, is claimed again. This module treats
+answers as bytes.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from proxy.errors import KeyReused, StateUnavailable
-from proxy.state.sealing import NONCE_BYTES, SealedPlace, Sealing
+from proxy.state.sealing import NONCE_BYTES, SealedEntry, Sealing
 
 
 class Store(Protocol):
-    """Keeps bytes for all replicas, each for some seconds.
+    """Stores bytes for all replicas, each value for some seconds.
 
-    Every function is one atomic step, and raises `StateUnavailable` if it cannot be done.
+    Every function is atomic, and raises `StateUnavailable` if the store does not execute it.
     """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value if the name is free; return whether it was."""
+        """Store a value if the name is free; return whether it was free."""
 
     async def renew(self, name: str, value: bytes, seconds: float) -> bool:
-        """Keep a value for longer, or again if it is gone; never in place of another one."""
+        """Prolong a value, or store it again if it is gone; never replace a different value."""
 
     async def finish(self, name: str, value: bytes, final: bytes, seconds: float) -> bool:
-        """Replace a value, which may be gone, by `final`; never replace another one."""
+        """Replace a value, which may be gone, by `final`; never replace a different value."""
 
     async def release(self, name: str, value: bytes) -> None:
         """Free a name if it still has this value."""
@@ -47,13 +47,13 @@ class Store(Protocol):
     async def look_up(self, name: str) -> bytes | None: ...
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        """Keep all of these values, or none of them."""
+        """Store all of these values, or none of them."""
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        """Return the value of a name, and keep it for longer."""
+        """Return the value of a name, and prolong it."""
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        """Keep those of these names that exist for longer."""
+        """Prolong the values of those names that exist."""
 
     async def forget(self, names: Sequence[str]) -> bool:
         """Delete these names; return whether any of them existed."""
@@ -66,10 +66,10 @@ Name: TypeAlias = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class ClaimTimes:
-    """How long claims and answers are kept, how often claims are renewed and polled: seconds.
+    """The lifetimes of claims and answers, and the intervals of renewals and polls, in seconds.
 
-    Whoever waits looks again after `poll`, then less and less often, up to `longest_poll`, even
-    through an `outage` of the store.
+    A waiting replica polls after `poll`, then at growing intervals up to `longest_poll`. It
+    tolerates an `outage` of the store of this length.
     """
 
     claim: float = 15.0
@@ -81,13 +81,13 @@ class ClaimTimes:
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
-    """Says that a replica is making the answer to the request with this fingerprint."""
+    """The mark of a replica that generates the answer to the request with this fingerprint."""
 
     replica: str
     fingerprint: bytes
 
 
-class KeptAnswer(msgspec.Struct, frozen=True, tag="answer"):
+class StoredAnswer(msgspec.Struct, frozen=True, tag="answer"):
     """A successful answer to the request with this fingerprint."""
 
     replica: str
@@ -97,7 +97,9 @@ class KeptAnswer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode: Callable[[bytes], Claim | KeptAnswer] = msgspec.msgpack.Decoder(Claim | KeptAnswer).decode
+_decode: Callable[[bytes], Claim | StoredAnswer] = msgspec.msgpack.Decoder(
+    Claim | StoredAnswer
+).decode
 
 
 @dataclass(eq=False, slots=True)
@@ -105,23 +107,21 @@ class OwnClaim:
     """A key that this replica answers; its functions raise `StateUnavailable`."""
 
     store: Store
-    place: SealedPlace
+    entry: SealedEntry
     value: bytes
     claimed: Claim
     times: ClaimTimes
 
     async def renew(self) -> bool:
-        """Renew the claim; return whether it is still ours."""
-        return await self.store.renew(self.place.name, self.value, self.times.claim)
+        """Renew the claim; return whether this replica still has it."""
+        return await self.store.renew(self.entry.name, self.value, self.times.claim)
 
     async def finish(self, headers: list[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Store the answer for the others; return whether it was stored.
-
-        If the store is away it is asked again, because it may be back before the claim expires.
-        """
-        answer = KeptAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
-        final = self.place.seal(_encode(answer), os.urandom(NONCE_BYTES))
-        finish = partial(self.store.finish, self.place.name, self.value, final, self.times.answer)
+        """Store the answer for the other replicas; return whether it was stored."""
+        answer = StoredAnswer(self.claimed.replica, self.claimed.fingerprint, headers, body)
+        final = self.entry.seal(_encode(answer), os.urandom(NONCE_BYTES))
+        finish = partial(self.store.finish, self.entry.name, self.value, final, self.times.answer)
+        # retried during an outage: the store may recover before the claim expires
         for _ in range(round(self.times.claim / self.times.renewal) - 1):
             with suppress(StateUnavailable):
                 return await finish()
@@ -129,10 +129,11 @@ class OwnClaim:
         return await finish()
 
     async def release(self) -> None:
-        await self.store.release(self.place.name, self.value)
+        await self.store.release(self.entry.name, self.value)
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None]:
+        """Renew the claim while the block runs."""
         renewing = asyncio.create_task(self._keep_renewing())
         try:
             yield
@@ -140,19 +141,17 @@ class OwnClaim:
             renewing.cancel()
 
     async def _keep_renewing(self) -> None:
-        is_ours = True
-        while is_ours:
+        is_held = True
+        while is_held:
             await asyncio.sleep(self.times.renewal)
-            with suppress(StateUnavailable):  # it may be back before the claim expires
-                is_ours = await self.renew()
-        logger.warning(
-            "the claim of an idempotency key expired: another replica may process the request too"
-        )
+            with suppress(StateUnavailable):  # the store may recover before the claim expires
+                is_held = await self.renew()
+        logger.warning("idempotency key: the claim expired; another replica may answer it, too")
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims keys for a `replica`, under names that include the keys' owners."""
+    """Claims keys for a `replica`; the parts of a name include the owner of the API key."""
 
     _store: Store
     _sealing: Sealing
@@ -161,19 +160,19 @@ class Claims:
 
     async def settle(
         self, name: Name, fingerprint: bytes, is_wanted: Callable[[], bool] = lambda: True
-    ) -> OwnClaim | KeptAnswer | None:
+    ) -> OwnClaim | StoredAnswer | None:
         """Claim a key, or wait for its answer while another replica makes it.
 
-        Returns None when it is no longer wanted; do not cancel it, which could leave a claim that
-        nobody holds. Raises `KeyReused` if the key belongs to another request, and
-        `StateUnavailable`.
+        Returns None when `is_wanted` returns False. Use that instead of canceling the task, which
+        could leave a claim that is never released. Raises `KeyReused` if the key belongs to another
+        request, and `StateUnavailable`.
         """
         pause, patience = self._times.poll, 0.0
         while is_wanted():
             try:
-                if (found := await self.attempt(name, fingerprint)) is not None:
-                    return found
-                patience = self._times.outage  # another replica is working on it
+                if (settled := await self.attempt(name, fingerprint)) is not None:
+                    return settled
+                patience = self._times.outage  # the store works: another replica has the claim
             except StateUnavailable:
                 if patience <= 0:
                     raise
@@ -182,33 +181,35 @@ class Claims:
             pause = min(self._times.longest_poll, pause * 1.5)
         return None
 
-    async def attempt(self, name: Name, fingerprint: bytes) -> OwnClaim | KeptAnswer | None:
+    async def attempt(self, name: Name, fingerprint: bytes) -> OwnClaim | StoredAnswer | None:
         """Claim a key or find its answer; None while another replica has it; raises as `settle`."""
-        place, *earlier = self._sealing.places("key", *name)
-        for one in earlier:
-            if (held := _open(one, await self._store.look_up(one.name))) is not None:
+        entry, *older = self._sealing.entries("key", *name)
+        # with a rotated secret, another replica may still have a claim under an older one
+        for candidate in older:
+            value = await self._store.look_up(candidate.name)
+            if (held := _open(candidate, value)) is not None:
                 return _answer_in(held, fingerprint)
         claim = Claim(self._replica, fingerprint)
-        value = place.seal(_encode(claim), os.urandom(NONCE_BYTES))
-        if await self._store.claim(place.name, value, self._times.claim):
-            return OwnClaim(self._store, place, value, claim, self._times)
-        sealed = await self._store.look_up(place.name)
-        if (held := _open(place, sealed)) is not None:
+        sealed_claim = entry.seal(_encode(claim), os.urandom(NONCE_BYTES))
+        if await self._store.claim(entry.name, sealed_claim, self._times.claim):
+            return OwnClaim(self._store, entry, sealed_claim, claim, self._times)
+        sealed = await self._store.look_up(entry.name)
+        if (held := _open(entry, sealed)) is not None:
             return _answer_in(held, fingerprint)
-        if sealed is not None:  # whoever wrote that does not know the secret
-            await self._store.release(place.name, sealed)
+        if sealed is not None:  # damaged, or written by a program without the secret
+            await self._store.release(entry.name, sealed)
         return None
 
 
-def _open(place: SealedPlace, sealed: bytes | None) -> Claim | KeptAnswer | None:
-    """Return what is kept in a place; what cannot be read counts as missing."""
-    with suppress(msgspec.DecodeError):  # written by another version
-        if sealed is not None and (told := place.open(sealed)) is not None:
-            return _decode(told)
+def _open(entry: SealedEntry, sealed: bytes | None) -> Claim | StoredAnswer | None:
+    """Return the contents of an entry; None if it is missing or unreadable."""
+    with suppress(msgspec.DecodeError):  # written by another version of Temper
+        if sealed is not None and (body := entry.open(sealed)) is not None:
+            return _decode(body)
     return None
 
 
-def _answer_in(held: Claim | KeptAnswer, fingerprint: bytes) -> KeptAnswer | None:
+def _answer_in(held: Claim | StoredAnswer, fingerprint: bytes) -> StoredAnswer | None:
     if held.fingerprint != fingerprint:
         raise KeyReused
-    return held if isinstance(held, KeptAnswer) else None
+    return held if isinstance(held, StoredAnswer) else None

@@ -1,6 +1,6 @@
-"""Responses kept in this process: bounded, and lost when it ends.
+"""Responses stored in the memory of this process: bounded, and lost when it ends.
 
-Where there is not enough room, the owner with the most loses its least used response.
+If a bound is exceeded, the owner with the most responses loses its least recently used response.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse,
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How much is kept, and for how many seconds after its last use."""
+    """The maximum number and size of stored responses, and their lifetime after the last use."""
 
     responses: int = 1_000
     bytes: int = 64 * 2**20
@@ -29,7 +29,7 @@ class _StoredEntry(msgspec.Struct):
 
 @dataclass(eq=False)
 class MemoryStore(ResponseStore):
-    """Keeps responses in this process, for several threads; `now` is a time in seconds."""
+    """A thread-safe store of responses in memory; `now` returns seconds."""
 
     _now: Callable[[], float]
     _bounds: Bounds = field(default_factory=Bounds)
@@ -58,11 +58,12 @@ class MemoryStore(ResponseStore):
     def item(self, owner: str, item_id: str) -> bytes | None:
         with self._lock:
             self._evict()
-            found = self._items.get((owner, item_id))
-            if found is None:
+            match = self._items.get((owner, item_id))
+            if match is None:
                 return None
-            self._use(owner, found[0])
-            return found[1]
+            response_id, item = match
+            self._use(owner, response_id)
+            return item
 
     def forget(self, owner: str, response_id: str) -> bool:
         with self._lock:
@@ -72,7 +73,7 @@ class MemoryStore(ResponseStore):
             return is_known
 
     def _use(self, owner: str, response_id: str | None) -> list[StoredResponse]:
-        """Return a response and those before it, and mark them as used."""
+        """Return a response and its predecessors, latest first, and mark them as used."""
         now, chain = self._now(), []
         while response_id is not None and (entry := self._entries.get((owner, response_id))):
             entry.used_at = now
@@ -90,7 +91,7 @@ class MemoryStore(ResponseStore):
             self._drop(key)
         most, most_bytes = self._bounds.responses, self._bounds.bytes
         if len(self._entries) > most or self._size > most_bytes:
-            entries = [(key, key[0], one.response.size) for key, one in self._entries.items()]
+            entries = [(key, key[0], entry.response.size) for key, entry in self._entries.items()]
             for key in shares.find_excess(entries, most, most_bytes):
                 self._drop(key)
 
@@ -99,6 +100,7 @@ class MemoryStore(ResponseStore):
         response = self._entries.pop(key).response
         self._size -= response.size
         for item in response.items:
-            place = owner, id_of(item)
-            if place in self._items and self._items[place][0] == response_id:
-                del self._items[place]
+            item_key = owner, id_of(item)
+            # a later response may have repeated the item, and then the entry belongs to that one
+            if item_key in self._items and self._items[item_key][0] == response_id:
+                del self._items[item_key]

@@ -1,9 +1,9 @@
 """Responses in a SQLite file, which survive a restart and are shared by several workers.
 
-One thread owns the connection and does everything in order. Nothing here blocks the event loop:
-`keep` returns at once, and an answer awaits `written` before its client may continue from it.
-Readers call from threads of their own. Failures never reach the client: what cannot be written is
-lost, counted and logged, and what cannot be read counts as missing.
+One thread owns the connection and runs all operations in order. `keep` returns at once, so it does
+not block the event loop; an answer awaits `flush` before its client may refer to it. The reading
+functions block, and are called in other threads. Failures never fail an answer: a response that
+cannot be written is lost, counted and logged, and one that cannot be read counts as missing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from proxy.systems import keep_private
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 2.0  # seconds that an answer waits for the disk
-_READING = 10.0  # seconds that a request waits for the response that it continues
+_READING = 10.0  # seconds that a request waits for its previous response
 _MOST_UNWRITTEN = 16 * 2**20  # bytes that wait for a slow disk
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
@@ -43,7 +43,7 @@ LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
 Read = TypeVar("Read")
 
 BUSY_SECONDS = 1.0
-_APPLICATION, _VERSION = 0x54656D70, 1
+_APPLICATION, _VERSION = 0x54656D70, 1  # "Temp", in the file's header
 _MOST_TRIES, _PAUSE = 40, 0.05
 _SETUP = (
     "PRAGMA synchronous = NORMAL",  # a power cut may lose the last responses, but never the file
@@ -57,9 +57,10 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
     """Open or create a file that only its owner can read.
 
     A write waits `busy_seconds` for other writers, then fails. Raises `InvalidConfiguration` if the
-    file cannot be written, is damaged, or is not ours.
+    file cannot be written, is damaged, or belongs to another program.
     """
     with _explain_errors(path):
+        # created here, because SQLite would create it with the permissions of the umask
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         keep_private(file)
         os.close(file)
@@ -73,7 +74,10 @@ def open_database(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Con
 
 
 def examine_responses(path: Path) -> None:
-    """Check that a file could be opened, without creating it; raises like `open_database`."""
+    """Check that a file can be opened or created, without creating it.
+
+    Raises as `open_database` does.
+    """
     if path.exists():
         open_database(path).close()
         return
@@ -85,9 +89,10 @@ def examine_responses(path: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-        raise sqlite3.DatabaseError(found.splitlines()[-1])
-    # first, because another process may be creating the tables and the mark now
+    if (result := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        raise sqlite3.DatabaseError(result.splitlines()[-1])
+    # before the application id: another process may be creating both in one transaction, and a
+    # file that has tables without an id would look like that of another program
     is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -107,7 +112,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Let several read while one writes; SQLite's change of this mode does not wait for others."""
+    """Let processes read while another process writes."""
+    # SQLite's busy timeout does not apply to a change of this mode, so it is retried here
     for tried in range(_MOST_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -143,17 +149,17 @@ def open_responses(
     *,
     busy_seconds: float = BUSY_SECONDS,
 ) -> Generator["ResponsesFile", None, None]:
-    """Open a file, and close it when everything is written; raises `InvalidConfiguration`.
+    """Open a file, and close it after all writes; raises `InvalidConfiguration`.
 
-    `on_loss` gets the reason, one of `LOSSES`, when a response was not stored, in any thread. Other
-    processes are waited for at most `busy_seconds`.
+    When a response is not stored, `on_loss` is called with the reason, one of `LOSSES`, in any
+    thread. A write waits at most `busy_seconds` for other processes.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="responses") as thread:
         connection = thread.submit(open_database, path, busy_seconds).result()
         try:
-            making = thread.submit(ResponsesTable, connection, time.time, bounds or Bounds())
-            with _explain_errors(path):  # an index may be damaged where the rest is sound
-                table = making.result()
+            opening = thread.submit(ResponsesTable, connection, time.time, bounds or Bounds())
+            with _explain_errors(path):  # `quick_check` does not verify indexes
+                table = opening.result()
             yield ResponsesFile(path, table, thread, on_loss)
         finally:
             thread.submit(connection.close).result()
@@ -161,7 +167,7 @@ def open_responses(
 
 @dataclass(eq=False)
 class ResponsesFile(ResponseStore):
-    """Keeps responses by the owner of the key that asked for them."""
+    """Stores responses by owner, i.e. by the API key of the request."""
 
     _path: Path
     _table: ResponsesTable
@@ -171,7 +177,8 @@ class ResponsesFile(ResponseStore):
     _last_loss: str = ""
 
     def keep(self, owner: str, response: StoredResponse) -> None:
-        """Keep a response soon; see `written`."""
+        """Store a response soon; `flush` waits for it."""
+        # a copy of the values, because the writing thread removes entries meanwhile
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
             self._lose(_SLOW, "it takes too long")
             return
@@ -180,9 +187,9 @@ class ResponsesFile(ResponseStore):
         writing.add_done_callback(lambda done: self._unwritten.pop(done, None))
 
     async def flush(self) -> None:
-        """Wait until everything kept so far can be read by others, but not for long."""
-        if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
-            await asyncio.wait(unwritten, timeout=_PATIENCE)
+        """Wait, for at most two seconds, until other workers can read all stored responses."""
+        if pending := [asyncio.wrap_future(writing) for writing in [*self._unwritten]]:
+            await asyncio.wait(pending, timeout=_PATIENCE)
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
         return self._read(lambda: self._table.find(owner, response_id))
@@ -195,7 +202,7 @@ class ResponsesFile(ResponseStore):
 
     def forget(self, owner: str, response_id: str) -> bool:
         """Delete a response; return whether it existed. Raises `StateUnavailable` if that fails."""
-        return self._ask(lambda: self._table.forget(owner, response_id))
+        return self._run(lambda: self._table.forget(owner, response_id))
 
     def _write(self, owner: str, response: StoredResponse) -> None:
         try:
@@ -207,27 +214,28 @@ class ResponsesFile(ResponseStore):
 
     def _read(self, read: Callable[[], Read]) -> Read | None:
         with suppress(StateUnavailable):
-            return self._ask(read)
+            return self._run(read)
         return None
 
-    def _ask(self, asked: Callable[[], Read]) -> Read:
+    def _run(self, operation: Callable[[], Read]) -> Read:
+        """Run an operation in the connection's thread; raises `StateUnavailable`."""
         try:
-            return self._thread.submit(asked).result(_READING)
+            return self._thread.submit(operation).result(_READING)
         except sqlite3.Error as error:
-            reason, told = _reason(error), str(error)
+            reason, detail = _reason(error), str(error)
         except TimeoutError:
-            reason, told = _SLOW, "it takes too long"
-        logger.warning("%s cannot be used: %s", self._path, told)
-        raise StateUnavailable(f"The response file is {reason} (responses.path)")
+            reason, detail = _SLOW, "it takes too long"
+        logger.warning("%s cannot be used: %s", self._path, detail)
+        raise StateUnavailable(f"The file of responses is {reason} (responses.path)")
 
-    def _lose(self, reason: str, told: str) -> None:
-        """Count a response that was not stored; log it once until storing works again."""
+    def _lose(self, reason: str, detail: str) -> None:
+        """Count a response that was not stored; log the first of several with the same reason."""
         self._on_loss(reason)
         if reason != self._last_loss:
-            logger.warning("%s cannot be used (%s): responses are not stored", self._path, told)
+            logger.warning("%s: responses are not stored (%s)", self._path, detail)
         self._last_loss = reason
 
 
 def _reason(error: sqlite3.Error) -> str:
-    # Python makes an error without a code of a text that is no UTF-8
+    # an error that Python raises itself has no code, e.g. for a text that is not UTF-8
     return _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _OTHER)

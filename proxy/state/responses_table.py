@@ -1,8 +1,8 @@
-"""Responses in a SQLite database: who may see them, how they are linked, how long they are kept.
+"""The tables and queries of stored responses: owners, links to predecessors, lifetimes.
 
-Every function waits for the disk and raises `sqlite3.Error`; one thread has the connection. It does
-what `MemoryStore` does, and survives a restart. Owners are stored as digests, because an owner may
-be a key.
+Every function blocks on the disk and raises `sqlite3.Error`; one thread owns the connection. The
+behavior is that of `MemoryStore`. Owners are stored as digests, because an owner may be an API key,
+and the file must not reveal it.
 """
 
 import hashlib
@@ -29,12 +29,13 @@ SCHEMA = (
 )
 
 _MICROSECONDS = 10**6
-# The latest first. The limit guards against a file in which somebody has written a cycle.
+# Latest first. The limit ends the recursion in a manipulated file whose links are a cycle.
 _CHAIN = """WITH RECURSIVE chain (number, id, previous_id, depth) AS (
     SELECT number, id, previous_id, 0 FROM responses
         WHERE owner = :owner AND id = :id AND used_at >= :oldest
-    UNION ALL SELECT one.number, one.id, one.previous_id, depth + 1
-        FROM chain JOIN responses AS one ON one.owner = :owner AND one.id = chain.previous_id
+    UNION ALL SELECT earlier.number, earlier.id, earlier.previous_id, depth + 1
+        FROM chain
+        JOIN responses AS earlier ON earlier.owner = :owner AND earlier.id = chain.previous_id
         WHERE depth < :most)
     SELECT number, id, previous_id FROM chain ORDER BY depth"""
 _ITEM = """SELECT responses.id, items.item FROM items
@@ -46,13 +47,13 @@ _KEEP = """INSERT OR IGNORE INTO responses (owner, id, previous_id, size, used_a
 _KEEP_ITEM = "INSERT INTO items (response, place, is_output, id, item) VALUES (?, ?, ?, ?, ?)"
 _WHOLE = "SELECT whole FROM responses WHERE number = ?"
 _ITEMS = "SELECT item, is_output FROM items WHERE response = ? ORDER BY place"
-# An entry that was used last keeps its time if the clock was set back since.
+# `max`: if the clock was set back, the most recently used response must not become the oldest.
 _USE = "UPDATE responses SET used_at = max(used_at, ?) WHERE number = ?"
 
 Read = TypeVar("Read")
 
 
-class _FoundRow(NamedTuple):
+class _ChainRow(NamedTuple):
     number: int
     id: str
     previous_id: str | None
@@ -60,7 +61,7 @@ class _FoundRow(NamedTuple):
 
 @dataclass(eq=False)
 class ResponsesTable(ResponseStore):
-    """Keeps responses by their owner; `now` is a Unix time in seconds."""
+    """Stores responses by their owner; `now` returns a Unix time in seconds."""
 
     _connection: sqlite3.Connection
     _now: Callable[[], float]
@@ -73,20 +74,20 @@ class ResponsesTable(ResponseStore):
     def keep(self, owner: str, response: StoredResponse) -> None:
         if response.size > self._bounds.bytes:
             return
-        whose = _digest(owner)
-        row = (whose, response.id, response.previous_id, response.size, 0, response.whole)
+        owner_digest = _digest(owner)
+        row = (owner_digest, response.id, response.previous_id, response.size, 0, response.whole)
         with self._writing():
-            kept = self._connection.execute(_KEEP, row)
-            if not kept.rowcount:
+            inserted = self._connection.execute(_KEEP, row)
+            if not inserted.rowcount:  # this id is stored already
                 return
-            number = kept.lastrowid
-            asked = len(response.inputs)
+            number = inserted.lastrowid
+            input_count = len(response.inputs)
             rows = [
-                (number, place, place >= asked, id_of(item) or None, item)
-                for place, item in enumerate(response.items)
+                (number, index, index >= input_count, id_of(item) or None, item)
+                for index, item in enumerate(response.items)
             ]
             self._connection.executemany(_KEEP_ITEM, rows)
-            self._use(self._chain(whose, response.id, oldest=0))
+            self._use(self._chain(owner_digest, response.id, oldest=0))
             self._evict()
 
     def find(self, owner: str, response_id: str) -> StoredResponse | None:
@@ -96,11 +97,11 @@ class ResponsesTable(ResponseStore):
         return self._read(owner, response_id, lambda rows: [*map(self._response, rows)]) or []
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        sought = item_id, _digest(owner), self._oldest
-        found = self._connection.execute(_ITEM, sought).fetchone()
-        if found is None:
+        parameters = item_id, _digest(owner), self._oldest
+        match = self._connection.execute(_ITEM, parameters).fetchone()
+        if match is None:
             return None
-        response_id, item = found
+        response_id, item = match
         return self._read(owner, response_id, lambda _: bytes(item))
 
     def forget(self, owner: str, response_id: str) -> bool:
@@ -110,40 +111,42 @@ class ResponsesTable(ResponseStore):
             return self._connection.execute(delete, (_digest(owner), response_id)).rowcount > 0
 
     def _read(
-        self, owner: str, response_id: str, make: Callable[[Sequence[_FoundRow]], Read | None]
+        self, owner: str, response_id: str, convert: Callable[[Sequence[_ChainRow]], Read | None]
     ) -> Read | None:
-        """Convert a response and those before it, and mark them as used."""
-        self._connection.execute("BEGIN")  # writes of others are not visible until the end
+        """Convert a response and its predecessors, and mark them as used."""
+        # one transaction: another process may delete a row of the chain between two queries
+        self._connection.execute("BEGIN")
         try:
             chain = self._chain(_digest(owner), response_id, self._oldest)
-            made = make(chain) if chain else None
+            result = convert(chain) if chain else None
         finally:
             self._connection.execute("ROLLBACK")
-        # a locked file, or one on a full disk, can still be read
+        # only the time of use is lost if the file is locked or the disk is full
         with suppress(sqlite3.OperationalError), self._writing():
             self._use(chain)
-        return made
+        return result
 
-    def _chain(self, owner: bytes, response_id: str, oldest: int) -> list[_FoundRow]:
-        sought = {"owner": owner, "id": response_id, "oldest": oldest}
-        rows = self._connection.execute(_CHAIN, {**sought, "most": self._bounds.responses})
-        return [_FoundRow(*row) for row in rows]
+    def _chain(self, owner: bytes, response_id: str, oldest: int) -> list[_ChainRow]:
+        parameters = {"owner": owner, "id": response_id, "oldest": oldest}
+        rows = self._connection.execute(_CHAIN, {**parameters, "most": self._bounds.responses})
+        return [_ChainRow(*row) for row in rows]
 
-    def _response(self, found: _FoundRow) -> StoredResponse:
-        (whole,) = self._connection.execute(_WHOLE, (found.number,)).fetchone()
+    def _response(self, row: _ChainRow) -> StoredResponse:
+        (whole,) = self._connection.execute(_WHOLE, (row.number,)).fetchone()
         sides: tuple[list[bytes], list[bytes]] = [], []
-        for item, is_output in self._connection.execute(_ITEMS, (found.number,)):
+        for item, is_output in self._connection.execute(_ITEMS, (row.number,)):
             sides[is_output].append(item)
-        return StoredResponse(found.id, *sides, whole, found.previous_id)
+        return StoredResponse(row.id, *sides, whole, row.previous_id)
 
-    def _use(self, chain: Sequence[_FoundRow]) -> None:
-        """Note a use; what comes earlier in a conversation counts as used a little later."""
+    def _use(self, chain: Sequence[_ChainRow]) -> None:
+        """Update the times of use; each predecessor gets a time one microsecond later."""
+        # so that the beginning of a conversation is evicted last: without it nothing can continue
         now = self._microseconds
-        rows = [(now + place, found.number) for place, found in enumerate(chain)]
+        rows = [(now + depth, row.number) for depth, row in enumerate(chain)]
         self._connection.executemany(_USE, rows)
 
     def _evict(self) -> None:
-        """Delete what was not used for too long, then what exceeds an owner's share."""
+        """Delete expired responses, then those that exceed their owner's share."""
         execute = self._connection.execute
         execute("DELETE FROM responses WHERE used_at < ?", (self._oldest,))
         count, size = execute("SELECT count(*), total(size) FROM responses").fetchone()

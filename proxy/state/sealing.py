@@ -1,8 +1,12 @@
-"""Encrypts what is kept in a shared store: names become digests, bodies ciphertexts.
+"""Encrypts the contents of a shared store: names become digests, bodies ciphertexts.
 
-A secret gives two keys (HKDF-SHA256). A name is the HMAC-SHA256 of its parts. A body is sealed by
-AES-256-GCM for its name, so nobody can move it to another name. A body that cannot be opened counts
-as missing. No I/O and no randomness: the caller passes the nonce.
+Two keys are derived from a secret (HKDF-SHA256, RFC 5869). A name is the HMAC-SHA256 of its parts.
+A body is encrypted with AES-256-GCM and its name as associated data, so it cannot be moved to
+another name. A body that cannot be decrypted counts as missing. Nothing here does I/O or uses
+randomness: the caller passes the nonce.
+
+    name: namespace ":" base64url(HMAC-SHA256)
+    body: version (1 byte) nonce (12 bytes) ciphertext and tag
 """
 
 import base64
@@ -22,18 +26,18 @@ _LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SealedPlace:
-    """A place in the store that reveals nothing about its purpose."""
+class SealedEntry:
+    """An entry of the store whose name reveals nothing about its purpose."""
 
     name: str
     _cipher: AESGCM = field(repr=False)
 
     def seal(self, body: bytes, nonce: bytes) -> bytes:
-        """Return what may be kept in this place; a nonce must never be used twice."""
+        """Encrypt a body for this entry; reusing a nonce would break AES-GCM."""
         return _VERSION + nonce + self._cipher.encrypt(nonce, body, self.name.encode())
 
     def open(self, sealed: bytes) -> bytes | None:
-        """Return what was sealed for this place; None if it was not, or with another secret."""
+        """Decrypt a body; None if it was sealed for another entry or with another secret."""
         version, nonce, rest = sealed[:1], sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
         if version != _VERSION or len(nonce) < NONCE_BYTES:
             return None
@@ -44,9 +48,10 @@ class SealedPlace:
 
 
 class Sealing:
-    """Makes places from names; the first of the `secrets` seals, the others only open.
+    """Makes entries from names; new bodies are sealed with the first of the `secrets`.
 
-    Every name begins with the `namespace`, which is not hidden.
+    The other secrets are older ones that still open bodies during a rotation. Every name begins
+    with the `namespace`, which is not encrypted.
     """
 
     def __init__(self, secrets: Sequence[str], namespace: str) -> None:
@@ -56,10 +61,10 @@ class Sealing:
             for secret in secrets
         ]
 
-    def places(self, *parts: str) -> tuple[SealedPlace, ...]:
-        """Return the place of a name for each of the secrets."""
+    def entries(self, *parts: str) -> tuple[SealedEntry, ...]:
+        """Return the entry of a name for each of the secrets."""
         return tuple(
-            SealedPlace(f"{self._namespace}:{_digest(key, parts)}", cipher)
+            SealedEntry(f"{self._namespace}:{_digest(key, parts)}", cipher)
             for key, cipher in self._keys
         )
 
@@ -69,7 +74,7 @@ def _derive(secret: str, purpose: bytes) -> bytes:
 
 
 def _digest(key: bytes, parts: Sequence[str]) -> str:
-    """Hash the parts with their lengths: no two lists of parts share a name."""
-    told = [part.encode("utf-8", "surrogateescape") for part in parts]
-    whole = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in told)
+    """Hash the parts with their lengths, so that `("ab", "c")` and `("a", "bc")` differ."""
+    encoded = [part.encode("utf-8", "surrogateescape") for part in parts]
+    whole = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in encoded)
     return base64.urlsafe_b64encode(hmac.digest(key, whole, "sha256")).decode().rstrip("=")

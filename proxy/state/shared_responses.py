@@ -1,8 +1,9 @@
-"""Responses in a store that several Tempers share, for as long as they are used.
+"""Responses in a store that several replicas share; each use prolongs their lifetime.
 
-The store is used on the event loop; readers ask from threads of their own. What it does not take is
-kept here in memory, as without a store. Anything that is not here, and may or may not be there,
-raises `StateUnavailable`: nothing may seem gone that may exist.
+The store is used on the event loop; the reading functions block, and are called in other threads. A
+response that the store does not accept is stored in the memory of this process. During an outage a
+response that is not in memory raises `StateUnavailable` instead of counting as missing, because it
+may exist, and a client would drop its conversation after a 404.
 """
 
 import asyncio
@@ -25,9 +26,9 @@ from proxy.state.sealing import NONCE_BYTES, Sealing
 TOO_LARGE, UNSHARED = "too_large", "unshared"
 MOST_BYTES = bounds.RESPONSE_BYTES
 _PATIENCE = 2.0  # seconds that an answer waits for the store
-_READING = 10.0  # seconds that a request waits for the response that it continues
+_READING = 10.0  # seconds that a request waits for its previous response
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(StoredResponse).decode
@@ -35,10 +36,10 @@ _decode = msgspec.msgpack.Decoder(StoredResponse).decode
 
 @dataclass(eq=False)
 class SharedResponses(ResponseStore):
-    """Keeps responses by the owner of the key that asked for them.
+    """Stores responses by owner, i.e. by the API key of the request.
 
-    `is_usable` says whether the store would take one now. Those that it does not take go to
-    `alone`, and `on_loss` gets the reason.
+    `is_usable` returns whether the store is expected to accept a response. A response that it does
+    not accept is stored in `alone`, and `on_loss` is called with the reason.
     """
 
     _store: Store
@@ -59,39 +60,40 @@ class SharedResponses(ResponseStore):
         writing.add_done_callback(self._unwritten.discard)
 
     async def flush(self) -> None:
-        if unwritten := [asyncio.wrap_future(one) for one in [*self._unwritten]]:
-            await asyncio.wait(unwritten, timeout=_PATIENCE)
+        if pending := [asyncio.wrap_future(writing) for writing in [*self._unwritten]]:
+            await asyncio.wait(pending, timeout=_PATIENCE)
 
     def chain(self, owner: str, response_id: str) -> list[StoredResponse]:
-        return self._ask(self._chain(owner, response_id))
+        return self._run(self._chain(owner, response_id))
 
     def item(self, owner: str, item_id: str) -> bytes | None:
-        here = self._alone.item(owner, item_id)
-        return here if here is not None else self._ask(self._item(owner, item_id))
+        local = self._alone.item(owner, item_id)
+        return local if local is not None else self._run(self._item(owner, item_id))
 
     def forget(self, owner: str, response_id: str) -> bool:
-        was_here = self._alone.forget(owner, response_id)
-        names = [place.name for place in self._sealing.places("response", owner, response_id)]
-        return self._ask(self._store.forget(names)) or was_here
+        was_local = self._alone.forget(owner, response_id)
+        names = [entry.name for entry in self._sealing.entries("response", owner, response_id)]
+        return self._run(self._store.forget(names)) or was_local
 
-    def _ask(self, asked: Coroutine[object, object, Found]) -> Found:
-        """Wait for the event loop, in another thread; the loop itself must never wait."""
+    def _run(self, operation: Coroutine[object, object, Result]) -> Result:
+        """Run an operation on the event loop, and wait for it in the calling thread."""
+        # on the event loop itself this would be a deadlock
         with suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
-                asked.close()
+                operation.close()
                 raise StateUnavailable
-        answering = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        running = asyncio.run_coroutine_threadsafe(operation, self._loop)
         try:
-            return answering.result(_READING)
+            return running.result(_READING)
         except TimeoutError as error:
-            answering.cancel()
+            running.cancel()
             raise StateUnavailable from error
 
     async def _write(self, owner: str, response: StoredResponse) -> None:
-        told = response.id.encode()
+        encoded_id = response.id.encode()
         entries = self._seal(_encode(response), "response", owner, response.id)
         for item_id in _ids(response):
-            entries |= self._seal(told, "item", owner, item_id)
+            entries |= self._seal(encoded_id, "item", owner, item_id)
         try:
             await self._store.keep(entries, self._bounds.seconds)
         except StateUnavailable:
@@ -102,48 +104,52 @@ class SharedResponses(ResponseStore):
         self._alone.keep(owner, response)
 
     async def _chain(self, owner: str, response_id: str) -> list[StoredResponse]:
-        """Return a response and those before it, latest first, and mark them as used."""
+        """Return a response and its predecessors, latest first, and mark them as used."""
         chain: list[StoredResponse] = []
-        sought: str | None = response_id
-        while sought is not None and len(chain) < self._bounds.responses:
-            found = self._alone.find(owner, sought) or await self._response(owner, sought)
-            if found is None:
+        next_id: str | None = response_id
+        while next_id is not None and len(chain) < self._bounds.responses:
+            response = self._alone.find(owner, next_id) or await self._response(owner, next_id)
+            if response is None:
                 break
-            chain.append(found)
-            sought = found.previous_id
-        # the index from items to their responses is kept for longer too
-        item_ids = {item_id for one in chain for item_id in _ids(one)}
-        names = [one.name for each in item_ids for one in self._sealing.places("item", owner, each)]
+            chain.append(response)
+            next_id = response.previous_id
+        # the index from items to responses must live as long as the responses
+        item_ids = {item_id for response in chain for item_id in _ids(response)}
+        names = [
+            entry.name
+            for item_id in item_ids
+            for entry in self._sealing.entries("item", owner, item_id)
+        ]
         if names:
             with suppress(StateUnavailable):
                 await self._store.prolong(names, self._bounds.seconds)
         return chain
 
     async def _response(self, owner: str, response_id: str) -> StoredResponse | None:
-        told = await self._read("response", owner, response_id)
-        with suppress(msgspec.DecodeError):  # written by another version
-            return _decode(told) if told is not None else None
+        body = await self._read("response", owner, response_id)
+        with suppress(msgspec.DecodeError):  # written by another version of Temper
+            return _decode(body) if body is not None else None
         return None
 
     async def _item(self, owner: str, item_id: str) -> bytes | None:
-        told = await self._read("item", owner, item_id)
-        if told is None:
+        encoded_id = await self._read("item", owner, item_id)
+        if encoded_id is None:
             return None
-        chain = await self._chain(owner, told.decode(errors="replace"))
+        chain = await self._chain(owner, encoded_id.decode(errors="replace"))
         items = chain[0].items if chain else ()
         return next((item for item in items if id_of(item) == item_id), None)
 
     async def _read(self, *name: str) -> bytes | None:
         """Return the value of a name under any of the secrets."""
-        for place in self._sealing.places(*name):
-            sealed = await self._store.use(place.name, self._bounds.seconds)
-            if sealed is not None and (told := place.open(sealed)) is not None:
-                return told
+        for entry in self._sealing.entries(*name):
+            sealed = await self._store.use(entry.name, self._bounds.seconds)
+            if sealed is not None and (body := entry.open(sealed)) is not None:
+                return body
         return None
 
-    def _seal(self, told: bytes, *name: str) -> dict[str, bytes]:
-        place = self._sealing.places(*name)[0]
-        return {place.name: place.seal(told, os.urandom(NONCE_BYTES))}
+    def _seal(self, body: bytes, *name: str) -> dict[str, bytes]:
+        entry = self._sealing.entries(*name)[0]
+        return {entry.name: entry.seal(body, os.urandom(NONCE_BYTES))}
 
 
 def _ids(response: StoredResponse) -> Iterable[str]:

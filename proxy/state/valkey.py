@@ -1,10 +1,13 @@
-"""A store in a Valkey or Redis server: the only module that knows its client.
+"""A store in a Valkey or Redis server: the only module that uses the client library.
 
-Nobody waits long for it. A server that fails twice is not used for a while, as with a backend, but
-watched. One that answers but is full is still read. Each change is logged once and reported to a
-listener. While the server is well, only requested commands are sent, and few at once: a rush that
-opened a connection for each command would mistake its own delay for the server's, and take the
-server for dead.
+Every command has a short timeout. After two failures a circuit breaker stops all commands for a
+while, as with a backend, and `watch` checks the server until it recovers. A server that is full is
+still read. Each change is logged once and reported to a listener. While the server works, there are
+no periodic checks.
+
+The number of concurrent commands is limited: each needs a connection, and opening hundreds of
+connections at once takes longer than the timeout, which would open the circuit breaker although the
+server is healthy.
 """
 
 import asyncio
@@ -26,65 +29,70 @@ from proxy.errors import StateUnavailable
 
 logger = logging.getLogger(__name__)
 
-_LOOK = 0.25  # seconds between checks of the breaker of a server that is not used
-_AT_ONCE = 32  # commands, each on a connection of its own
-_IN_LINE = 5  # a command waits this many times its patience for the others
-_DOWN = "%s cannot be used (%s): this replica is on its own until it is back"
-_FULL = "%s rejects writes (%s): this replica stores its keys and responses itself until that ends"
-_BACK = "%s is used again: what is promised holds for all replicas"
+_CHECK_SECONDS = 0.25  # between checks while the circuit breaker is open
+_MOST_COMMANDS = 32  # concurrent commands, each on a separate connection
+_QUEUE_TIMEOUTS = 5  # a command waits for its turn up to this many times its timeout
+_DOWN = "state store %s cannot be used (%s); this replica shares no state until it recovers"
+_FULL = "state store %s rejects writes (%s); this replica shares no state until it accepts them"
+_BACK = "state store %s recovered; replicas share their state again"
 
 Answer = TypeVar("Answer")
 
 
 class StateListener(Protocol):
-    """Hears about the state of the store."""
+    """A receiver of reports about the store."""
 
     def report_state(self, server: str, *, is_up: bool) -> None:
         """Note whether the store can be read and written."""
 
     def count_state_error(self, operation: str) -> None:
-        """Count an operation that the store did not carry out."""
+        """Count an operation that the store did not execute."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAddress:
-    """Where a server is; `name` is the part that may be shown."""
+    """The address of a server; `name` is the part without credentials, for logs and metrics."""
 
     url: str
     name: str
 
 
 def address_of(url: str) -> StateAddress:
-    """Parse an address; options for Temper are removed from its query."""
+    """Parse an address; `namespace`, an option of Temper, is removed from its query."""
     parts = urlsplit(url)
-    query = urlencode([one for one in parse_qsl(parts.query) if one[0] != "namespace"])
-    plain = url.partition("?")[0] + (query and f"?{query}")
-    where = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
-    return StateAddress(plain, where)
+    query = urlencode([option for option in parse_qsl(parts.query) if option[0] != "namespace"])
+    client_url = url.partition("?")[0] + (query and f"?{query}")
+    name = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
+    return StateAddress(client_url, name)
 
 
 @asynccontextmanager
 async def open_valkey(
     url: str, patience: float, listener: StateListener
 ) -> AsyncGenerator["ValkeyStore", None]:
-    """Use a server on this loop while the block runs, with `patience` in seconds; never raises."""
+    """Connect to a server while the block runs; `patience` is the timeout in seconds.
+
+    An unreachable server is not an error here: the store reports it with the first command.
+    """
     address = address_of(url)
     has_tls = urlsplit(url).scheme in {"valkeys", "rediss"}
-    checked = {"ssl_check_hostname": True} if has_tls else {}
+    # off by default in the client; connections without TLS reject the option
+    tls_options = {"ssl_check_hostname": True} if has_tls else {}
     client = Valkey.from_url(
         address.url,
         socket_timeout=patience,
         socket_connect_timeout=patience,
-        lib_name=None,
+        lib_name=None,  # no CLIENT SETINFO, which costs two commands for each connection
         lib_version=None,
-        **checked,
+        **tls_options,
     )
     store = ValkeyStore(client, address.name, patience, listener)
     watching = asyncio.create_task(store.watch())
     try:
         yield store
     finally:
-        while not watching.done():  # `wait_for`, as the client uses it, may lose a cancellation
+        # repeated, because `asyncio.wait_for`, which the client uses, may lose a cancellation
+        while not watching.done():
             watching.cancel()
             await asyncio.wait({watching}, timeout=patience)
         await client.aclose()
@@ -92,7 +100,7 @@ async def open_valkey(
 
 @dataclass(eq=False)
 class ValkeyStore:
-    """A `Store`; `clock` is a time in seconds."""
+    """A `Store` in a server; `clock` returns seconds."""
 
     _client: Valkey
     _name: str
@@ -100,29 +108,29 @@ class ValkeyStore:
     _listener: StateListener
     clock: Callable[[], float] = time.monotonic
     _breaker: Breaker = field(default_factory=Breaker)
-    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_COMMANDS))
     _is_full: bool = False
     _was_usable: bool = True
     _has_failed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_usable(self) -> bool:
-        """Whether something kept now would be shared, as far as is known."""
+        """Whether the server is expected to accept a write, by the latest results."""
         return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:
-        """Check the server once, and watch a failing one until it is well again."""
+        """Check the server once, and after each failure repeatedly until it recovers."""
         self._listener.report_state(self._name, is_up=True)
         self._has_failed.set()
         while await self._has_failed.wait():
             self._has_failed.clear()
             try:
-                await self._ask("ping", self._client.ping)
+                await self._run("ping", self._client.ping)
             except StateUnavailable as error:
-                # after an answer of the server the next write finds out
+                # a server that answers with an error is reachable; the next write checks the rest
                 if not isinstance(error.__cause__, ResponseError):
                     self._has_failed.set()
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_CHECK_SECONDS)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bool:
         claim = partial(self._client.set, name, value, nx=True, px=_milliseconds(seconds))
@@ -135,92 +143,94 @@ class ValkeyStore:
         return await self._put("finish", name, value, final=final, seconds=seconds)
 
     async def release(self, name: str, value: bytes) -> None:
-        await self._ask(
-            "release", lambda: self._while_kept(name, (value,), lambda change: change.delete(name))
+        await self._run(
+            "release",
+            lambda: self._change_if(name, (value,), lambda pipeline: pipeline.delete(name)),
         )
 
     async def look_up(self, name: str) -> bytes | None:
-        return await self._ask("look_up", lambda: _read(self._client.get(name)))
+        return await self._run("look_up", lambda: _read(self._client.get(name)))
 
     async def keep(self, entries: Mapping[str, bytes], seconds: float) -> None:
-        life = _milliseconds(seconds)
+        milliseconds = _milliseconds(seconds)
 
         async def keep() -> None:
             async with self._client.pipeline(transaction=True) as pipeline:
                 for name, value in entries.items():
-                    pipeline.set(name, value, px=life)
+                    pipeline.set(name, value, px=milliseconds)
                 await pipeline.execute()
 
         await self._write("keep", keep)
 
     async def use(self, name: str, seconds: float) -> bytes | None:
-        life = _milliseconds(seconds)
-        return await self._ask("use", lambda: _read(self._client.getex(name, px=life)))
+        milliseconds = _milliseconds(seconds)
+        return await self._run("use", lambda: _read(self._client.getex(name, px=milliseconds)))
 
     async def prolong(self, names: Sequence[str], seconds: float) -> None:
-        life = _milliseconds(seconds)
+        milliseconds = _milliseconds(seconds)
 
         async def prolong() -> None:
             async with self._client.pipeline(transaction=False) as pipeline:
                 for name in names:
-                    pipeline.pexpire(name, life)
+                    pipeline.pexpire(name, milliseconds)
                 await pipeline.execute()
 
-        await self._ask("prolong", prolong)
+        await self._run("prolong", prolong)
 
     async def forget(self, names: Sequence[str]) -> bool:
-        return bool(await self._ask("forget", lambda: self._client.delete(*names)))
+        return bool(await self._run("forget", lambda: self._client.delete(*names)))
 
     async def _put(
         self, operation: str, name: str, value: bytes, *, final: bytes, seconds: float
     ) -> bool:
-        """Replace a value, which may be gone, by `final`; never replace another one."""
-        life = _milliseconds(seconds)
+        """Replace a value, which may be gone, by `final`; never replace a different value."""
+        milliseconds = _milliseconds(seconds)
 
         def put() -> Awaitable[bool]:
-            kept = (value, None)
-            return self._while_kept(name, kept, lambda change: change.set(name, final, px=life))
+            return self._change_if(
+                name, (value, None), lambda pipeline: pipeline.set(name, final, px=milliseconds)
+            )
 
         return await self._write(operation, put)
 
-    async def _while_kept(
-        self, name: str, kept: Sequence[bytes | None], change: Callable[[Pipeline], object]
+    async def _change_if(
+        self, name: str, expected: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
-        """Make a change while the name keeps one of these values."""
+        """Make a change if the name has one of the expected values (WATCH, MULTI, EXEC)."""
         async with self._client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(name)
-            if await pipeline.get(name) not in kept:
+            if await pipeline.get(name) not in expected:
                 return False
             pipeline.multi()
             change(pipeline)
             try:
-                done = await pipeline.execute()
-            except WatchError:
+                results = await pipeline.execute()
+            except WatchError:  # another replica has changed the value since
                 return False
-            return bool(done[0])
+            return bool(results[0])
 
     async def _write(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Write; success shows that there is room."""
-        answer = await self._ask(operation, command)
+        """Run a command that writes; its success shows that the server is not full."""
+        answer = await self._run(operation, command)
         self._is_full = False
-        self._tell(_BACK)
+        self._report(_BACK)
         return answer
 
-    async def _ask(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a command when there is room; raises `StateUnavailable`."""
+    async def _run(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Run a command when fewer than the maximum are running; raises `StateUnavailable`."""
         try:
-            async with asyncio.timeout(self._patience * _IN_LINE):
+            async with asyncio.timeout(self._patience * _QUEUE_TIMEOUTS):
                 await self._room.acquire()
-        except TimeoutError as error:  # which says nothing about the server
+        except TimeoutError as error:  # not a failure of the server, so the breaker ignores it
             self._listener.count_state_error(operation)
             raise StateUnavailable from error
         try:
-            return await self._carry_out(operation, command)
+            return await self._execute(operation, command)
         finally:
             self._room.release()
 
-    async def _carry_out(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run a command; raises `StateUnavailable`, at once while the server is not used."""
+    async def _execute(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Run a command; raises `StateUnavailable`, immediately if the circuit breaker is open."""
         now = self.clock()
         if not self._breaker.allows(now):
             raise StateUnavailable
@@ -228,44 +238,45 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._patience):
                 answer = await command()
-        except ResponseError as error:  # it answers, but refuses
+        except ResponseError as error:  # the server works, but refuses, e.g. with OOM or READONLY
             self._breaker.record_success()
             self._is_full = True
             self._listener.count_state_error(operation)
-            self._tell(_FULL, error)
+            self._report(_FULL, error)
             raise StateUnavailable from error
-        except Exception as error:  # the client raises whatever an invalid answer causes
+        except Exception as error:  # the client raises arbitrary errors for an invalid answer
             self._breaker.record_failure(self.clock())
             self._has_failed.set()
             self._listener.count_state_error(operation)
-            self._tell(_DOWN, error)
+            self._report(_DOWN, error)
             raise StateUnavailable from error
         except BaseException:
             self._breaker.record_abandoned()
             raise
         self._breaker.record_success()
-        self._tell(_BACK)
+        self._report(_BACK)
         return answer
 
-    def _tell(self, words: str, error: Exception | None = None) -> None:
-        """Report that the store's state has changed, if it has."""
+    def _report(self, message: str, error: Exception | None = None) -> None:
+        """Log and report the store's state if it has changed."""
         is_usable = self.is_usable
         if is_usable == self._was_usable:
             return
         self._was_usable = is_usable
         self._listener.report_state(self._name, is_up=is_usable)
         if error is None:
-            logger.info(words, self._name)
+            logger.info(message, self._name)
         else:
-            logger.warning(words, self._name, str(error) or type(error).__name__)
+            logger.warning(message, self._name, str(error) or type(error).__name__)
 
 
-async def _read(asked: Awaitable[object]) -> bytes | None:
-    answer = await asked
+async def _read(command: Awaitable[object]) -> bytes | None:
+    """Await the answer to GET or GETEX; raises `ValkeyError` if it has another type."""
+    answer = await command
     if answer is None or isinstance(answer, bytes):
         return answer
-    raise ValkeyError(f"it answered with {type(answer).__name__} instead of bytes")
+    raise ValkeyError(f"the server answered with {type(answer).__name__} instead of bytes")
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
+    return max(1, round(seconds * 1000))  # the server rejects PX 0

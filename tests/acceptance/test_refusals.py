@@ -306,7 +306,7 @@ async def test_a_refusal_is_acted_on_and_remembered(
     assert all(map(row.is_mended, asked[-2:]))
     assert row.learnt in described.lacks
     assert row.learnt in listed["lacks"]
-    assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.said
+    assert f"{row.learnt}: {Capability[row.learnt.upper()].value}" in finding.summary
     told = [one for one in caplog.messages if f": {row.learnt} is missing: " in one]
     assert len(told) == 1
 

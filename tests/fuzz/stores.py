@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from proxy.dialects.openai_responses.store import StoredResponse
 from proxy.errors import KeyReused, StateUnavailable
-from proxy.state.claims import Claim, Claims, ClaimTimes, KeptAnswer
+from proxy.state.claims import Claim, Claims, ClaimTimes, StoredAnswer
 from proxy.state.memory_responses import Bounds, MemoryStore
-from proxy.state.sealing import NONCE_BYTES, SealedPlace, Sealing
+from proxy.state.sealing import NONCE_BYTES, SealedEntry, Sealing
 from proxy.state.shared_responses import SharedResponses
 from tests.fuzz.targets import Target, run
 
@@ -31,7 +31,7 @@ _KEY = ("us", "key")
 class Hostile:
     """Answers with the parts of an input, in turn, and at their end with nothing."""
 
-    def __init__(self, parts: Sequence[bytes], places: Mapping[str, SealedPlace]) -> None:
+    def __init__(self, parts: Sequence[bytes], places: Mapping[str, SealedEntry]) -> None:
         self._parts = iter(parts)
         self._places = places
 
@@ -76,7 +76,7 @@ def judge(data: bytes) -> None:
     """Use such a store for answers and for responses: it may only ever be away."""
     sealing = Sealing(SECRETS, "temper")
     names = (*_NAMES, ("key", *_KEY))
-    places = {place.name: place for name in names for place in sealing.places(*name)}
+    places = {place.name: place for name in names for place in sealing.entries(*name)}
     run(_use(Hostile(data.split(SEPARATOR), places), sealing))
 
 
@@ -85,7 +85,7 @@ async def _use(store: Hostile, sealing: Sealing) -> None:
     claims = Claims(store, sealing, "replica", times)
     with suppress(StateUnavailable, KeyReused):
         settled = await claims.attempt(_KEY, PRINT)
-        if isinstance(settled, KeptAnswer):
+        if isinstance(settled, StoredAnswer):
             assert settled.fingerprint == PRINT
         elif settled is not None:
             await settled.finish([], b"{}")
@@ -113,8 +113,8 @@ _SEALED = [
     _encode(StoredResponse("resp_2", [], [_ITEM], b"{}", "resp_1")),
     _encode(StoredResponse("resp_2", [], [], b"{}", "resp_2")),
     _encode(Claim("other", PRINT)),
-    _encode(KeptAnswer("other", PRINT, [(b"a", b"b")], b"{}")),
-    _encode(KeptAnswer("other", b"another", [], b"{}")),
+    _encode(StoredAnswer("other", PRINT, [(b"a", b"b")], b"{}")),
+    _encode(StoredAnswer("other", b"another", [], b"{}")),
     _encode({"type": "later"}),
     _encode([[[[]]]] * 9),
     b"resp_1",

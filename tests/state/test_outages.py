@@ -96,7 +96,7 @@ async def test_without_the_store_each_replica_is_on_its_own_until_it_is_back(
         store.thaw() if end is StoreServer.freeze else store.start()
         for replica in (one, other):
             await replica.until(UP, 1)
-        assert caplog.text.count("is used again") == 2
+        assert caplog.text.count("recovered") == 2
         await one.ask("How warm is it now?", key="new")
         shared = await other.ask("How warm is it now?", key="new")
         assert shared.headers["idempotent-replayed"] == "true"
@@ -147,7 +147,7 @@ def only(*commands: str) -> tuple[str, ...]:
 async def test_a_user_who_may_not_ping_is_looked_after_once(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.valkey._LOOK", 0.0)
+    monkeypatch.setattr("proxy.state.valkey._CHECK_SECONDS", 0.0)
     store.ask(*only("+set"))
     heard = Heard()
     url = store.url.replace("//", "//temper:right@")

@@ -132,7 +132,7 @@ class Chat:
         """Find the service of the model; raises `UnknownModel` and `InvalidRequest`."""
         resolved = await self.preparation.resolve(decoded, received.client)
         request, service, live = resolved.request, resolved.service, received.live
-        live.asked = RequestTarget(
+        live.target = RequestTarget(
             request.model, service.title, service.backend.name, request.stream
         )
         live.priority = self.preparation.priority_of(received.client).value

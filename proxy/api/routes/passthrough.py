@@ -116,7 +116,7 @@ class Relay:
         passage = await self.put(await service.choose_model(passage), service)
         backend = service.backend.name
         headers = {"x-temper-backend": backend}
-        live.asked = RequestTarget(passage.model, service.title, backend, passage.stream)
+        live.target = RequestTarget(passage.model, service.title, backend, passage.stream)
         pieces = self._pieces(passage, service, connection, live)
 
         async def work() -> None:

@@ -1,4 +1,4 @@
-"""What clients can look up: models, none of which is ever loaded for it, and kept responses."""
+"""Resources that clients can read: models, which are not loaded for this, and stored responses."""
 
 from asyncio import to_thread
 
@@ -101,7 +101,7 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
     @router.post("/v1/responses/compact", include_in_schema=False)
     @router.post("/v1/conversations", include_in_schema=False)
     async def refuse(request: Request) -> Response:
-        """Say what to use instead of what is not offered."""
+        """Return an error that names the supported alternative of an endpoint."""
         return error_response(responses.not_offered(request.scope["path"]), request.scope)
 
     @router.get(_ONE)

@@ -26,7 +26,7 @@ from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
-from proxy.observability.peer_workers import BoardAnswer, BoardQuestion, SiblingBoards
+from proxy.observability.peer_workers import BoardRequest, BoardResponse, SiblingBoards
 from proxy.observability.recording import Recording
 from proxy.observability.replay import before_after
 from proxy.observability.rows import OVER, Row
@@ -127,7 +127,7 @@ async def _file(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """The page's endpoints, for keys of `operators` only; `siblings` ask other workers' boards."""
+    """The page's endpoints, for keys of `operators` only; `siblings` reach the other boards."""
 
     watching: Watching
     recording: Recording | None = None
@@ -153,19 +153,21 @@ class Dashboard:
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
-        return await self._ask_peer(request, BoardQuestion("older", before, most))
+        return await self._query_board(request, BoardRequest("older", before, most))
 
     async def request(self, request: Request) -> Response:
-        return await self._ask_peer(request, BoardQuestion("row", request.path_params["name"]))
+        return await self._query_board(request, BoardRequest("row", request.path_params["name"]))
 
     async def exchange(self, request: Request) -> Response:
-        return await self._ask_peer(request, BoardQuestion("exchange", request.path_params["name"]))
+        return await self._query_board(
+            request, BoardRequest("exchange", request.path_params["name"])
+        )
 
     async def cancel(self, request: Request) -> Response:
         await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
-        return await self._ask_peer(request, BoardQuestion("cancel", request.path_params["name"]))
+        return await self._query_board(request, BoardRequest("cancel", request.path_params["name"]))
 
     async def confirm(self, request: Request) -> Response:
         """Decide a call that waits for a person; only the first decision counts."""
@@ -186,46 +188,46 @@ class Dashboard:
             return _refusal(request, "confirmation_over")
         return _document({"confirmation": name, "allowed": answer.allow})
 
-    def answer(self, question: BoardQuestion) -> BoardAnswer:
-        """Answer a question of a page, or of another worker, about a request on this board."""
-        board, name = self.watching.board, question.name
+    def respond(self, query: BoardRequest) -> BoardResponse:
+        """Answer the query of a page, or of another worker, about a request on this board."""
+        board, name = self.watching.board, query.name
         number = board.number_of(name)
-        if question.what == "older" and (number is not None or not name):
-            return _to_board_answer({"requests": board.rows(question.limit, number)})
+        if query.what == "older" and (number is not None or not name):
+            return _to_board_response({"requests": board.rows(query.limit, number)})
         if number is None:
-            return BoardAnswer(problem="before_restart")
+            return BoardResponse(problem="before_restart")
         row = board.row(number)
         if row is None:
-            return BoardAnswer(problem="request_forgotten")
-        match question.what:
+            return BoardResponse(problem="request_forgotten")
+        match query.what:
             case "row":
-                return _to_board_answer(row)
+                return _to_board_response(row)
             case "exchange":
                 return self._exchange(number, row)
             case _:
                 is_cancelled = board.cancel(number)
-                over = BoardAnswer(problem="request_over")
-                return _to_board_answer({"cancelled": name}) if is_cancelled else over
+                over = BoardResponse(problem="request_over")
+                return _to_board_response({"cancelled": name}) if is_cancelled else over
 
-    def _exchange(self, number: int, row: Row) -> BoardAnswer:
+    def _exchange(self, number: int, row: Row) -> BoardResponse:
         kept = self.recording.kept if self.recording is not None else None
         if kept is None:
-            return BoardAnswer(problem="recording_off")
+            return BoardResponse(problem="recording_off")
         line = kept.line(number)
         if line is None:
-            return BoardAnswer(problem=kept.reason(number) if row.phase == OVER else "not_over")
-        return _to_board_answer(before_after(line, self.profiles))
+            return BoardResponse(problem=kept.reason(number) if row.phase == OVER else "not_over")
+        return _to_board_response(before_after(line, self.profiles))
 
-    async def _ask_peer(self, request: Request, question: BoardQuestion) -> Response:
-        """Answer, or forward the question to the worker that has the request."""
-        answer = None
-        if self.siblings is not None and self.watching.board.number_of(question.name) is None:
-            answer = await self.siblings.ask(question)
-        if answer is None:
-            answer = self.answer(question)
-        if answer.problem:
-            return _refusal(request, answer.problem)
-        return Response(answer.document, headers=_DATA, media_type="application/json")
+    async def _query_board(self, request: Request, query: BoardRequest) -> Response:
+        """Answer a query, or forward it to the worker that has the row."""
+        result = None
+        if self.siblings is not None and self.watching.board.number_of(query.name) is None:
+            result = await self.siblings.send(query)
+        if result is None:
+            result = self.respond(query)
+        if result.problem:
+            return _refusal(request, result.problem)
+        return Response(result.document, headers=_DATA, media_type="application/json")
 
 
 class _Feed(Response):
@@ -257,8 +259,8 @@ def _is_foreign(request: Request) -> bool:
     return bool(origin) and urlsplit(origin).netloc.lower() != request.headers.get("host", "")
 
 
-def _to_board_answer(value: object) -> BoardAnswer:
-    return BoardAnswer(msgspec.json.encode(value).decode())
+def _to_board_response(value: object) -> BoardResponse:
+    return BoardResponse(msgspec.json.encode(value).decode())
 
 
 def _document(value: object) -> Response:

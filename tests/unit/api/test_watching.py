@@ -19,7 +19,7 @@ from proxy.observability.board import Board
 from proxy.observability.history import CountsBySpan
 from proxy.observability.live_request import BoardLink, LiveRequest
 from proxy.observability.live_request import RequestTarget as AskedFor
-from proxy.observability.peer_workers import SharedCounts, WorkerPlace
+from proxy.observability.peer_workers import SharedCounts, WorkerIdentity
 from proxy.observability.record import ToolRecord
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.tool_servers import FakeSource, served
@@ -34,7 +34,7 @@ def watching(
 
 def asking(board: Board) -> LiveRequest:
     live = LiveRequest("r", link=BoardLink(board))
-    live.asked = AskedFor("m", "default", "b", stream=False)
+    live.target = AskedFor("m", "default", "b", stream=False)
     return live
 
 
@@ -140,7 +140,7 @@ async def test_a_flood_is_told_as_a_state_each_second_with_all_that_live() -> No
 async def test_what_other_workers_count_is_told_though_nothing_happens_here(tmp_path: Path) -> None:
     now = [0.0]
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
-    shared = SharedCounts(WorkerPlace(2, tmp_path))
+    shared = SharedCounts(WorkerIdentity(2, tmp_path))
     about = About("1.2", workers=2, worker=2)
     services = ServerOptions().alone(ScriptedBackend())
     watched = Watching(board, services, about, shared=shared, pause=0.0)

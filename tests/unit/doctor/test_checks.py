@@ -35,7 +35,7 @@ def test_too_few_open_files_for_a_full_queue_are_a_warning_with_the_number() -> 
 
 def test_enough_open_files_or_no_limit_are_fine() -> None:
     assert judge_descriptors(576, 256).status == "ok"
-    assert "unlimited" in judge_descriptors(-1, 256).said
+    assert "unlimited" in judge_descriptors(-1, 256).summary
 
 
 def test_the_limit_is_that_of_this_process() -> None:
@@ -49,7 +49,7 @@ def test_another_distribution_with_a_package_of_that_name_is_a_warning() -> None
     assert judge_package_name(["temper-proxy"]).status == "ok"
     found = judge_package_name(["temper-proxy", "proxy.py"])
     assert found.status == "warn"
-    assert found.said.startswith("proxy.py also installs a package `proxy`")
+    assert found.summary.startswith("proxy.py also installs a package `proxy`")
     assert "pipx install temper-proxy" in found.remedy
 
 
@@ -79,12 +79,12 @@ def test_here_the_package_is_ours_alone() -> None:
 
 
 def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:
-    assert "main memory" in MACHINE["memory"](Settings()).said
+    assert "main memory" in MACHINE["memory"](Settings()).summary
     device = Device("GPU 0", 24 << 30, 1 << 20)
     found = judge_memory(Memory(64 << 30, 32 << 30, (device,)))
     assert found.status == "ok"
     assert (
-        found.said
+        found.summary
         == "32.0 GiB of 64.0 GiB of main memory and 1.0 MiB of 24.0 GiB of GPU 0 are free"
     )
 
@@ -92,13 +92,13 @@ def test_the_memory_of_this_machine_and_its_devices_is_told() -> None:
 def test_next_to_no_memory_is_a_warning() -> None:
     found = judge_memory(Memory(8 << 30, 1 << 20))
     assert found.status == "warn"
-    assert found.said == "1.0 MiB of 8.0 GiB of main memory is free"
+    assert found.summary == "1.0 MiB of 8.0 GiB of main memory is free"
 
 
 def test_who_can_reach_temper_is_told() -> None:
-    assert "this machine only" in reachability(Settings()).said
+    assert "this machine only" in reachability(Settings()).summary
     settings = {"server": {"host": "0.0.0.0", "api_key": "secret"}}
-    assert "an API key is required" in reachability(Settings.model_validate(settings)).said
+    assert "an API key is required" in reachability(Settings.model_validate(settings)).summary
 
 
 def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
@@ -108,9 +108,9 @@ def test_whether_the_port_of_an_ollama_can_be_had_is_told() -> None:
         own = {"host": host, "ollama_port": port, "api_key": "secret"}
         settings = Settings.model_validate({"server": own})
         found = reachability(settings)
-    assert (found.status, f"port {port} (server.ollama_port)" in found.said) == ("warn", True)
+    assert (found.status, f"port {port} (server.ollama_port)" in found.summary) == ("warn", True)
     assert "stop the Ollama that uses it" in found.remedy
-    assert reachability(settings).said.endswith(f"and on port {port} for Ollama clients")
+    assert reachability(settings).summary.endswith(f"and on port {port} for Ollama clients")
 
 
 def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> InspectedServer:
@@ -135,12 +135,12 @@ def test_tool_servers_are_judged(
 ) -> None:
     found = judge_tool_servers(servers, window)
     assert found.status is status
-    assert words in found.said
+    assert words in found.summary
 
 
 def test_what_is_odd_about_definitions_is_told() -> None:
     odd = InspectedServer(ServerSpec("a"), "ready", warnings=("has no tool 'x'",))
-    assert judge_tool_servers((odd,), None).said == "a has no tool 'x'"
+    assert judge_tool_servers((odd,), None).summary == "a has no tool 'x'"
 
 
 async def test_a_healthy_server_passes_every_check_in_their_order() -> None:
@@ -156,7 +156,7 @@ async def test_a_server_that_is_not_there_is_one_finding() -> None:
     found = [one async for one in examine(settings)]
     assert found[-1].title == "readiness"
     assert found[-1].finding.status == "fail"
-    assert url in found[-1].finding.said
+    assert url in found[-1].finding.summary
 
 
 async def test_without_a_server_or_a_model_there_is_nothing_to_examine() -> None:
@@ -180,7 +180,7 @@ async def test_several_models_are_examined_one_after_the_other(tmp_path: Path) -
     assert good == ["ok"] * len(CHECKS)
     (bad,) = (one for one in found if one.model == "bad")
     assert (bad.title, bad.finding.status) == ("start", "fail")
-    assert "not a GGUF file" in bad.finding.said
+    assert "not a GGUF file" in bad.finding.summary
 
 
 async def test_a_key_out_of_a_file_does_not_lock_the_doctor_out_either(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> 
     title = CLIENTS[name].title
     assert found[f"{title} answer"].status == "ok", found
     assert found[f"{title} call"].status == "ok", found
-    assert CLIENTS[name].path in found[f"{title} answer"].said
+    assert CLIENTS[name].path in found[f"{title} answer"].summary
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -54,7 +54,7 @@ async def test_what_fails_is_found_by_its_check(
 ) -> None:
     found = (await found_for(name, ailment))[f"{CLIENTS[name].title} {check}"]
     assert found.status == "fail"
-    assert any(word in found.said for word in words.split("|")), found
+    assert any(word in found.summary for word in words.split("|")), found
     assert found.remedy
 
 
@@ -62,7 +62,7 @@ async def test_what_fails_is_found_by_its_check(
 async def test_a_window_that_a_first_request_nearly_fills_is_doubtful(name: str) -> None:
     found = (await found_for(name))[CLIENTS[name].title]
     assert found.status == "warn"
-    assert str(WINDOW) in found.said
+    assert str(WINDOW) in found.summary
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -85,7 +85,7 @@ async def test_the_window_and_the_name_have_to_fit_the_client(
         found = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
         copied = client.words(Target(Settings(), named, known, nobody, nobody, ""), window)
     assert found.status is status
-    assert words in found.said
+    assert words in found.summary
     assert (str(window) in copied) == (window is not None)
 
 

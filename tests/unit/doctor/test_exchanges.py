@@ -22,7 +22,7 @@ async def test_each_ailment_is_found_by_its_check_and_has_a_remedy(
 ) -> None:
     found = (await examined(ailment))[title]
     assert found.status is status
-    assert words in found.said
+    assert words in found.summary
     assert found.remedy
 
 
@@ -37,7 +37,7 @@ async def test_what_a_model_does_is_measured() -> None:
     assert found["forced call"].measured == {"calls": "at once", "engine_parses_calls": True}
     assert found["prompt cache"].measured == {"caches_prompts": True}
     assert found["token count"].measured == {"counts_exactly": True}
-    assert found["speed"].said == "prompt: 900 tokens/s, generation: 35 tokens/s"
+    assert found["speed"].summary == "prompt: 900 tokens/s, generation: 35 tokens/s"
     assert found["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
@@ -57,7 +57,7 @@ async def test_a_server_that_tells_no_times_is_timed_by_the_clock() -> None:
 async def test_a_reply_of_a_few_tokens_is_not_timed() -> None:
     assert (await examined(Ailment.SAYS_LITTLE))["speed"].status == "skipped"
     found = (await examined(Ailment.SAYS_LITTLE_AND_TELLS_TIMES))["speed"]
-    assert found.said == "prompt: 900 tokens/s; the reply was too short to measure"
+    assert found.summary == "prompt: 900 tokens/s; the reply was too short to measure"
     assert found.measured == {"reads_per_second": 900.4}
 
 
@@ -72,5 +72,5 @@ async def test_what_an_engine_ignores_is_seen_by_its_answers() -> None:
     ]
     found = (await examined(Ailment.BINDS_NOTHING))["constraints"]
     assert found.status == "warn"
-    assert found.said.startswith("enforced: usage; ignored: required, named,")
+    assert found.summary.startswith("enforced: usage; ignored: required, named,")
     assert found.measured["engine_honours"] == ["usage"]

@@ -29,4 +29,4 @@ def test_what_is_not_fine_comes_with_a_remedy() -> None:
 
 def test_figures_add_up() -> None:
     found = ok("a", window=1, calls="at once")
-    assert (found.said, found.measured) == ("a", {"window": 1, "calls": "at once"})
+    assert (found.summary, found.measured) == ("a", {"window": 1, "calls": "at once"})

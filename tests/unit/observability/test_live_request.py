@@ -48,7 +48,7 @@ def ticking() -> Iterator[float]:
 
 def an_account(trace: TraceContext | None = None) -> LiveRequest:
     account = LiveRequest("r", trace, clock=ticking().__next__)
-    account.asked = ASKED
+    account.target = ASKED
     return account
 
 
@@ -243,7 +243,7 @@ def test_a_board_is_told_of_each_turning_point() -> None:
         return row.phase, row.progress
 
     seen = [phase()]
-    account.asked = ASKED
+    account.target = ASKED
     with account.wait_for_model(None):
         seen.append(phase())
     account.wait(None)

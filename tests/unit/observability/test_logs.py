@@ -21,7 +21,7 @@ from proxy.observability.logs import (
     columns_of,
     configure_logging,
     replica_name,
-    takes_colour,
+    takes_color,
 )
 from proxy.observability.record import AttemptRecord, Phase, RequestRecord, Tokens
 from proxy.observability.trace_context import TraceContext
@@ -62,10 +62,10 @@ SHORT = RequestRecord(
 COLOUR = re.compile("\x1b\\[[0-9]+m")
 
 
-def line_for(record: RequestRecord, columns: int = 200, *, is_coloured: bool = False) -> str:
+def line_for(record: RequestRecord, columns: int = 200, *, is_colored: bool = False) -> str:
     written = logging.LogRecord("proxy.requests", logging.INFO, "", 0, "request", (), None)
     written.request = record
-    return ShortFormatter(lambda: columns, is_coloured=is_coloured).format(written)
+    return ShortFormatter(lambda: columns, is_colored=is_colored).format(written)
 
 
 def test_a_request_is_what_happened_model_seconds_tokens_and_repairs() -> None:
@@ -115,8 +115,8 @@ def test_a_client_that_left_is_told_of_in_every_phase(phase: Phase) -> None:
 @pytest.mark.parametrize("columns", range(10, 120, 9))
 def test_a_line_is_never_wider_than_the_terminal(columns: int) -> None:
     for record in (SHORT, replace(SHORT, model="m" * 500, status=503, outcome=None)):
-        for is_coloured in (True, False):
-            line = line_for(record, columns, is_coloured=is_coloured)
+        for is_colored in (True, False):
+            line = line_for(record, columns, is_colored=is_colored)
             assert 0 < len(COLOUR.sub("", line)) <= columns
             assert "\n" not in line
 
@@ -127,7 +127,7 @@ def test_on_forty_columns_there_is_no_time_but_what_happened() -> None:
 
 def test_colours_are_there_where_they_are_wanted_only() -> None:
     assert "\x1b" not in line_for(SHORT)
-    coloured = line_for(SHORT, is_coloured=True)
+    coloured = line_for(SHORT, is_colored=True)
     assert "\x1b[33mrepaired\x1b[0m" in coloured
     assert COLOUR.sub("", coloured).partition("  ")[2] == line_for(SHORT).partition("  ")[2]
 
@@ -138,7 +138,7 @@ def test_a_client_can_neither_begin_a_line_nor_steer_the_terminal() -> None:
 
 
 def test_other_lines_are_whole_and_say_how_grave_they_are() -> None:
-    shorter = ShortFormatter(lambda: 40, is_coloured=False)
+    shorter = ShortFormatter(lambda: 40, is_colored=False)
     text = "the backend http://127.0.0.1:8080 is unreachable: requests fail"
     told = shorter.format(logging.LogRecord("proxy", logging.WARNING, "", 0, text, (), None))
     assert told.endswith(f"  warning  {text}")
@@ -152,7 +152,7 @@ def test_a_traceback_keeps_its_lines() -> None:
     except ValueError as error:
         raised = (ValueError, error, error.__traceback__)
     record = logging.LogRecord("proxy", logging.ERROR, "", 0, "a bug", (), raised)
-    told = ShortFormatter(lambda: 80, is_coloured=True).format(record).splitlines()
+    told = ShortFormatter(lambda: 80, is_colored=True).format(record).splitlines()
     assert told[0].endswith("a bug")
     assert told[-1] == "ValueError: odd"
 
@@ -177,13 +177,13 @@ def test_colours_need_a_terminal_and_nobody_who_is_against_them(
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert not takes_colour(StringIO())
-    assert takes_colour(Terminal())
+    assert not takes_color(StringIO())
+    assert takes_color(Terminal())
     monkeypatch.setenv("TERM", "dumb")
-    assert not takes_colour(Terminal())
+    assert not takes_color(Terminal())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not takes_colour(Terminal())
+    assert not takes_color(Terminal())
 
 
 RECORD = RequestRecord(

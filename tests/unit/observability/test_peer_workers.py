@@ -10,11 +10,11 @@ import pytest
 
 from proxy.observability.history import Counts, History, ProcessCounts, totals_of
 from proxy.observability.peer_workers import (
-    BoardAnswer,
-    BoardQuestion,
+    BoardRequest,
+    BoardResponse,
     SharedCounts,
     SiblingBoards,
-    WorkerPlace,
+    WorkerIdentity,
 )
 from proxy.observability.record import RequestRecord
 from tests.fakes.sockets import all_that_comes
@@ -31,12 +31,12 @@ def counted(*moments: float) -> ProcessCounts:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> SharedCounts:
-    return SharedCounts(WorkerPlace(1, tmp_path))
+    return SharedCounts(WorkerIdentity(1, tmp_path))
 
 
 def of_another(shared: SharedCounts, number: int = 1) -> Path:
     """Return the file of another process; in a container, any low number may be our own."""
-    return shared.place.folder / f"requests-{os.getpid() + number}.json"
+    return shared.identity.folder / f"requests-{os.getpid() + number}.json"
 
 
 def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
@@ -44,7 +44,7 @@ def test_others_are_told_what_was_published_and_nobody_counts_itself_twice(
 ) -> None:
     shared.publish(counted(1.0, 2.0))
     assert shared.others() == ()
-    (own,) = shared.place.folder.iterdir()
+    (own,) = shared.identity.folder.iterdir()
     own.rename(of_another(shared))
     assert shared.others() == (counted(1.0, 2.0),)
 
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_counts_for_nothing(shared: SharedCounts) -> 
 
 
 def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
-    shared = SharedCounts(WorkerPlace(1, tmp_path / "gone"))
+    shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counted(1.0))
     assert shared.others() == ()
 
@@ -83,34 +83,34 @@ def sockets_in(folder: Path) -> list[Path]:
 
 async def test_the_worker_whose_board_gave_the_name_is_asked(folder: Path) -> None:
     one, other = SiblingBoards(folder, "abc"), SiblingBoards(folder, "def")
-    other.answer = lambda question: BoardAnswer("x" * 1_000_000 + question.what + question.name)
-    async with one.answering(), other.answering():
-        told = await one.ask(BoardQuestion("row", "def-7"))
+    other.respond = lambda question: BoardResponse("x" * 1_000_000 + question.what + question.name)
+    async with one.serving(), other.serving():
+        told = await one.send(BoardRequest("row", "def-7"))
         assert told is not None
         assert told.document.endswith("xrowdef-7")
-        early = await other.ask(BoardQuestion("row", "abc-7"))
-        assert early == BoardAnswer(problem="before_restart")
+        early = await other.send(BoardRequest("row", "abc-7"))
+        assert early == BoardResponse(problem="before_restart")
     assert sockets_in(folder) == []
 
 
 @pytest.mark.parametrize("name", ["gone-1", "", "-1", "../x-1", "a" * 100 + "-1"])
 async def test_where_no_worker_has_it_nobody_answers(folder: Path, name: str) -> None:
-    assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", name)) is None
+    assert await SiblingBoards(folder, "abc").send(BoardRequest("row", name)) is None
 
 
 async def test_a_worker_that_has_died_answers_nothing(folder: Path) -> None:
     (folder / "dead.sock").touch()
-    assert await SiblingBoards(folder, "abc").ask(BoardQuestion("row", "dead-1")) is None
+    assert await SiblingBoards(folder, "abc").send(BoardRequest("row", "dead-1")) is None
 
 
 async def test_who_breaks_off_or_says_nonsense_is_let_go(folder: Path) -> None:
     boards = SiblingBoards(folder, "abc")
-    async with boards.answering():
+    async with boards.serving():
         for sent in (b"", b"nonsense\n", b"x" * 100_000):
             reader, writer = await asyncio.open_unix_connection(folder / "abc.sock")
             writer.write(sent)
             writer.write_eof()
             assert await all_that_comes(reader) == b""
             writer.close()
-        told = await SiblingBoards(folder, "def").ask(BoardQuestion("row", "abc-1"))
-    assert told == BoardAnswer(problem="before_restart")
+        told = await SiblingBoards(folder, "def").send(BoardRequest("row", "abc-1"))
+    assert told == BoardResponse(problem="before_restart")

@@ -69,7 +69,7 @@ def test_what_became_of_a_call_leads_to_the_next_question() -> None:
     turns, events = played(run_of(ONE, LAST, generations=(CALLED, SAID)))
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Fine.")]
     assert isinstance(events[-1], ReplyFinished)
-    assert [one.role for one in turns.asked[1].messages] == ["user", "assistant", "tool"]
+    assert [one.role for one in turns.sent[1].messages] == ["user", "assistant", "tool"]
     assert (turns.unfinished, turns.following) == ("", None)
 
 
@@ -78,12 +78,12 @@ def test_a_run_ends_where_its_calls_are_others() -> None:
     turns, _ = played(
         run_of(structs.replace(ONE, outcomes=(other,)), LAST, generations=(CALLED, SAID))
     )
-    assert (turns.unfinished, len(turns.asked)) == ("calls other tools", 1)
+    assert (turns.unfinished, len(turns.sent)) == ("calls other tools", 1)
 
 
 def test_a_run_that_is_over_sooner_leaves_generations_over() -> None:
     turns, _ = played(run_of(LAST, LAST, generations=(SAID, SAID)))
-    assert (turns.unfinished, len(turns.asked)) == ("", 1)
+    assert (turns.unfinished, len(turns.sent)) == ("", 1)
 
 
 def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
@@ -96,7 +96,7 @@ def test_a_run_whose_model_says_nothing_more_has_no_end() -> None:
 
 def test_a_run_without_rounds_asks_nothing() -> None:
     turns, events = played(run_of(generations=()))
-    assert (events, turns.asked, turns.following) == ([], [], None)
+    assert (events, turns.sent, turns.following) == ([], [], None)
     assert replay(run_of(generations=()), PROFILES).changes[0].now == "asks again"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from proxy.errors import KeyReused, StateUnavailable
-from proxy.state.claims import Claims, ClaimTimes, KeptAnswer, OwnClaim
+from proxy.state.claims import Claims, ClaimTimes, OwnClaim, StoredAnswer
 from proxy.state.sealing import Sealing
 from tests.fakes.shared_store import SharedStore
 from tests.patience import until
@@ -58,7 +58,7 @@ def test_the_first_owns_a_key_and_the_others_come_again_for_its_answer() -> None
     own = owned(done(claims(store).attempt(NAME, ASKED)))
     assert done(claims(store, "b").attempt(NAME, ASKED)) is None
     assert done(own.finish(HEADERS, b"{}")) is True
-    assert done(claims(store, "b").attempt(NAME, ASKED)) == KeptAnswer("a", ASKED, HEADERS, b"{}")
+    assert done(claims(store, "b").attempt(NAME, ASKED)) == StoredAnswer("a", ASKED, HEADERS, b"{}")
     store.now += TIMES.answer
     assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), OwnClaim)
 
@@ -90,7 +90,7 @@ def test_an_owner_that_is_late_leaves_the_claim_and_the_answer_of_another_alone(
     assert done(own.finish(HEADERS, b"in time")) is True
     assert done(late.finish(HEADERS, b"late")) is False
     found = done(claims(store).attempt(NAME, ASKED))
-    assert isinstance(found, KeptAnswer)
+    assert isinstance(found, StoredAnswer)
     assert found.body == b"in time"
 
 
@@ -99,7 +99,7 @@ def test_an_answer_counts_that_comes_when_its_claim_has_run_out_unnoticed() -> N
     own = owned(done(claims(store).attempt(NAME, ASKED)))
     store.now += TIMES.claim
     assert done(own.finish(HEADERS, b"{}")) is True
-    assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), KeptAnswer)
+    assert isinstance(done(claims(store, "b").attempt(NAME, ASKED)), StoredAnswer)
 
 
 def test_with_another_secret_nothing_is_there() -> None:
@@ -113,14 +113,14 @@ def test_what_was_answered_under_the_secret_before_is_still_the_answer() -> None
     store = SharedStore()
     done(owned(done(claims(store, secrets=(OLD,)).attempt(NAME, ASKED))).finish(HEADERS, b"{}"))
     changed = claims(store, "b", secrets=(SECRET, OLD))
-    assert isinstance(done(changed.attempt(NAME, ASKED)), KeptAnswer)
+    assert isinstance(done(changed.attempt(NAME, ASKED)), StoredAnswer)
     assert isinstance(done(changed.attempt(("chat", "us", "order-2"), ASKED)), OwnClaim)
 
 
 @pytest.mark.parametrize("is_sealed", [False, True], ids=["by a stranger", "by another version"])
 def test_what_nobody_can_read_makes_way(is_sealed: bool) -> None:
     store = SharedStore()
-    place = Sealing((SECRET,), "temper").places("key", *NAME)[0]
+    place = Sealing((SECRET,), "temper").entries("key", *NAME)[0]
     body = place.seal(b"\x93\x01\x02", b"n" * 12) if is_sealed else b"nonsense"
     store.kept[place.name] = (body, 1000.0)
     assert done(claims(store).attempt(NAME, ASKED)) is None
@@ -135,7 +135,7 @@ async def test_whoever_waits_gets_the_answer_when_there_is_one() -> None:
     await until(lambda: store.asked.count("claim") >= 4)  # it has come again
     await own.finish(HEADERS, b"{}")
     found = await waiting
-    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
+    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
 async def test_a_claim_is_renewed_while_it_is_held_also_after_the_store_was_away() -> None:
@@ -162,7 +162,7 @@ async def test_a_claim_that_was_lost_is_not_renewed_any_more(
     async with own.hold():
         store.kept.clear()
         owned(await claims(store, "b").attempt(NAME, ASKED))
-        await until(lambda: "claim of an idempotency key expired" in caplog.text)
+        await until(lambda: "the claim expired" in caplog.text)
     assert store.asked.count("renew") == 1
 
 
@@ -183,7 +183,7 @@ async def test_an_answer_that_ends_while_the_store_is_away_is_left_there_afterwa
     store.is_down = False
     assert await leaving is True
     found = await claims(store, "b").attempt(NAME, ASKED)
-    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
+    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
 async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> None:
@@ -197,7 +197,7 @@ async def test_whoever_waits_does_so_through_a_short_outage_of_the_store() -> No
     store.is_down = False
     await own.finish(HEADERS, b"{}")
     found = await waiting
-    assert found == KeptAnswer("a", ASKED, HEADERS, b"{}")
+    assert found == StoredAnswer("a", ASKED, HEADERS, b"{}")
 
 
 async def test_whoever_waits_gives_up_a_store_that_stays_away() -> None:
@@ -244,7 +244,7 @@ class Replicas(RuleBasedStateMachine):
                 done(asking)
             return
         found = done(asking)
-        assert (found.body if isinstance(found, KeptAnswer) else found) == (
+        assert (found.body if isinstance(found, StoredAnswer) else found) == (
             what if isinstance(what, bytes) else None
         )
 

@@ -248,7 +248,7 @@ def test_a_locked_file_takes_nothing_and_says_so_once(
             assert file.find("me", "before") is not None
         assert file.find("me", "a") is None
         assert lost == ["locked", "locked"]
-        told = f"{path} cannot be used (database is locked): responses are not stored"
+        told = f"{path}: responses are not stored (database is locked)"
         assert caplog.messages.count(told) == 1
         keep(file, response("c"))
         assert file.find("me", "c") is not None

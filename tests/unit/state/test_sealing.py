@@ -2,15 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.state.sealing import NONCE_BYTES, SealedPlace, Sealing
+from proxy.state.sealing import NONCE_BYTES, SealedEntry, Sealing
 
 NEW, OLD = "a-new-secret-of-ours", "the-one-before-that"
 NONCE = bytes(range(NONCE_BYTES))
 NAMES = st.lists(st.text(max_size=5), max_size=4)
 
 
-def place(*parts: str, secrets: tuple[str, ...] = (NEW,), namespace: str = "temper") -> SealedPlace:
-    return Sealing(secrets, namespace).places(*parts)[0]
+def place(*parts: str, secrets: tuple[str, ...] = (NEW,), namespace: str = "temper") -> SealedEntry:
+    return Sealing(secrets, namespace).entries(*parts)[0]
 
 
 @given(NAMES, st.binary(max_size=40), st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES))
@@ -50,13 +50,13 @@ def test_what_is_too_short_is_not_there(length: int) -> None:
     [place("b"), place("a", secrets=(OLD,)), place("a", namespace="mine")],
     ids=["another name", "another secret", "another namespace"],
 )
-def test_what_is_sealed_for_one_place_is_nothing_in_another(other: SealedPlace) -> None:
+def test_what_is_sealed_for_one_place_is_nothing_in_another(other: SealedEntry) -> None:
     assert other.open(place("a").seal(b"an answer", NONCE)) is None
 
 
 def test_the_first_secret_seals_and_the_one_before_it_still_opens() -> None:
     sealed = place("a", secrets=(OLD,)).seal(b"an answer", NONCE)
-    new, old = Sealing((NEW, OLD), "temper").places("a")
+    new, old = Sealing((NEW, OLD), "temper").entries("a")
     assert new.name == place("a").name
     assert (new.open(sealed), old.open(sealed)) == (None, b"an answer")
 

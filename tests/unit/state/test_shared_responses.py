@@ -127,10 +127,10 @@ def test_what_was_sealed_before_the_secret_changed_is_found_used_and_forgotten(
 
 
 def test_what_nobody_can_read_is_not_there(portal: BlockingPortal, store: SharedStore) -> None:
-    place = Sealing((NEW,), "temper").places("response", US, "a")[0]
+    place = Sealing((NEW,), "temper").entries("response", US, "a")[0]
     store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.find(US, "a") is None
-    place = Sealing((NEW,), "temper").places("item", US, "a")[0]
+    place = Sealing((NEW,), "temper").entries("item", US, "a")[0]
     store.kept[place.name] = (place.seal(b"\xc1", bytes(12)), 100.0)
     assert Replica(portal, store).responses.item(US, "a") is None
 
