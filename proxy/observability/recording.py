@@ -341,5 +341,5 @@ def _exchange(path: Path, number: int, line: bytes) -> RecordedExchange | None:
             return None
         detail, _, path_in_line = str(error).partition(" - at `$.")
         field = path_in_line.rstrip("`") or "the line"
-        problem = f"line {number} is not of a recording: {field}: {detail}"
+        problem = f"line {number} does not belong to a recording: {field}: {detail}"
         raise InvalidConfiguration(str(path), problem) from error

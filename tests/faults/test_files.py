@@ -157,7 +157,7 @@ def test_a_recording_that_contradicts_itself_is_refused_in_one_sentence(
         nonsense = {**before, **nonsense}
     Path("some.jsonl").write_bytes(json.dump({**recorded, member: nonsense}))
     told = refused("replay", "some.jsonl")
-    assert "has an inconsistent exchange" in told or "is not of a recording" in told
+    assert "has an inconsistent exchange" in told or "does not belong to a recording" in told
 
 
 @BEYOND_SENSE
