@@ -26,17 +26,25 @@ def test_every_tool_is_named_with_its_place() -> None:
         (Workflow(("a", "b", "a")), "required_steps.2", "listed twice"),
         (Workflow((), (Prerequisite("a", "b"),) * 2), "prerequisites.1", "listed twice"),
         (Workflow((), (), ("a", "a")), "terminal_tools.1", "listed twice"),
-        (Workflow(("a", "b"), (), ("b",)), "required_steps.1", "'b': b needs b"),
-        (Workflow((), (Prerequisite("a", "a"),)), "prerequisites.0.tool", "'a': a needs a"),
+        (
+            Workflow(("a", "b"), (), ("b",)),
+            "required_steps.1",
+            "'b' can never be called: b needs b",
+        ),
+        (
+            Workflow((), (Prerequisite("a", "a"),)),
+            "prerequisites.0.tool",
+            "'a' can never be called: a needs a",
+        ),
         (
             Workflow((), (Prerequisite("x", "a"), Prerequisite("a", "b"), Prerequisite("b", "a"))),
             "prerequisites.1.tool",
-            "'a': a needs b needs a",
+            "'a' can never be called: a needs b needs a",
         ),
         (
             Workflow(("step",), (Prerequisite("step", "end"),), ("end",)),
             "required_steps.0",
-            "'step': step needs end needs step",
+            "'step' can never be called: step needs end needs step",
         ),
     ],
 )
