@@ -4,10 +4,9 @@ An `Answer` has one turn, sent to one backend. `tool_run.ToolRun` has several, w
 operator in between; only a request that may call such tools gets one.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import msgspec
 
@@ -38,11 +37,9 @@ from proxy.observability.exchange_recorder import ExchangeRecorder
 from proxy.observability.live_request import LiveRequest
 from proxy.observability.record import Load
 from proxy.serving.admission import Priority, Slot
-from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned
+from proxy.serving.request_preparation import MOST_SHORTENINGS, Planned, RequestPreparation
 
 _CONTENT = frozenset((TextDelta, ToolCallStarted, ToolCalled))
-
-Shorten: TypeAlias = Callable[[ContextOverflow], Awaitable[Turn | None]]
 
 
 class Received(msgspec.Struct):
@@ -67,7 +64,7 @@ class Received(msgspec.Struct):
 class Answer:
     """Produces the events of one answer, and sends them to the client.
 
-    `load` counts the requests of the service. `shorten` fits the conversation again after the
+    `load` counts the requests of the service. `preparation` fits the conversation again after the
     backend rejected the prompt as too long.
     """
 
@@ -75,7 +72,7 @@ class Answer:
     planned: Planned
     turn: Turn
     load: Load | None
-    shorten: Shorten
+    preparation: RequestPreparation
 
     def __post_init__(self) -> None:
         self._has_shown_content = False
@@ -183,7 +180,8 @@ class Answer:
         if self._restarts == MOST_SHORTENINGS:
             return False
         self._restarts += 1
-        turn = await self.shorten(overflow)
+        may_retry = self.received.may_retry
+        turn = await self.preparation.shorten(self.planned, may_retry, overflow)
         self.turn = turn or self.turn
         return turn is not None
 

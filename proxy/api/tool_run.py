@@ -47,7 +47,7 @@ class ToolRun(Answer):
         offered: tuple[ServedTool, ...],
     ) -> None:
         planned, live = turns.planned, received.live
-        super().__init__(received, planned, turns.turns[-1], load, turns.shorter)
+        super().__init__(received, planned, turns.turns[-1], load, turns.preparation)
         self._turns = turns
         offer = planned.plan.offer
         terms = RunTerms(

@@ -156,8 +156,7 @@ class Chat:
         turn = await preparation.fit(planned, received.may_retry)
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
-            shorten = partial(preparation.shorten, planned, received.may_retry)
-            return Answer(received, planned, turn, load, shorten)
+            return Answer(received, planned, turn, load, preparation)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
 
