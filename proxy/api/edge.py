@@ -51,12 +51,13 @@ class Access:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         # Claude Code sends its account's token next to the key: a wrong token must not hide the key
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+        sent = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing
         owners = [
             name
-            for candidate in candidates
+            for candidate in sent
             for name, key in self.keys.items()
-            if hmac.compare_digest(candidate.strip().encode(), key.encode())
+            if hmac.compare_digest(candidate, key.encode())
         ]
         return owners[0] if owners else None
 

@@ -69,28 +69,26 @@ def read_parts(source: bytes) -> Iterator[Part]:
     """Read a message's JSON object; reasoning comes before the content."""
     members = json.raw_members(source)
     for name in REASONING_MEMBERS:
-        if isinstance(text := _value(members, name), str):
+        if isinstance(text := json.parse(_raw(members, name)), str):
             yield Reasoning(text)
-    for _, block, raw in _objects(members, _SIGNED):
+    signed = _raw(members, _SIGNED)
+    for _, block, raw in _objects(json.parse(signed), signed):
         yield from _read_signed(block, raw)
-    if isinstance(text := _value(members, "content"), str):
-        yield Text(text, bytes(members["content"]))
-    for index, part, raw in _objects(members, "content"):
+    content = json.parse(content_source := _raw(members, "content"))
+    if isinstance(content, str):
+        yield Text(content, content_source)
+    for index, part, raw in _objects(content, content_source):
         yield _read_part(part, raw, f"content.{index}")
 
 
-def _value(members: Mapping[str, msgspec.Raw], name: str) -> JsonValue:
-    return json.parse(bytes(members[name])) if name in members else None
+def _raw(members: Mapping[str, msgspec.Raw], name: str) -> bytes:
+    return bytes(members[name]) if name in members else b"null"
 
 
-def _objects(
-    members: Mapping[str, msgspec.Raw], name: str
-) -> Iterator[tuple[int, JsonObject, bytes]]:
+def _objects(values: JsonValue, source: bytes) -> Iterator[tuple[int, JsonObject, bytes]]:
     """Yield the index, the value and the bytes of each object in an array, if it is one."""
-    values = _value(members, name)
     if isinstance(values, list):
-        sources = json.split_array(bytes(members[name]))
-        for index, (value, raw) in enumerate(zip(values, sources, strict=True)):
+        for index, (value, raw) in enumerate(zip(values, json.split_array(source), strict=True)):
             if isinstance(value, dict):
                 yield index, value, raw
 

@@ -666,7 +666,7 @@ class ReplyReader:
             self._pending.findings += [] if complete is None else [complete]
             return []
         self._text.note_refusal(refusal)
-        if not (explains_calls or self._explains_calls):
+        if self._offer.executed and not (explains_calls or self._explains_calls):
             line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
             start = find_explanation(text, line, self._offer)
             if start >= 0:

@@ -143,13 +143,11 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
 
 
 def find_explanation(text: str, line: str, offer: OfferedTools) -> int:
-    """Return where prose begins to explain calls after tools have run, -1 if nowhere.
+    """Return where prose begins to explain executed calls, -1 if nowhere.
 
     The explanation begins at calls that have all run, or after which nothing remains to be done, or
     at a code fence within a line; `line` is the text before it on the same line.
     """
-    if not offer.executed:
-        return -1
     calls = list_shown_calls(text, offer)
     is_done = bool(calls) and judge_progress(offer) is Progress.DONE
     if is_done or (calls and all(has_run(call, offer) for call in calls)):
