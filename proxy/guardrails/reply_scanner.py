@@ -45,7 +45,7 @@ class ReplyScanner:
         )
         self._labels = LabelSplitter() if offer.has_labels else None
         self._scanner: Scanner | None = None  # created with the first text
-        # no method of this object: a cycle of references would keep the request in memory
+        # not a method: a cycle of references would keep the request in memory
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
 
@@ -137,12 +137,13 @@ class ReplyScanner:
 
     def _find(self, text: str) -> list[Finding]:
         if self._scanner is None:
+            is_in_prompt = self._is_in_prompt
             self._scanner = Scanner(
                 self._offer.readable_syntaxes,
                 self._offer.written_names,
                 self._tool_syntaxes,
                 may_cut=self._may_cut,
-                may_hide=partial(_is_in_none, self._offer.quotable),
+                may_hide=lambda mark: not is_in_prompt(mark),
             )
             if self._offer.executed:
                 self._scanner.follow_results()
@@ -185,7 +186,3 @@ class ReplyScanner:
 
 def _is_in_any(texts: Sequence[str], mark: str) -> bool:
     return any(mark in text for text in texts)
-
-
-def _is_in_none(texts: Sequence[str], mark: str) -> bool:
-    return not _is_in_any(texts, mark)
