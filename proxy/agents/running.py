@@ -84,7 +84,7 @@ class ModelTurns(RunTurns):
 
     @property
     def usage(self) -> Usage:
-        return usage_of(one for turn in self.turns for one in turn.spent)
+        return usage_of(usage for turn in self.turns for usage in turn.spent)
 
     async def plan(self, request: Request) -> Planned:
         # without arguments `super` finds the class as it was before it had slots
@@ -319,7 +319,7 @@ class Running(Generic[Output]):
                 self._doing = None
                 added = self._run.added if self._run is not None else ()
                 rest = added[max(0, len(self._committed) - 1) :]  # notes for calls, the last answer
-                fresh = [one for message in rest for one in self._commit(message)]
+                fresh = [event for message in rest for event in self._commit(message)]
             for message in fresh:
                 await self._emit(executor.Added(message))
         return self._result()

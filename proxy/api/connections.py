@@ -228,9 +228,8 @@ class GuardedConnection(HttpToolsProtocol):
         self._received = self._body_size = 0
         if self.pipeline:
             self.flow.is_held = True
-        if (
-            getattr(self.cycle, "scope", None) is self.scope
-        ):  # false after uvicorn refused an upgrade
+        # false after uvicorn refused an upgrade
+        if getattr(self.cycle, "scope", None) is self.scope:
             self._latest = self.cycle
             wire = Wire(self.cycle)
             self._wires = [*(open_ for open_ in self._wires if not open_.is_over), wire]

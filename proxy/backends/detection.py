@@ -203,9 +203,8 @@ class DetectedBackend(DeferredBackend):
             return self._adapter or await self._look()
         except BackendUnavailable:
             raise
-        except (
-            BackendFailed
-        ):  # a server that is too busy to answer the probes may still answer chats
+        # a server that is too busy to answer the probes may still answer chats
+        except BackendFailed:
             return self._adapter_for("openai")
 
     async def _look(self) -> Backend:

@@ -260,9 +260,8 @@ class AdaptiveEngine(OpenAICompatible):
             honoured = self.learnt.honours(model).get(name)
             if honoured is None:
                 honoured = await self._probe(model, name)
-            if (
-                honoured is not False
-            ):  # an unanswered probe proves nothing, so the engine is trusted
+            # an unanswered probe proves nothing, so the engine is trusted
+            if honoured is not False:
                 return
             self.learnt.add(model, missing, lasting=math.inf)
 

@@ -123,7 +123,9 @@ def toml_value(value: JsonValue) -> str:
             return str(int(value))
         case dict():
             known = ((name, item) for name, item in value.items() if item is not None)
-            return f"{{{', '.join(f'{_quote(name)} = {toml_value(one)}' for name, one in known)}}}"
+            return (
+                f"{{{', '.join(f'{_quote(name)} = {toml_value(item)}' for name, item in known)}}}"
+            )
         case list():
             return f"[{', '.join(map(toml_value, value))}]"
         case _:

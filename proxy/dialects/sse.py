@@ -68,9 +68,8 @@ class EventDecoder:
             self._append(piece)
             if piece.endswith((b"\n", b"\r")):
                 self._end_line(events)
-        if (
-            self._idle_lines > bounds.IDLE_LINES and not events
-        ):  # complete events are returned first
+        # complete events are returned first
+        if self._idle_lines > bounds.IDLE_LINES and not events:
             self._idle_lines = 0  # the stream may still be finished
             raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")
         return events

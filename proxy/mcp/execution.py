@@ -95,9 +95,8 @@ class OwnedTools:
                 ended = _NO_ARGUMENTS
             else:
                 decision = Decision.ALLOWED
-                if (
-                    tool.needs_yes
-                ):  # outside of the semaphore: a waiting person delays no other call
+                # outside of the semaphore: a waiting person delays no other call
+                if tool.needs_yes:
                     waiting_since = self.clock()
                     decision = await self.confirm(tool, call, arguments)
                 if decision.refusal is not None:

@@ -215,10 +215,10 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
     calls: list[JsonObject] = []
     for number, tool in enumerate(tools):
         root, whole = f"#/$defs/tool_{number}", tool.parameters
-        own = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
+        parameters = {**(_ANY_OBJECT if isinstance(whole, bool) else whole)}
         for keyword in _LEFT_OUT_AT_THE_ROOT:
-            own.pop(keyword, None)
-        definitions[f"tool_{number}"] = _simplify_object(own, root)
+            parameters.pop(keyword, None)
+        definitions[f"tool_{number}"] = _simplify_object(parameters, root)
         calls.append(
             {
                 "type": "object",

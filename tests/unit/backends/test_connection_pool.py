@@ -151,9 +151,8 @@ def test_an_idle_connection_on_which_something_comes_is_given_up(is_brought: boo
         await read(line)
         one.release(line)
         callers[0].writer.write(OK)
-        while (
-            not line.has_unexpected_data
-        ):  # the kernel brings it soon, and the loop at its next turn
+        # the kernel brings it soon, and the loop at its next turn
+        while not line.has_unexpected_data:
             pass
         if is_brought:
             await told.wait()

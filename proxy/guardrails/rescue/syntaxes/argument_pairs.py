@@ -91,8 +91,8 @@ class _PairsReader:
 
     def __init__(self, cursor: Cursor, tags: Tags, opening: str = "") -> None:
         self._cursor = cursor
-        own, self._closer = tags.pair("call")
-        self._opening = opening or own
+        default, self._closer = tags.pair("call")
+        self._opening = opening or default
         self._key, self._key_end = tags.pair("key")
         self._value, self._value_end = tags.pair("value")
         self._type, self._type_end = tags.pair("type")

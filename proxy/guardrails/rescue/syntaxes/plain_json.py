@@ -175,15 +175,15 @@ class _FenceReader:
         return Calls(result.calls)
 
     def _read_marked(self, cursor: Cursor, mark: str) -> Reading:
-        """Read what follows one mark, with each syntax from the same place."""
-        place = len(cursor.source())
+        """Read the text after a mark, with each syntax from the same position."""
+        start = len(cursor.source())
         refusal: NoCall | Unreadable = NoCall()
         for opening, syntax in self._marked:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
             cursor.mute()
-            cursor.advance(place + len(opening))
+            cursor.advance(start + len(opening))
             try:
                 result = yield from syntax.read(cursor, opening)
             except (NoCall, Unreadable) as failure:
