@@ -20,6 +20,7 @@ from proxy.cli.running import FAILED, Flags, fail, load, run
 from proxy.cli.usage import CommandGroup, ServeCommand
 from proxy.conversation import json
 from proxy.errors import TemperError
+from proxy.launch.agents import AGENTS
 from proxy.observability.logs import configure_logging
 from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
 from proxy.settings.values import usable_repository
@@ -278,6 +279,56 @@ def chat(
         tells_thoughts=thoughts,
     )
     run(open_chat(settings, config, given, options), FAILED)
+
+
+@main.command()
+@click.argument("agent", type=click.Choice(tuple(AGENTS)))
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]", type=click.UNPROCESSED)
+@click.option("--backend-url", help="URL of a running server, e.g. http://127.0.0.1:9931.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), help="GGUF file to start llama-server with."
+)
+@click.option("--hf", help="Hugging Face model to start, e.g. owner/name:Q4_K_M.")
+@_OLLAMA
+@click.option("--context-tokens", type=int, help="Context window in tokens, with --model.")
+@click.option("--name", default="", help="Model to use, if the server has several.")
+@click.option("--print", "action", flag_value="print", help="Print the configuration only.")
+@click.option(
+    "--install", "action", flag_value="install", help="Write it into the agent's own file."
+)
+@click.option("--remove", "action", flag_value="remove", help="Undo --install.")
+@_CONFIG
+def launch(
+    agent: str,
+    arguments: tuple[str, ...],
+    config: Path | None,
+    *,
+    name: str,
+    action: str | None,
+    context_tokens: int | None,
+    **flags: str | Path | None,
+) -> None:
+    """Start a coding agent that uses a local model.
+
+    Starts Temper and the model server as needed, configures the AGENT for this run only, and stops
+    everything when it exits. ARGUMENTS after -- are passed to the agent.
+    """
+    given = _backend_flags(flags)
+    given["ollama" if flags["ollama"] else "model"]["context_tokens"] = context_tokens
+    settings = load(config, given, level="critical")
+    values = {**flags, "config": config, "context_tokens": context_tokens}
+    options = [
+        word
+        for flag, value in values.items()
+        if value is not None
+        for word in (f"--{flag.replace('_', '-')}", str(value))
+    ]
+    if action == "remove":
+        commands.remove_agent(agent)
+    elif action is not None:
+        run(commands.configure_agent(agent, settings, name, is_installed=action == "install"))
+    else:
+        run(commands.launch_agent(agent, settings, options, arguments, name=name))
 
 
 @main.command()

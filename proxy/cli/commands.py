@@ -173,6 +173,75 @@ async def _show_findings(
     return examined
 
 
+def launch_agent(
+    agent: str, settings: Settings, options: Sequence[str], arguments: Sequence[str], *, name: str
+) -> Work:
+    """Run a coding agent in the foreground, and exit with its exit code.
+
+    `options` are those of `temper serve`, if one has to be started, `arguments` the agent's, and
+    `name` selects one of several models.
+    """
+    from proxy.cli.status_line import open_status_line
+    from proxy.launch.agents import AGENTS
+    from proxy.launch.launching import find_program, run_agent, temper_for
+
+    known = AGENTS[agent]
+
+    async def work() -> bool:
+        program = find_program(known)
+        with open_status_line() as status:
+            async with temper_for(settings, options, name, status.begin) as endpoint:
+                status.end()
+                window = "unknown" if endpoint.window is None else f"{endpoint.window} tokens"
+                echo(f"{known.title} uses {endpoint.model} (window: {window})", err=True)
+                code = await run_agent(program, known.profile(endpoint), arguments)
+        sys.exit(code)
+
+    return work()
+
+
+def configure_agent(agent: str, settings: Settings, name: str, *, is_installed: bool) -> Work:
+    """Print the configuration of an agent for the running Temper, or write it permanently."""
+    from proxy.launch.agents import AGENTS, describe
+    from proxy.launch.launching import running_temper
+    from proxy.launch.user_files import install, path_of
+
+    known = AGENTS[agent]
+
+    async def work() -> bool:
+        endpoint = await running_temper(settings, name)
+        if not is_installed:
+            echo(describe(known.profile(endpoint), known.program), has_lines=True)
+            return True
+        if known.permanent is None:
+            raise InvalidConfiguration(
+                "--install", f"{known.title} has no file for this. Use the output of --print."
+            )
+        installation = known.permanent(endpoint)
+        file = path_of(installation, os.environ, Path.home())
+        install(file, installation.content)
+        echo(f"Written: {file}")
+        echo(f"To use it: {installation.command}    To undo it: temper launch {agent} --remove")
+        return True
+
+    return work()
+
+
+def remove_agent(agent: str) -> None:
+    """Restore the file of the user that `configure_agent` changed."""
+    from proxy.launch.agents import AGENTS, Endpoint
+    from proxy.launch.user_files import path_of, remove
+
+    permanent = AGENTS[agent].permanent
+    if permanent is not None:
+        installation = permanent(Endpoint("", ""))
+        file = path_of(installation, os.environ, Path.home())
+        if remove(file, installation.content):
+            echo(f"Restored: {file}")
+            return
+    echo(f"Nothing to remove: {agent} was not installed by Temper.")
+
+
 def list_tuned() -> Iterator[str]:
     """Yield a line for each model with settings from `temper tune`."""
     from proxy.profiles.tried_models import cache_folder

@@ -1,13 +1,19 @@
 """Checks for a client: requests in its API dialect, and its configuration."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.exchanges import REPORT
 from proxy.doctor.target import Finding, Target, fail, ok, warn
+from proxy.launch.agents import (
+    NO_KEY,
+    Endpoint,
+    as_exports,
+    as_toml,
+    claude_environment,
+    codex_settings,
+)
 
 _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."
@@ -75,37 +81,16 @@ class Client:
 
 
 def _environment(target: Target, window: int | None) -> str:
-    model = shlex.quote(target.model)
-    values = {
-        "ANTHROPIC_BASE_URL": _address(target),
-        "ANTHROPIC_AUTH_TOKEN": "A-KEY-OF-TEMPER" if _has_keys(target) else "none",
-        "ANTHROPIC_MODEL": model,
-        "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
-        "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
-        "ANTHROPIC_DEFAULT_OPUS_MODEL": model,
-        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
-        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
-    }
-    if window is not None:
-        values["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = f"{window}"
-    return "\n".join(f"export {name}={value}" for name, value in values.items())
+    return as_exports(claude_environment(_endpoint(target, window)))
 
 
 def _config(target: Target, window: int | None) -> str:
-    model = json.dump_text(target.model)
-    lines = [f"model = {model}", 'model_provider = "temper"']
-    if window is not None:
-        lines.append(f"model_context_window = {window}")
-    lines += [
-        "",
-        "[model_providers.temper]",
-        'name = "Temper"',
-        f'base_url = "{_address(target)}/v1"',
-        'wire_api = "responses"',
-    ]
-    if _has_keys(target):
-        lines.append('env_key = "TEMPER_KEY"')
-    return "\n".join(lines)
+    return as_toml(codex_settings(_endpoint(target, window)))
+
+
+def _endpoint(target: Target, window: int | None) -> Endpoint:
+    key = "A-KEY-OF-TEMPER" if _has_keys(target) else NO_KEY
+    return Endpoint(_address(target), target.model, window, key)
 
 
 def _address(target: Target) -> str:

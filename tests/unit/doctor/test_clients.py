@@ -103,6 +103,7 @@ async def test_codex_is_told_its_configuration() -> None:
         "model": "tiny",
         "model_provider": "temper",
         "model_context_window": WINDOW,
+        "model_auto_compact_token_limit": WINDOW * 8 // 10,
         "model_providers": {
             "temper": {
                 "name": "Temper",

@@ -1,0 +1,145 @@
+"""Writes an agent's permanent configuration into a file of the user, and restores that file.
+
+Next to the file there are two copies while an installation exists: `NAME.before-temper`, the bytes
+before it (absent if there was no file), and `NAME.by-temper`, the bytes that were written. If the
+file still equals the second, the first is restored, byte for byte. If the user has edited it since,
+only the entries that still have Temper's values return to their earlier state.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject, JsonValue
+from proxy.errors import TemperError
+from proxy.launch.agents import Installation
+
+
+class UserFileRefused(TemperError):
+    """A file of the user cannot be changed safely; the text says which one, and what to do."""
+
+
+def path_of(installation: Installation, environment: Mapping[str, str], home: Path) -> Path:
+    """Return the file of an installation."""
+    folder = environment.get(installation.variable)
+    return (Path(folder) if folder else home / installation.folder) / installation.path
+
+
+def install(file: Path, content: JsonObject | str) -> None:
+    """Write the configuration; a second installation replaces the first.
+
+    Raises `UserFileRefused` if the file is not JSON, or if Temper did not write it.
+    """
+    before, written = _copies(file)
+    if written.exists():
+        remove(file, content)
+    original = file.read_bytes() if file.exists() else None
+    if isinstance(content, str):
+        if original is not None:
+            raise UserFileRefused(f"{file} exists and was not written by Temper. Rename it first.")
+        text = content
+    else:
+        text = _as_text(_merged(_read(file), content))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if original is not None:
+        before.write_bytes(original)
+    written.write_bytes(text.encode())
+    _replace(file, text.encode())
+
+
+def remove(file: Path, content: JsonObject | str) -> bool:
+    """Restore the file; returns False if there is no installation.
+
+    Raises `UserFileRefused` if the user has changed the file to something that is not JSON.
+    """
+    before, written = _copies(file)
+    if not written.exists():
+        return False
+    original = before.read_bytes() if before.exists() else None
+    current = file.read_bytes() if file.exists() else None
+    if current == written.read_bytes():
+        if original is None:
+            file.unlink()
+        else:
+            _replace(file, original)
+    elif current is not None and not isinstance(content, str):
+        ours, old = _parsed(written, written.read_bytes()), _parsed(before, original or b"{}")
+        _replace(file, _as_text(_restored(_parsed(file, current), ours, old)).encode())
+    elif current is not None:
+        raise UserFileRefused(f"{file} was edited after its installation. Delete it yourself.")
+    for copy in (before, written):
+        copy.unlink(missing_ok=True)
+    return True
+
+
+def _copies(file: Path) -> tuple[Path, Path]:
+    return file.with_name(f"{file.name}.before-temper"), file.with_name(f"{file.name}.by-temper")
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Replace the content at once, so that a crash leaves the old or the new one.
+
+    A symbolic link stays one (dotfiles in a repository are links), and the file keeps its mode.
+    """
+    target = file.resolve()
+    temporary = target.with_name(f"{target.name}.temper-{os.getpid()}")
+    temporary.write_bytes(content)
+    with contextlib.suppress(FileNotFoundError):
+        temporary.chmod(target.stat().st_mode)
+    temporary.replace(target)
+
+
+def _read(file: Path) -> JsonObject:
+    return _parsed(file, file.read_bytes()) if file.exists() else {}
+
+
+def _parsed(file: Path, content: bytes) -> JsonObject:
+    try:
+        value = json.parse(content) if content.strip() else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise UserFileRefused(
+            f"{file} is not a JSON object (comments are not supported). "
+            "Add the output of --print to it yourself."
+        )
+    return value
+
+
+def _as_text(value: JsonObject) -> str:
+    return f"{msgspec.json.format(json.dump_text(value), indent=2)}\n"
+
+
+def _merged(base: JsonObject, entries: JsonObject) -> JsonObject:
+    """Return `base` with the entries; objects are merged, other values are replaced."""
+    merged = dict(base)
+    for name, value in entries.items():
+        old = merged.get(name)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        merged[name] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _restored(current: JsonObject, ours: JsonObject, old: JsonObject) -> JsonObject:
+    """Return `current` with every entry that Temper changed in its old state.
+
+    An entry that differs from Temper's value was edited by the user, and stays.
+    """
+    restored: JsonObject = {}
+    for name, value in current.items():
+        before: JsonValue = old.get(name)
+        written = ours.get(name)
+        if isinstance(value, dict) and isinstance(written, dict):
+            inner = _restored(value, written, before if isinstance(before, dict) else {})
+            if inner or isinstance(before, dict):
+                restored[name] = inner
+        elif name in ours and value == written:
+            if name in old:
+                restored[name] = before
+        else:
+            restored[name] = value
+    return restored

@@ -1,0 +1,163 @@
+"""`temper launch`: an agent is configured, run in the foreground, and its exit code returned.
+
+The agent is a script that writes its arguments and environment. `tests/clients` has the real ones.
+"""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.conversation import json
+from proxy.conversation.json import JsonObject
+from proxy.dialects.lenient_json import as_list, as_object, member
+from tests.fakes.command import processes_with, running_temper, temper
+from tests.fakes.tool_loops import MODEL, right_backend
+
+_SCRIPT = """#!{python}
+import json, os, pathlib, signal, sys
+report = dict(arguments=sys.argv[1:], environment=dict(os.environ), files=dict())
+for value in os.environ.values():
+    if "temper-launch-" in value:
+        for file in [pathlib.Path(value), *pathlib.Path(value).glob("*")]:
+            if file.is_file():
+                report["files"][file.name] = file.read_text()
+pathlib.Path({report!r}).write_text(json.dumps(report))
+print("started", flush=True)
+if "wait" in sys.argv:
+    signal.pause()
+sys.exit(int(os.environ.get("EXIT_CODE", "0")))
+"""
+
+
+@dataclass(frozen=True)
+class Home:
+    """An empty home directory with agents on its PATH, before a backend."""
+
+    folder: Path
+    backend_url: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        return {"HOME": str(self.folder), "PATH": path, "XDG_CONFIG_HOME": "", "TERM": "dumb"}
+
+    def add_agent(self, program: str) -> None:
+        file = self.folder / "bin" / program
+        file.parent.mkdir(exist_ok=True)
+        report = str(self.folder / "report.json")
+        file.write_text(_SCRIPT.format(python=sys.executable, report=report), encoding="utf-8")
+        file.chmod(0o755)
+
+    @property
+    def report(self) -> JsonObject:
+        """The arguments and the environment of the agent, and the files that it names."""
+        return as_object(json.parse((self.folder / "report.json").read_bytes()))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with right_backend() as backend:
+        yield Home(tmp_path, backend.url)
+
+
+PROGRAMS = {
+    "claude-code": "claude",
+    "codex": "codex",
+    "opencode": "opencode",
+    "qwen-code": "qwen",
+    "crush": "crush",
+    "aider": "aider",
+    "goose": "goose",
+}
+
+
+@pytest.mark.parametrize("agent", PROGRAMS)
+def test_an_agent_gets_its_configuration_and_its_exit_code_is_returned(
+    home: Home, agent: str
+) -> None:
+    home.add_agent(PROGRAMS[agent])
+    arguments = ("launch", agent, "--backend-url", home.backend_url, "--", "--flag", "a b")
+    with temper(*arguments, **home.environment, EXIT_CODE="3") as process:
+        output, errors = process.communicate()
+    assert process.returncode == 3, errors
+    assert output == "started\n"
+    assert f"uses {MODEL}" in errors
+    report = home.report
+    assert as_list(report["arguments"])[-2:] == ["--flag", "a b"]
+    urls = set(re.findall(r"http://127\.0\.0\.1:\d+", json.dump_text(report)))
+    assert len(urls) == 1  # Temper's, which has ended with the agent
+    assert home.backend_url not in urls
+    assert not processes_with(f"--backend-url {home.backend_url}")
+
+
+def test_ctrl_c_reaches_the_agent_alone(home: Home) -> None:
+    home.add_agent("claude")
+    arguments = ("launch", "claude-code", "--backend-url", home.backend_url, "--", "wait")
+    with temper(*arguments, **home.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)  # of the command; a terminal sends it to both
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert not processes_with(f"--backend-url {home.backend_url}")
+
+
+def test_a_missing_program_is_an_error_with_the_way_to_install_it(home: Home) -> None:
+    arguments = ("launch", "crush", "--backend-url", home.backend_url)
+    with temper(*arguments, **{**home.environment, "PATH": str(home.folder)}) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "crush is not on the PATH. Install it: npm install -g @charmland/crush" in errors
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_others(home: Home) -> None:
+    home.add_agent("codex")
+    arguments = ("launch", "codex", "--backend-url", home.backend_url, "--name", "other")
+    with temper(*arguments, **home.environment) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert f"the model 'other' does not exist. Available: {MODEL}" in errors
+
+
+def test_a_running_temper_is_used_printed_and_installed(home: Home) -> None:
+    home.add_agent("claude")
+    original = b'{"env": {"MINE": "1"}}'
+    settings = home.folder / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_bytes(original)
+    flags = ("--backend-url", home.backend_url)
+    with running_temper(*flags, environment={}) as url:
+        port = {"TEMPER_SERVER__PORT": url.rpartition(":")[2]}
+
+        def launch(*arguments: str) -> str:
+            with temper("launch", "claude-code", *arguments, **home.environment, **port) as process:
+                output, errors = process.communicate()
+            assert process.returncode == 0, errors
+            return output
+
+        assert launch() == "started\n"
+        assert member(home.report, "environment", "ANTHROPIC_BASE_URL") == url
+        assert f"export ANTHROPIC_BASE_URL={url}\n" in launch("--print")
+        assert f"Written: {settings}" in launch("--install")
+        installed = as_object(json.parse(settings.read_bytes()))
+        assert member(installed, "env", "ANTHROPIC_MODEL") == MODEL
+        assert member(installed, "env", "MINE") == "1"
+    assert f"Restored: {settings}" in launch("--remove")
+    assert settings.read_bytes() == original
+    assert "Nothing to remove" in launch("--remove")
+
+
+def test_a_permanent_configuration_needs_a_running_temper(home: Home) -> None:
+    environment = {**home.environment, "TEMPER_SERVER__PORT": "9"}
+    with temper("launch", "codex", "--install", **environment) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "no Temper is running at http://127.0.0.1:9. Start it with temper serve." in errors
+    assert not (home.folder / ".codex").exists()

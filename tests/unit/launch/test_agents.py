@@ -1,0 +1,56 @@
+"""The configuration of each coding agent, for one run and permanently."""
+
+import tomllib
+
+import pytest
+
+from proxy.conversation import json
+from proxy.launch.agents import AGENTS, NO_KEY, Endpoint, as_toml, describe
+
+HERE = Endpoint("http://127.0.0.1:8367", "my model", 65_536, "sk-1")
+UNKNOWN = Endpoint("http://127.0.0.1:8367", "m")
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_gets_the_address_the_model_and_the_window(name: str) -> None:
+    text = describe(AGENTS[name].profile(HERE), AGENTS[name].program)
+    assert HERE.url in text
+    assert HERE.model in text
+    assert "65536" in text
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_unknown_window_is_not_invented(name: str) -> None:
+    profile = AGENTS[name].profile(UNKNOWN)
+    text = describe(profile, AGENTS[name].program)
+    assert "None" not in text
+    assert NO_KEY in text or name == "codex"  # Codex needs no key
+
+
+@pytest.mark.parametrize("name", [name for name in AGENTS if AGENTS[name].permanent])
+def test_a_permanent_configuration_has_the_same_facts(name: str) -> None:
+    permanent = AGENTS[name].permanent
+    assert permanent is not None
+    content = permanent(HERE).content
+    text = content if isinstance(content, str) else json.dump_text(content)
+    assert all(fact in text for fact in (HERE.url, HERE.model, "65536"))
+
+
+def test_codex_gets_its_key_from_a_variable_and_never_from_a_file() -> None:
+    codex = AGENTS["codex"]
+    assert codex.permanent is not None
+    content = codex.permanent(HERE).content
+    assert isinstance(content, str)
+    assert "sk-1" not in content
+    assert codex.profile(HERE).environment == {"TEMPER_KEY": "sk-1"}
+    assert tomllib.loads(content)["model_providers"]["temper"]["env_key"] == "TEMPER_KEY"
+
+
+def test_codex_compacts_before_the_window_is_full() -> None:
+    arguments = AGENTS["codex"].profile(HERE).arguments
+    assert "model_auto_compact_token_limit=52428" in arguments
+
+
+def test_toml_that_is_written_is_read_as_the_same_values() -> None:
+    values = {"a": 'quotes " and \\', "b": 1, "t": {"c": True, "u": {"d": [1, 2]}}}
+    assert tomllib.loads(as_toml(values)) == values
