@@ -182,7 +182,7 @@ def launch_agent(
     `name` selects one of several models.
     """
     from proxy.cli.status_line import open_status_line
-    from proxy.launch.agents import AGENTS
+    from proxy.launch.agents import AGENTS, LEAST_WINDOW
     from proxy.launch.launching import find_program, run_agent, temper_for
 
     known = AGENTS[agent]
@@ -194,6 +194,8 @@ def launch_agent(
                 status.end()
                 window = "unknown" if endpoint.window is None else f"{endpoint.window} tokens"
                 echo(f"{known.title} uses {endpoint.model} (window: {window})", err=True)
+                if (endpoint.window or LEAST_WINDOW) < LEAST_WINDOW:
+                    echo(f"A coding agent needs a window of {LEAST_WINDOW} tokens.", err=True)
                 code = await run_agent(program, known.profile(endpoint), arguments)
         sys.exit(code)
 

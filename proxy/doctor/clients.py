@@ -7,6 +7,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.doctor.exchanges import REPORT
 from proxy.doctor.target import Finding, Target, fail, ok, warn
 from proxy.launch.agents import (
+    LEAST_WINDOW,
     NO_KEY,
     Endpoint,
     as_exports,
@@ -17,7 +18,6 @@ from proxy.launch.agents import (
 
 _QUESTION = "Say OK."
 _REQUEST = "Call the tool `report` and say that you are fine."
-_LEAST_WINDOW = 32_768  # the first request of a coding agent takes about a third of it
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened on
 _LOG = "check the server's log"
 
@@ -69,10 +69,10 @@ class Client:
             )
         if window is None:
             return warn("the window is unknown", "set context.window_tokens")
-        if window < _LEAST_WINDOW:
+        if window < LEAST_WINDOW:
             return warn(
                 f"the window has {window} tokens; the first request takes about 12000",
-                f"use a window of at least {_LEAST_WINDOW} (model.context_tokens, or --ctx-size)",
+                f"use a window of at least {LEAST_WINDOW} (model.context_tokens, or --ctx-size)",
             )
         return ok(f"the window has {window} tokens")
 

@@ -21,7 +21,8 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 FOLDER = "{folder}"  # replaced by the temporary folder of a run
 NO_KEY = "none"  # clients reject an empty key; a Temper without keys ignores it
-_USUAL_WINDOW = 32_768
+# The first request of a coding agent takes about a third of it: 12,000 tokens in Claude Code.
+LEAST_WINDOW = 32_768
 # An agent compacts its conversation at this share of the window: its next reply has to fit as well.
 _COMPACT_AT = 0.8
 _KEY_VARIABLE = "TEMPER_KEY"
@@ -40,7 +41,7 @@ class Endpoint:
     @property
     def output_tokens(self) -> int:
         """The length of a reply that an agent may expect, in tokens."""
-        return min(_MOST_OUTPUT, (self.window or _USUAL_WINDOW) // 4)
+        return min(_MOST_OUTPUT, (self.window or LEAST_WINDOW) // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def _crush_settings(to: Endpoint) -> JsonObject:
     model: JsonObject = {
         "id": to.model,
         "name": to.model,
-        "context_window": to.window or _USUAL_WINDOW,
+        "context_window": to.window or LEAST_WINDOW,
         "default_max_tokens": to.output_tokens,
     }
     provider: JsonObject = {

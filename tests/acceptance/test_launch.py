@@ -18,10 +18,12 @@ from proxy.conversation.json import JsonObject
 from proxy.dialects.lenient_json import as_list, as_object, member
 from tests.fakes.command import processes_with, running_temper, temper
 from tests.fakes.tool_loops import MODEL, right_backend
+from tests.patience import PATIENCE_SECONDS
 
 _SCRIPT = """#!{python}
 import json, os, pathlib, signal, sys
-report = dict(arguments=sys.argv[1:], environment=dict(os.environ), files=dict())
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
+report = dict(arguments=sys.argv[1:], environment=dict(os.environ), files=dict(), pid=os.getpid())
 for value in os.environ.values():
     if "temper-launch-" in value:
         for file in [pathlib.Path(value), *pathlib.Path(value).glob("*")]:
@@ -102,10 +104,21 @@ def test_ctrl_c_reaches_the_agent_alone(home: Home) -> None:
     with temper(*arguments, **home.environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        process.send_signal(signal.SIGINT)  # of the command; a terminal sends it to both
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
+        process.send_signal(signal.SIGINT)  # a terminal sends it to the agent as well
+        os.kill(int(str(home.report["pid"])), signal.SIGUSR1)  # on which the agent exits with 5
+        assert process.wait(PATIENCE_SECONDS) == 5
+    assert not processes_with(f"--backend-url {home.backend_url}")
+
+
+def test_a_terminated_command_ends_the_agent_and_temper(home: Home) -> None:
+    home.add_agent("claude")
+    arguments = ("launch", "claude-code", "--backend-url", home.backend_url, "--", "wait")
+    with temper(*arguments, **home.environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+    assert not processes_with(str(home.folder / "bin"))
     assert not processes_with(f"--backend-url {home.backend_url}")
 
 

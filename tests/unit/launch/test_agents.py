@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from proxy.conversation import json
+from proxy.conversation.json import JsonObject
 from proxy.launch.agents import AGENTS, NO_KEY, Endpoint, as_toml, describe
 
 HERE = Endpoint("http://127.0.0.1:8367", "my model", 65_536, "sk-1")
@@ -52,5 +53,5 @@ def test_codex_compacts_before_the_window_is_full() -> None:
 
 
 def test_toml_that_is_written_is_read_as_the_same_values() -> None:
-    values = {"a": 'quotes " and \\', "b": 1, "t": {"c": True, "u": {"d": [1, 2]}}}
+    values: JsonObject = {"a": 'quotes " and \\', "b": 1, "t": {"c": True, "u": {"d": [1, 2]}}}
     assert tomllib.loads(as_toml(values)) == values
