@@ -121,6 +121,9 @@ class Request(msgspec.Struct, frozen=True):
     def append_messages(self, messages: tuple[Message, ...]) -> "Request":
         return replace(self, messages=self.messages + messages, fields=self._without("messages"))
 
+    def prepend_messages(self, messages: tuple[Message, ...]) -> "Request":
+        return replace(self, messages=messages + self.messages, fields=self._without("messages"))
+
     def offering(self, tools: tuple[Tool, ...]) -> "Request":
         return replace(self, tools=self.tools + tools, fields=self._without("tools"))
 

@@ -43,6 +43,7 @@ from proxy.serving.managed_server import (
     settle_window,
     supervisor,
 )
+from proxy.serving.presets import defaults_of
 from proxy.serving.services import ServiceOptions, Services
 from proxy.settings import Settings
 from proxy.settings.models import ServedModel
@@ -271,7 +272,9 @@ async def open_models(
                 upstream=served.upstream_model or "",
                 fleet=None if server is None else fleet,
             )
-            services.append(replace(service, parallel=served.parallel_requests or service.parallel))
+            presets = {preset: defaults_of(values) for preset, values in served.presets.items()}
+            parallel = served.parallel_requests or service.parallel
+            services.append(replace(service, parallel=parallel, presets=presets))
             if served.preload:
                 fleet.preload(name)
         yield Services(services, serving.patterns)

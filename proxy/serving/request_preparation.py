@@ -112,7 +112,10 @@ class RequestPreparation:
     async def resolve(self, decoded: Decoded, client: Client = _ANONYMOUS) -> Resolved:
         """Find the service of the requested model; raises `UnknownModel`."""
         service = self.services.find(decoded.request.model)
-        request = service.address_to_backend(self.services.rename(decoded.request))
+        request = self.services.rename(decoded.request)
+        if service.presets:
+            request = service.with_preset(request)
+        request = service.address_to_backend(request)
         if self.priorities and (ordering := _ORDER_FIELDS & request.fields.keys()):
             request = structs.replace(request, fields=_without_order(request.fields))
             omitted = (Omitted(name) for name in sorted(ordering))

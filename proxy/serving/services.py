@@ -1,7 +1,7 @@
 """The models that clients can request, and the backend of each."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -32,6 +32,7 @@ from proxy.profiles.tried_models import TriedModels
 from proxy.profiles.tuned import TunedSettings, describe_tuned
 from proxy.serving.admission import MOST_WAITING, Admission, WaitingQueue
 from proxy.serving.context_fitting import ContextPolicy, Fitting
+from proxy.serving.presets import Defaults
 
 
 class LoadClaim(Protocol):
@@ -75,7 +76,7 @@ class Service:
     Without a `name` it serves every model of its backend. `parallel` is the number of concurrent
     requests to the backend; None means its number of slots. `upstream` is the model's name at the
     backend, if different. A model of a `fleet` is loaded while requests hold it. `tried` has the
-    measurements of models on this machine.
+    measurements of models on this machine. `presets` are further names with their own defaults.
     """
 
     backend: Backend
@@ -88,6 +89,7 @@ class Service:
     upstream: str = ""
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
+    presets: Mapping[str, Defaults] = field(default_factory=dict)
 
     def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
         """Claim the model for a client's `key` while a block runs; None if it needs no loading.
@@ -125,6 +127,13 @@ class Service:
             async with aclosing(self.backend.relay(passage, headers)) as pieces:
                 async for _ in pieces:
                     pass
+
+    def with_preset(self, request: Request) -> Request:
+        """Apply the defaults of a preset, if the request names one."""
+        preset = next(
+            (self.presets[n] for n in _spellings(request.model) if n in self.presets), None
+        )
+        return request if preset is None else preset.apply(request)
 
     def address_to_backend(self, request: Addressed) -> Addressed:
         """Use the backend's name of the model, because it does not know our aliases."""
@@ -168,7 +177,12 @@ class Service:
             details: JsonObject = {"aliases": [*self.aliases]} if self.aliases else {}
             condition = await self.condition()
             details["status"] = {"value": condition, "failed": condition == "failed"}
-            return (BackendModel(self.name, {**details, **await self.describe()}),)
+            described = {**details, **await self.describe()}
+            presets = (
+                BackendModel(name, {**described, "aliases": [], "preset_of": self.name})
+                for name in self.presets
+            )
+            return (BackendModel(self.name, described), *presets)
         served = await self.backend.models()
         if len(served) != 1:  # a catalogue, in which every entry would cost a request
             return served
@@ -233,7 +247,9 @@ class Services:
         self._services = tuple(services)
         self._patterns = tuple(patterns)
         self._by_name = {
-            name: service for service in services for name in (service.name, *service.aliases)
+            name: service
+            for service in services
+            for name in (service.name, *service.aliases, *service.presets)
         }
 
     def __iter__(self) -> Iterator[Service]:
@@ -283,7 +299,8 @@ class Services:
         """Return one model by its name or alias; raises `UnknownModel`."""
         service, resolved = self.find(model), self.resolve(model)
         offers = await service.offers()
-        for offer in offers:
+        named = [offer for offer in offers if offer.id in _spellings(resolved)]
+        for offer in named or offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
                 is_described = "capabilities" in offer.details
                 known = {} if is_described else await service.describe(offer.id)

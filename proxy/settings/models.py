@@ -3,16 +3,35 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+from pydantic import Field
 
 from proxy.dialects.openai_chat.thinking import Effort
 from proxy.settings.sections import Address, Model, Section
-from proxy.settings.values import Count, Name, Patience, RequiredName, setting
+from proxy.settings.values import Count, Name, OrNone, Patience, RequiredName, Share, setting
 
 Contradiction: TypeAlias = tuple[
     tuple[str, ...], str
 ]  # names of settings (the first one is reported), and the error
 Shared = TypeVar("Shared", str, int)
+
+
+class Preset(Section):
+    """Another name of a model, with its own defaults for requests that do not set these values."""
+
+    thinking: Literal["auto", "on", "off"] = setting("auto", "reasoning: on, off, or as the model")
+    effort: Literal["auto", Effort] = setting("auto", "reasoning effort, or as the model")
+    system_prompt: str = setting("", "system message of requests without one")
+    temperature: OrNone[Annotated[Patience, Field(le=2)]] = setting(None, "sampling temperature")
+    top_p: OrNone[Share] = setting(None, "nucleus sampling")
+    top_k: OrNone[Annotated[Count, Field(ge=0)]] = setting(None, "number of candidate tokens")
+    min_p: OrNone[Annotated[Patience, Field(le=1)]] = setting(
+        None, "least probability of a token, relative to that of the likeliest"
+    )
+    presence_penalty: OrNone[Annotated[float, Field(ge=-2, le=2)]] = setting(
+        None, "penalty for tokens that have occurred"
+    )
 
 
 class ServedModel(Address, Model):
@@ -28,6 +47,11 @@ class ServedModel(Address, Model):
     )
     effort: Literal["auto", Effort] = setting(
         "auto", "reasoning effort for requests that do not set it, or auto (profile.effort)"
+    )
+    presets: dict[str, Preset] = setting(
+        {},
+        "further names of the model with their own defaults: thinking, effort, system_prompt, "
+        "temperature, top_p, top_k, min_p, presence_penalty",
     )
     ttl_seconds: Patience = setting(
         0, "idle time after which the model is unloaded, in seconds; 0 means never"
@@ -45,6 +69,7 @@ class Swapping(Section):
     )
 
 
+_INVALID_NAME = "is not a valid model name; use letters, digits and . _ : / -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
@@ -102,17 +127,36 @@ def contradictions(
     for alias, name, owner in find_shared([*zip(models, models, strict=True), *aliases]):
         problem = f"{alias!r} is already used by models.{owner}; remove one of the two"
         yield (f"models.{name}.aliases", f"models.{owner}.aliases"), problem
+    yield from _preset_contradictions(models)
     ports = ((model.port, name) for name, model in models.items() if model.port)
     for port, name, owner in find_shared(ports):
         problem = f"{port} is already used by models.{owner}; 0 picks a free port"
         yield (f"models.{name}.port", f"models.{owner}.port"), problem
 
 
+def _preset_contradictions(models: Mapping[str, ServedModel]) -> Iterator[Contradiction]:
+    names = {name for model in models for name in (model, *models[model].aliases)}
+    presets = [(preset, name) for name, model in models.items() for preset in model.presets]
+    for preset, name in presets:
+        section = f"models.{name}.presets.{preset}"
+        if not _NAME.fullmatch(preset):
+            yield (section,), _INVALID_NAME
+        if preset in names:
+            yield (section,), f"{preset!r} is already the name of a model; use another name"
+    for preset, name, owner in find_shared(presets):
+        problem = f"models.{owner} already has a preset of this name; use another name"
+        yield (f"models.{name}.presets.{preset}",), problem
+
+
 def find_misnamed(
     models: Mapping[str, ServedModel], rules: Iterable[str], aliases: Mapping[str, str]
 ) -> Iterator[Contradiction]:
     """Find order rules and aliases for nonexistent models, and duplicate rules."""
-    names = {alias: name for name, model in models.items() for alias in (name, *model.aliases)}
+    names = {
+        alias: name
+        for name, model in models.items()
+        for alias in (name, *model.aliases, *model.presets)
+    }
 
     def nearest(name: str) -> str:
         return (*difflib.get_close_matches(name, names, 1), *models)[0]
@@ -139,7 +183,7 @@ def _contradictions_within(section: str, name: str, model: ServedModel) -> Itera
         )
         yield (f"{section}.alias",), problem
     if not _NAME.fullmatch(name):
-        yield (section,), "is not a valid model name; use letters, digits and . _ : / -"
+        yield (section,), _INVALID_NAME
     if model.source is None and not model.addresses:
         yield (path, url), f"is missing; set a GGUF file, or a running server with {url}"
     yield from find_rivals(model, model, section, section)
