@@ -1,16 +1,18 @@
-"""Reloads the configuration while Temper serves (SIGHUP); an invalid one changes nothing.
+"""Reloads the configuration while Temper serves (SIGHUP, --watch); an invalid one changes nothing.
 
 Guardrails, limits and profiles take effect with the next request; running requests keep the old
 settings. Changes of processes, sockets and files need a restart.
 """
 
+import asyncio
 import errno
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from proxy.api.app import ServerOptions
@@ -22,6 +24,8 @@ from proxy.settings import Settings
 from proxy.systems import handle_signals
 
 logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
@@ -118,6 +122,36 @@ def on_hangup(act: Callable[[], None]) -> Iterator[None]:
 
     with handle_signals((signal.SIGHUP,), on_hang_up):
         yield
+
+
+async def watch_files(
+    files: Sequence[Path], act: Callable[[], object], poll_seconds: float = _POLL_SECONDS
+) -> None:
+    """Call `act` after each change of a file, once the files have not changed for one interval.
+
+    Polling finds every way of replacing a file: an editor renames a new one into its place, and
+    Kubernetes switches a symbolic link, which inotify does not report for the link's target.
+    """
+    applied = seen = await asyncio.to_thread(_fingerprints, files)
+    while True:
+        await asyncio.sleep(poll_seconds)
+        now = await asyncio.to_thread(_fingerprints, files)
+        if now == seen != applied:
+            applied = now
+            act()
+        seen = now
+
+
+def _fingerprints(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
+    return [_fingerprint(file) for file in files]
+
+
+def _fingerprint(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:  # between the deletion of the old file and the creation of the new one
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _has_terminal() -> bool:

@@ -7,6 +7,7 @@ Flags become settings, and errors become one sentence and an exit code.
 # which `temper --version` and errors in settings should not cost.
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +23,13 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.launch.agents import AGENTS
 from proxy.observability.logs import configure_logging
-from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_with_origins
+from proxy.settings import (
+    DEFAULT_FILE,
+    DEFAULT_SETTINGS,
+    all_in_one,
+    load_settings,
+    load_with_origins,
+)
 from proxy.settings.values import usable_repository
 from proxy.systems import prepare_console
 
@@ -121,6 +128,7 @@ def main() -> None:
     "--strict", is_flag=True, default=None, help="Return 502 if no attempt gave a valid call."
 )
 @click.option("--log-format", help="Log format: auto, text or json.")
+@click.option("--watch", is_flag=True, help="Reload the settings when their file changes.")
 @_CONFIG
 @_JSON
 @_LOOK_AT
@@ -130,9 +138,15 @@ def serve(
     as_json: bool,
     backend_urls: tuple[str, ...],
     look_at: tuple[str, ...],
+    watch: bool,
     **flags: str | int | bool | Path | None,
 ) -> None:
     """Start the proxy in front of a model server."""
+    file = config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    if watch and (file is None or not hasattr(signal, "SIGHUP")):
+        raise click.UsageError(
+            "--watch requires a settings file (--config FILE), and does not work on Windows."
+        )
     given: Flags = {
         **_backend_flags({**flags, "backend_url": None}),
         "server": {
@@ -148,7 +162,8 @@ def serve(
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
     settings, reload = load(config, given), partial(load_settings, config, given)
-    run(commands.serve(settings, reload, look_at, as_json=as_json))
+    watched = file if watch else None
+    run(commands.serve(settings, reload, look_at, as_json=as_json, watched=watched))
 
 
 @main.command()

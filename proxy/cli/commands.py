@@ -8,8 +8,10 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -40,9 +42,17 @@ _BACKEND_LOADS = "backend %s is loading its model: requests wait for it"
 
 
 def serve(
-    settings: Settings, reload: "ReadSettings", places: tuple[str, ...], *, as_json: bool
+    settings: Settings,
+    reload: "ReadSettings",
+    places: tuple[str, ...],
+    *,
+    as_json: bool,
+    watched: Path | None = None,
 ) -> Work:
-    """Serve until a signal; without a configured server, search for one at `places`."""
+    """Serve until a signal; without a configured server, search for one at `places`.
+
+    A change of the settings file `watched` has the effect of SIGHUP.
+    """
     hurry()
     import_libraries()
     from proxy.api.server import run
@@ -51,7 +61,6 @@ def serve(
     from proxy.serving.opening import find_backend, with_backend
 
     looking: set[asyncio.Task[None]] = set()
-    is_ours = settings.model.source is not None
     terminal = open_terminal(logs_events=settings.logging.format != "text")
 
     def show_address(address: "PublicAddress") -> None:
@@ -59,12 +68,11 @@ def serve(
             ollama = {"ollama_url": address.ollama_url} if address.ollama_url else {}
             print_json({"url": address.url, "backend": address.backend, **ollama})
         else:
-            terminal.serve(address, awaits_model=is_ours)
+            terminal.serve(address, awaits_model=settings.model.source is not None)
             if settings.ui.enabled:
                 terminal.say(f"Dashboard: {address.url}/ui")
         settle()
-        if not is_ours:
-            looking.add(asyncio.create_task(_warn_if_unreachable(address)))
+        looking.update(map(asyncio.create_task, _work_beside(settings, address, watched)))
 
     async def work() -> bool:
         server = await find_backend(settings, places)
@@ -77,6 +85,20 @@ def serve(
         return True
 
     return work()
+
+
+def _work_beside(
+    settings: Settings, address: "PublicAddress", watched: Path | None
+) -> Iterator[Coroutine[None, None, None]]:
+    """Yield the coroutines that run while Temper serves."""
+    from proxy.api.reloading import watch_files
+
+    if settings.model.source is None:
+        yield _warn_if_unreachable(address)
+    if watched is not None:
+        keys = settings.server.api_keys_file
+        files = [watched, *([] if keys is None else [keys])]
+        yield watch_files(files, partial(signal.raise_signal, signal.SIGHUP))
 
 
 def watch(url: str, key_file: Path | None) -> Work:

@@ -94,6 +94,7 @@ class ServeCommand(Command):
         "Address": ("host", "port", "like_ollama", "workers"),
         "Replies": ("text_policy", "strict"),
         "Output": ("log_format", "as_json"),
+        "Settings": ("config", "watch"),
     }
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,16 +1,24 @@
 """SIGHUP at a `temper serve`, alone and with workers, in front of a real llama-server."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.load.client import Target
+from benchmarks.load.generator import Effort, send
+from benchmarks.load.replies import Behaviour
+from benchmarks.load.subjects import mock_backend
+from benchmarks.load.workloads import Workload
 from proxy.conversation import json
 from proxy.processes.process import RunningServer
 from tests.fakes.quick_start import COMMAND, Program
@@ -21,9 +29,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no suc
 
 
 @contextmanager
-def serving(config: Path, log: Path) -> Iterator[tuple[int, str]]:
+def serving(config: Path, log: Path, *flags: str) -> Iterator[tuple[int, str]]:
     """Run `temper serve` with a configuration; yields its process and its address."""
-    command = [*COMMAND, "serve", "--json", "--config", str(config)]
+    command = [*COMMAND, "serve", "--json", "--config", str(config), *flags]
     with (
         log.open("wb") as written,
         Program(command, stdout=subprocess.PIPE, stderr=written) as process,
@@ -49,9 +57,10 @@ def status(url: str, key: str) -> int:
         return 0
 
 
+@pytest.mark.parametrize("flags", [(), ("--watch",)], ids=["SIGHUP", "--watch"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
-    llama_server: RunningServer, tmp_path: Path, workers: int
+def test_a_new_key_opens_after_a_reload_and_a_wrong_file_changes_nothing(
+    llama_server: RunningServer, tmp_path: Path, workers: int, flags: tuple[str, ...]
 ) -> None:
     config = tmp_path / "temper.toml"
 
@@ -64,14 +73,19 @@ def test_a_new_key_opens_after_sighup_and_a_wrong_file_changes_nothing(
 
     log = tmp_path / "log"
     configure("first")
-    with serving(config, log) as (pid, url):
+    with serving(config, log, *flags) as (pid, url):
+
+        def reload() -> None:
+            if not flags:
+                os.kill(pid, signal.SIGHUP)
+
         wait_until(lambda: status(url, "first") == 200)
         configure("second", "unheard_of = 1")
-        os.kill(pid, signal.SIGHUP)
+        reload()
         wait_until(lambda: "server.unheard_of" in log.read_text(encoding="utf-8"))
         assert status(url, "first") == 200
         configure("third")
-        os.kill(pid, signal.SIGHUP)
+        reload()
         wait_until(lambda: status(url, "third") == 200)
         wait_until(lambda: status(url, "first") == 401)
 
@@ -108,3 +122,32 @@ def test_of_tool_servers_only_those_start_anew_that_are_described_anew(
         wait_until(lambda: noted("changes", "started") == 2)
         wait_until(lambda: noted("goes", "input ended") == 1)
         assert (noted("stays", "started"), noted("stays", "input ended")) == (1, 0)
+
+
+def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
+    config, log = tmp_path / "temper.toml", tmp_path / "log"
+    workload = Workload(Behaviour("prose", 60, 20))
+    with mock_backend(tmp_path) as backend, ThreadPoolExecutor(1) as thread:
+        config.write_text(f"[server]\nport = 0\n[backend]\nurl = '{backend}'\n", encoding="utf-8")
+        with serving(config, log) as (pid, url):
+            streaming = thread.submit(
+                lambda: asyncio.run(send(Target(url), workload, Effort(256, at_once=256)))
+            )
+            for count in range(1, 21):
+                os.kill(pid, signal.SIGHUP)
+                wait_until(partial(_has_reloaded, log, count))
+            batch = streaming.result(PATIENCE_SECONDS)
+    assert not batch.problems
+    assert len(batch.answers) == 256
+
+
+def _has_reloaded(log: Path, times: int) -> bool:
+    return log.read_text(encoding="utf-8").count("configuration reloaded") >= times
+
+
+def test_watching_needs_a_settings_file(tmp_path: Path) -> None:
+    command = [*COMMAND, "serve", "--watch", "--backend-url", "http://127.0.0.1:9"]
+    with Program(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.wait(PATIENCE_SECONDS) == 2
+        assert process.stderr is not None
+        assert "--watch requires a settings file" in process.stderr.read()
