@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from proxy.api.server import PublicAddress
     from proxy.cli.status_line import StatusLine
     from proxy.doctor.target import CheckResult, Target
+    from proxy.mcp.inspection import InspectedServer
     from proxy.processes.model_caches import CachedModel
 
 logger = logging.getLogger(__name__)
@@ -292,6 +293,12 @@ def show_tried(*, as_json: bool) -> None:
         echo(line)
 
 
+_NO_TOOL_SERVERS = """\
+No tool servers are configured. Add one to the settings file, for example:
+[mcp.files]
+command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/path/to/folder"]"""
+
+
 def show_tools(settings: Settings, *, as_json: bool) -> Work:
     """Print the tool servers and their tools; returns whether all are ready."""
     from proxy.mcp.inspection import inspect_servers
@@ -300,21 +307,28 @@ def show_tools(settings: Settings, *, as_json: bool) -> Work:
         servers = await inspect_servers(settings)
         if as_json:
             print_json({"servers": [server.document() for server in servers]})
-        for server in () if as_json else servers:
-            echo(server.spec.name, bold=True, nl=False)
-            echo(f"  {server.state} {server.protocol}")
-            for tool in server.definitions:
-                mark = server.offer_of(tool.name)
-                description = tool.description.partition("\n")[0][:70]
-                echo(f"  {tool.name}  ({mark})  {description}")
-            for warning in (server.problem, *server.warnings):
-                if warning:
-                    echo(f"  ! it {warning}")
-            if server.definitions:
-                echo(f"  digest = {json.dump_text(server.digest)}")
+        elif not servers:
+            echo(_NO_TOOL_SERVERS, has_lines=True)
+        else:
+            for server in servers:
+                _show_tool_server(server)
         return all(server.state == "ready" for server in servers)
 
     return work()
+
+
+def _show_tool_server(server: "InspectedServer") -> None:
+    echo(server.spec.name, bold=True, nl=False)
+    echo(f"  {server.state} {server.protocol}")
+    for tool in server.definitions:
+        mark = server.offer_of(tool.name)
+        description = tool.description.partition("\n")[0][:70]
+        echo(f"  {tool.name}  ({mark})  {description}")
+    for warning in (server.problem, *server.warnings):
+        if warning:
+            echo(f"  ! it {warning}")
+    if server.definitions:
+        echo(f"  digest = {json.dump_text(server.digest)}")
 
 
 def call_tool(settings: Settings, target: str, arguments: JsonObject, *, as_json: bool) -> Work:

@@ -1,5 +1,6 @@
 """`temper check` and `temper config`: missing files, effective settings and their sources."""
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from proxy.processes.launch import find_program, model_file_problem
 from proxy.profiles.files import load_profiles
 from proxy.settings import DEFAULT_FILE, TABLES, LoadedSettings
 from proxy.settings.sections import Model
+from proxy.settings.tool_servers import ToolServer
 
 HIDDEN = "********"
 _DEFAULT = "default"
@@ -31,12 +33,25 @@ def problems_with_files(loaded: LoadedSettings) -> Iterator[InvalidConfiguration
     owners = {"model": settings.model, **{f"models.{k}": v for k, v in settings.models.items()}}
     for section, model in owners.items():
         yield from _problems_of_model(section, model, loaded.origins)
+    for name, server in settings.mcp.items():
+        if server.command and not _can_run(server):
+            problem = f"{server.command[0]} is not on the PATH; install it, or correct the path"
+            yield InvalidConfiguration(f"mcp.{name}.command", problem)
     try:
         if settings.server.api_keys_file is not None:
             read_keys(settings.server.api_keys_file)
         load_profiles(settings.profile.folder)
     except InvalidConfiguration as problem:
         yield problem
+
+
+def _can_run(server: ToolServer) -> bool:
+    path = server.env.get("PATH")
+    program = server.command[0]
+    if "/" in program or "\\" in program:
+        program = str(Path(server.cwd, program))  # relative to the folder in which it is started
+    search = None if path is None else path.get_secret_value()
+    return shutil.which(program, path=search) is not None
 
 
 def describe_sources(loaded: LoadedSettings) -> str:
@@ -48,7 +63,8 @@ def describe_sources(loaded: LoadedSettings) -> str:
     besides = f", {others} set by the environment" if others else ""
     if loaded.file is None:
         return f"No {DEFAULT_FILE} in this folder, defaults are used{besides}.{models_found}"
-    return f"{loaded.file}: {len(loaded.origins) - others} settings{besides}.{models_found}"
+    count = len(loaded.origins) - others
+    return f"{loaded.file}: {count} setting{'' if count == 1 else 's'}{besides}.{models_found}"
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:

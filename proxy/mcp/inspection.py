@@ -69,23 +69,27 @@ class InspectedServer:
 
 
 async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
+    """Connect to all tool servers; raises `InvalidConfiguration` if the extra is missing."""
+    specs = specs_of(settings)
+    if not specs:
+        return ()
     from proxy.mcp.fleet import open_fleet
 
-    async with open_fleet(specs_of(settings)) as fleet:
+    async with open_fleet(specs) as fleet:
         await fleet.wait_settled(_START_SECONDS)
         return tuple(map(_inspect, fleet.servers))
 
 
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
     """Call SERVER.TOOL, offered or not; return the result and whether the call succeeded."""
-    from proxy.mcp.fleet import open_fleet
-
     name, _, tool = target.partition(".")
     specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
     matching = [spec for spec in specs if spec.name == name]
     if not matching:
         known = ", ".join(spec.name for spec in specs) or "none"
         raise InvalidConfiguration("mcp", f"unknown tool server {name!r}; available: {known}")
+    from proxy.mcp.fleet import open_fleet
+
     async with open_fleet(matching) as fleet:
         await fleet.wait_settled(_START_SECONDS)
         (server,) = fleet.servers

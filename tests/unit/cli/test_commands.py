@@ -1,4 +1,5 @@
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def test_tools_are_listed_with_what_is_offered_and_a_digest() -> None:
     assert isinstance(listed, list)
     assert isinstance(listed[0], dict)
     assert f'digest = "{listed[0]["digest"]}"' in result.stdout
+
+
+def test_without_tool_servers_an_example_is_shown() -> None:
+    output = temper("tools").stdout
+    assert "No tool servers are configured." in output
+    assert tomllib.loads(output.partition("\n")[2])["mcp"]["files"]["command"][0] == "npx"
 
 
 def test_tools_that_need_a_yes_are_marked() -> None:

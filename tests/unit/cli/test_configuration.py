@@ -35,7 +35,7 @@ def test_check_names_the_file_that_it_read_or_says_that_there_is_none(
     assert "defaults are used, 1 set by the environment." in temper("check").stdout
     Path("temper.toml").write_text("[server]\nhost = '127.0.0.2'\n", encoding="utf-8")
     told = temper("check").stdout
-    assert "temper.toml: 1 settings, 1 set by the environment." in told
+    assert "temper.toml: 1 setting, 1 set by the environment." in told
     assert document(temper("check", "--json"))["file"] == "temper.toml"
 
 
@@ -132,3 +132,29 @@ def test_a_wrong_configuration_is_not_shown() -> None:
 
 def test_one_of_both_is_shown() -> None:
     assert temper("config", "--defaults", "--effective").exit_code == 2
+
+
+def test_check_finds_a_tool_server_whose_program_is_missing(tmp_path: Path) -> None:
+    program = tmp_path / "run.sh"
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o755)
+    Path("temper.toml").write_text(
+        f"""
+[mcp.missing]
+command = ["no-such-program"]
+[mcp.on_the_path]
+command = ["run.sh"]
+env = {{PATH = "{tmp_path}"}}
+[mcp.relative]
+command = ["./run.sh"]
+cwd = "{tmp_path}"
+[mcp.elsewhere]
+command = ["./run.sh"]
+""",
+        encoding="utf-8",
+    )
+    errors = temper("check").stderr
+    assert "mcp.missing.command: no-such-program is not on the PATH" in errors
+    assert "mcp.elsewhere.command" in errors
+    assert "on_the_path" not in errors
+    assert "relative" not in errors
