@@ -44,7 +44,7 @@ def with_headers(scope: Scope, headers: Headers) -> Scope:
 
 
 class _Cork:
-    """Replaces a transport temporarily, to send several writes as one."""
+    """Replaces a transport temporarily, so that several writes are one system call and packet."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -169,7 +169,10 @@ class ClientConnection:
     def behind(
         self, receive: Receive | None = None, send: Send | None = None
     ) -> "ClientConnection":
-        """Return a connection for middleware that replaces `receive` or `send`; see `serve`."""
+        """Return a connection for middleware that replaces `receive` or `send`; see `edge.serve`.
+
+        The endpoint gets this one. It has the same scope, and so the same wire.
+        """
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
     @property
@@ -204,7 +207,7 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.has_begun = True
+            self.has_begun = True  # before it is sent: a second head after a failure is invalid
             if added := self.own_headers:
                 headers = message["headers"]
                 message["headers"] = [*headers, *(pair for pair in added if pair not in headers)]

@@ -1,6 +1,7 @@
 """The OpenAPI document: the endpoints that FastAPI does not see, and the error responses.
 
-The endpoints of the dialects and the passthrough endpoints are plain ASGI.
+The endpoints of the dialects and the passthrough endpoints are plain ASGI, see `edge`. Schemathesis
+tests the server with this document.
 """
 
 import re

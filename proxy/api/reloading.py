@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
+# sections, and below fields of other sections, whose changes need a restart
 _SECTIONS = (
     "backend", "ollama", "model", "models", "swapping", "metrics", "tracing", "recording",
     "responses", "state",
@@ -72,7 +73,7 @@ class LoadedConfiguration:
         try:
             new = self.read()
             serving, waiting = merge_settings(self.serving, self.configured, new)
-            server_options_of(serving)
+            server_options_of(serving)  # raises for files of keys and profiles that are invalid
             if serving.mcp:
                 from proxy.mcp.hosting import specs_of
 
@@ -94,6 +95,7 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
         name = service.name
         overrides = overrides_for(settings, name, serving.profiles) if name else None
         new = serving.service(service.backend, name=name, overrides=overrides)
+        # the old queue stays: running requests hold its slots
         return replace(service, models=new.models, fitting=new.fitting)
 
     return Services([renewed(service) for service in services], serving.patterns)
@@ -124,5 +126,6 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
+        # ENXIO: no terminal, EIO: it was hung up; EMFILE, for example, says nothing about it
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

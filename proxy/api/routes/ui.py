@@ -56,6 +56,7 @@ _POLICY = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
+# `/docs` has inline styles only; without scripts nothing that a route is named can be executed
 _DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 
@@ -114,6 +115,7 @@ async def _file(request: Request) -> Response:
     asset = _FILES.get(request.path_params.get("name", "index.html"))
     if asset is None:
         return Response(status_code=404, headers=_DATA)
+    # no-cache: after an upgrade the page and its scripts must be of the same version
     headers = {
         **_PLAIN,
         "content-security-policy": _POLICY,
@@ -164,6 +166,7 @@ class Dashboard:
         )
 
     async def cancel(self, request: Request) -> Response:
+        # reading the body requires JSON, which another site's page can send only after a preflight
         await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
@@ -191,7 +194,7 @@ class Dashboard:
     def respond(self, query: BoardRequest) -> BoardResponse:
         """Answer the query of a page, or of another worker, about a request on this board."""
         board, name = self.watching.board, query.name
-        number = board.number_of(name)
+        number = board.number_of(name)  # None for a row of another worker, or of an earlier process
         if query.what == "older" and (number is not None or not name):
             return _to_board_response({"requests": board.rows(query.limit, number)})
         if number is None:
@@ -231,7 +234,11 @@ class Dashboard:
 
 
 class _Feed(Response):
-    """The feed, or the `refusal` if there are too many watchers."""
+    """The feed, or the `refusal` if there are too many watchers.
+
+    The watchers are counted when the response starts: before that, 200 pages that arrive together
+    would all be let in (F83).
+    """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
         super().__init__()
