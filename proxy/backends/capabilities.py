@@ -1,5 +1,8 @@
 """The features that engines lack or refuse, and upstream requests without them.
 
+    400 {"message": "tool_choice must be auto or none"}
+    -> suspects: NAMED_CHOICE, REQUIRED_CHOICE; the request is sent again without the first one
+
 Everything here is pure except `Learnt`, which stores the refused features.
 """
 
@@ -174,6 +177,7 @@ def suspects(
     refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models refuse max_tokens with `param`
     and "use 'max_completion_tokens' instead".
     """
+    # templates that raise an exception are a 500 in llama-server and vLLM
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
     message = refusal.message[:MOST_CHARACTERS]
@@ -260,7 +264,7 @@ def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> Upstre
         return upstream_request
     request = upstream_request.request
     fields = dict(request.fields)
-    if VARIABLES in fields:
+    if VARIABLES in fields:  # the client's switch would win over the typed one
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
@@ -391,10 +395,10 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
 
 
 def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks) -> JsonObject:
-    """Return the fields that bind a call to a schema where `required` alone binds none.
+    """Return the fields that constrain a call if `required` does not constrain its arguments.
 
-    Strict tools are bound by their own schemas. For a call of only some of them, or one that goes
-    on with what was shown, the schema takes their place if it can.
+    Strict tools are constrained by their own schemas. That is too wide for a retry that allows only
+    some tools, or that has to continue a streamed call; then a schema for the text replaces it.
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
@@ -510,6 +514,7 @@ class Learnt:
             logger.warning(
                 "%s, model %r: %s is missing: %s", self._engine, model, feature, missing.value
             )
+        # clients choose the names, so their number has to be bounded
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)

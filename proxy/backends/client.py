@@ -64,7 +64,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Description(Abilities):
-    """A backend's description of a model; an `identity` of "" stands for its first name.
+    """A backend's description of a model; if the `identity` is "", its first name identifies it.
 
     `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
     chat template; "" if unknown. `takes_tools` is whether the model accepts tools, None if only the
@@ -111,7 +111,7 @@ class Backend(ChatBackend, Protocol):
         """Return the tokens of each text; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the models it serves."""
+        """List the served models; raises BackendFailed."""
 
     async def describe(self, model: str) -> Description:
         """Describe the model with the name in a request; never raises."""

@@ -1,5 +1,9 @@
 """Recognizes the engine at an address, and finds the addresses with an engine.
 
+    GET /v1/models     "owned_by": "llamacpp", "vllm", ...    most engines
+    GET /props         "default_generation_settings": ...     a llama-server behind a proxy
+    GET /api/version   "version": "0.34.0"                    Ollama
+
 An engine is recognized by a response that no other engine gives; a web page matches none.
 """
 
@@ -33,7 +37,7 @@ OLLAMA_VERSION = "/api/version"
 _PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers
 
 
 # The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
@@ -109,7 +113,7 @@ def ollama_url(host: str) -> str:
     """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
 
     The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
-    default port. A wildcard address (0.0.0.0) stands for this machine.
+    default port. A wildcard address (0.0.0.0) becomes that of this machine.
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"

@@ -2,7 +2,13 @@
 
 A dialect reads requests into `Request`, whose `fields`, messages and tools are chat completions,
 and writes events and errors in its own format. It uses neither sockets nor clocks: ids and times
-come from `IdsAndClock`.
+come from `IdsAndClock`, so that tests can compare bytes.
+
+    bytes -> Dialect.decode -> Decoded(request, answering, ...)
+    answering.begin(first) -> StreamEncoder: encode_all(events) ..., end() or fail(problem)
+    answering.builder(first) -> AnswerBuilder: add(event) ..., build()
+
+`tests/fakes/toy_dialect.py` is a complete dialect of 60 lines.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -127,6 +127,7 @@ class ForeignHistory:
     def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self.entries[-1]
         if self._growing is None or self._growing[0] is not last:
+            # once for each entry: thousands of system messages would copy a growing list (F80)
             parts = [*last.parts]
             self._growing = replace(last, parts=parts, _written=None), parts
             self.entries[-1] = self._growing[0]
@@ -175,6 +176,7 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
+    """Return the text of a message, and its `content`: a string, or parts if there are media."""
     texts = [part for part in parts if isinstance(part, JsonText)]
     whole = join_lines(texts)
     if len(texts) == len(parts):
@@ -250,7 +252,10 @@ def write_tool(
 
 
 def sign(thought: str) -> str:
-    """Return Temper's signature of a complete thought."""
+    """Return Temper's signature of a complete thought.
+
+    It recognizes reasoning that came from Temper; it is no proof, because it has no key.
+    """
     source = thought.encode("utf-8", "surrogatepass")
     return SIGNATURE + blake2b(source, digest_size=16).hexdigest()
 

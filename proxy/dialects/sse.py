@@ -82,6 +82,7 @@ class EventDecoder:
         return self._drop_whole(data)
 
     def _drop_whole(self, data: bytes) -> bytes:
+        # only here, at the start of a line, is a colon the start of a comment
         kept, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
         return _BLANK_LINES.sub(_two_ends, kept)

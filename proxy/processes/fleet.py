@@ -1,4 +1,9 @@
-"""Loads and stops servers that do not all fit at once, as `swapping` decides."""
+"""Loads and stops servers that do not all fit into memory, as `swapping` decides (decision 0010).
+
+with fleet.lease("qwen3", key) as lease:     the request joins the queue
+await lease.wait_until_granted()         the model is loaded
+...                                      and stays loaded until the block ends
+"""
 
 import asyncio
 import logging
@@ -73,6 +78,7 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
+        # a stream waits in intervals, between which it sends news, and cancels each wait
         failure = await asyncio.shield(self._fate)
         if failure is not None:
             raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
@@ -187,6 +193,7 @@ class Fleet:
                     None if ticket.is_served else self._failures[ticket.model]
                 )
         for name in orders.stop:
+            # a load that no request waits for any more
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
             self._run(self._stop(name))

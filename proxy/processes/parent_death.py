@@ -1,8 +1,8 @@
 """Kills a child program when Temper dies, even by kill -9.
 
-Run as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`: it makes the
-arrangement and becomes the program, so that the process id and the signals are the program's own.
-Knows nothing of what it starts, and imports next to nothing because it is started every time.
+It runs as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`, makes the
+arrangement and executes the program in its place, so that the process id and the signals are those
+of the program. It imports few modules, because it runs at every start.
 """
 
 # On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). Elsewhere a forked
@@ -35,7 +35,7 @@ def leave_a_watcher() -> None:
     os.dup2(silence, 2)
     while os.read(0, 1):
         pass
-    if os.getppid() == watched:
+    if os.getppid() == watched:  # otherwise the program has ended, and its id may be reused
         os.kill(watched, signal.SIGKILL)
     os._exit(0)
 

@@ -96,7 +96,7 @@ class Supervisor:
             self._settle(NeverBecameReady(self.name, "was stopped"))
             if owner.done():  # after it gave up
                 self._reset()
-        async with self._alone:
+        async with self._alone:  # free when the owner has stopped the server
             pass
 
     async def close(self) -> None:
@@ -119,7 +119,7 @@ class Supervisor:
                 raise
 
     async def _serve(self) -> ProcessFailed:
-        """Start the server and wait for its end; returns why it ended."""
+        """Start the server and wait for its end; return the reason why it ended."""
         try:
             async with self._start() as server:
                 self._restarts.become_ready(now())
@@ -136,7 +136,7 @@ class Supervisor:
             return failure
 
     def _report_failure(self, failure: ProcessFailed) -> float | None:
-        """Report a failure; returns the seconds until the next start, None for never."""
+        """Report a failure; return the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         waiting = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
         status = replace(self.status, address=None, reason=str(failure), log=failure.log)

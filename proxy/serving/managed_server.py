@@ -56,7 +56,7 @@ _MEASURED = ("full", "fast")  # budgets for which the hardware decides
 
 
 @asynccontextmanager
-async def keep_going(
+async def keep_running(
     settings: Settings,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
@@ -72,7 +72,7 @@ async def keep_going(
     server = supervisor(settings, on_stage, on_change)
     try:
         async with asyncio.TaskGroup() as group:
-            first_start = group.create_task(server.ready())
+            first_start = group.create_task(server.ready())  # its failure cancels the block
             yield server
             first_start.cancel()
     except BaseExceptionGroup as failures:

@@ -37,7 +37,7 @@ from proxy.serving.assembly import overrides_of
 from proxy.serving.managed_server import (
     connect_managed,
     connection_to,
-    keep_going,
+    keep_running,
     model_file,
     ollama_fitting,
     settle_window,
@@ -82,7 +82,7 @@ async def open_backend(
         elif urls:
             yield await enter(_connect_to_servers(settings, urls))
         else:
-            starting = keep_going(settings, on_stage)
+            starting = keep_running(settings, on_stage)
             server = remote if remote is not None else await enter(starting)
             yield await enter(connect_managed(settings, server))
 
@@ -113,7 +113,7 @@ async def open_shared_server(
     if server_urls(settings):
         yield None
     else:
-        async with keep_going(settings, on_stage, on_change) as server:
+        async with keep_running(settings, on_stage, on_change) as server:
             yield server
 
 

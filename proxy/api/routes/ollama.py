@@ -197,14 +197,14 @@ class Vectors(Relay):
         name = resources.read_name(body)
         if not name:
             raise InvalidRequest("model is required")
-        resources.ask_for_vectors(body)  # raises InvalidRequest
+        resources.to_embeddings_request(body)  # raises InvalidRequest
         text_field = "prompt" if self.path == _OLD else "input"
         return PassthroughRequest(self.path, text_field, name, json.split_object(body))
 
     async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
         if (await service.look_up(passage.model)).engine == OLLAMA:
             return passage
-        fields = resources.ask_for_vectors(passage.body())
+        fields = resources.to_embeddings_request(passage.body())
         fields["model"] = json.dump(passage.model.removesuffix(":latest"))
         return structs.replace(passage, path="/v1/embeddings", fields=fields)
 

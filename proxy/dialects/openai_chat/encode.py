@@ -44,11 +44,11 @@ _logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
     """Write the body of an upstream request; members of `extra` replace the client's."""
     request = upstream_request.request
-    left_out = upstream_request.omits | {"temper"}
-    members = {name: raw for name, raw in request.fields.items() if name not in left_out}
+    omitted = upstream_request.omits | {"temper"}
+    members = {name: raw for name, raw in request.fields.items() if name not in omitted}
     if "messages" not in members or upstream_request.messages != request.messages:
         members["messages"] = json.join_array(
             [message.source for message in upstream_request.messages]
@@ -59,7 +59,7 @@ def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonV
         members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
     if upstream_request.stops:
         members["stop"] = json.dump([*upstream_request.stop_strings])
-    members["stream"] = b"true"
+    members["stream"] = b"true"  # always (decision 0004), with the usage, which the record needs
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
@@ -70,7 +70,7 @@ def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonV
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What every chunk of an answer says of it; `created` is a Unix time in seconds."""
+    """The members that every chunk of an answer repeats; `created` is a Unix time in seconds."""
 
     id: str
     created: int
@@ -210,7 +210,7 @@ class ChunkEncoder:
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
-    """Return members that come only at the end: timings, and vLLM's fingerprint."""
+    """Return the members that only the end has: llama-server's timings, and vLLM's fingerprint."""
     if usage is None:
         return {}
     members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}
@@ -289,6 +289,7 @@ class CompletionBuilder(msgspec.Struct):
         ]
         message: JsonObject = {
             "role": "assistant",
+            # OpenAI's API has null next to calls, and "" for an empty answer
             "content": None if calls and not reply.text else reply.text,
         }
         if reply.reasoning:

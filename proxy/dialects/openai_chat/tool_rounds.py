@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import RoundMessages
 from proxy.errors import InvalidRequest
@@ -32,11 +32,6 @@ def describe_rounds(
     messages: tuple[Message, ...], servers: Mapping[str, str] | None = None
 ) -> RoundMessages:
     return RoundMessages(tuple(map(_describe, messages)), servers or {})
-
-
-def has_rounds(messages: JsonValue) -> bool:
-    known = messages if isinstance(messages, list) else []
-    return bool([entry for entry in known if isinstance(entry, dict) and MEMBER in entry])
 
 
 def expand(body: bytes) -> Expanded:

@@ -1,4 +1,11 @@
-"""The response object: the echoed fields of the request and the state of the answer."""
+"""The response object: the echoed fields of the request and the state of the answer.
+
+    {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
+     "output": [{"type": "message", ...}], "usage": {"input_tokens": 3, ...}, "store": true,
+     "tools": [...], "temperature": null, ...}
+
+SDKs reject an object without the echoed fields.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -127,8 +134,8 @@ def usage_of(reported: JsonObject | None) -> JsonObject:
 
 def ending_of(reason: str) -> tuple[str, str | None]:
     """Return the status for a finish reason, and the reason of an incomplete answer."""
-    why = endings.ending_of(reason).responses
-    return (COMPLETED if why is None else INCOMPLETE), why
+    cause = endings.ending_of(reason).responses
+    return (COMPLETED if cause is None else INCOMPLETE), cause
 
 
 def stream_error(problem: Problem) -> JsonObject:
