@@ -248,10 +248,9 @@ class RunTracing:
             "gen_ai.request.model": model,
         }
         with self._tracer.start_as_current_span(
-            # an exception's message could contain a prompt or a result
             f"invoke_agent {agent}",
             attributes=attributes,
-            record_exception=False,
+            record_exception=False,  # its message could contain a prompt or a result
         ) as span:
             spans = RunSpans(self._tracer, span, model)
             try:

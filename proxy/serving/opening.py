@@ -129,6 +129,7 @@ async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model; while one loads, another may be ready."""
+    # so the pool waits for a load, and only if no member is ready
     impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
@@ -211,7 +212,7 @@ def ways_to_name(command: str) -> str:
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
 ) -> FoundServer | None:
-    """Look for a running server if the settings name none: at `urls`, or at the usual addresses.
+    """Look for a running server if the settings name none: at `urls`, or at the default addresses.
 
     The first server counts. The doctor also looks for a running Temper, because it can examine a
     managed server only through it. If no server answers, raises `InvalidConfiguration`, which lists
@@ -251,6 +252,7 @@ async def open_models(
     Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
+    # all plans are checked now: a wrong file must not be an error of the first request for it
     servers = {
         name: supervisor(alone) for name, alone in each.items() if alone.model.source is not None
     }
@@ -296,8 +298,8 @@ def settings_of(settings: Settings, name: str) -> Settings:
 
 def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Overrides:
     """Return the operator's overrides of one model's profile; raises `InvalidConfiguration`."""
-    has_own = settings.models[name].profile is not None
-    setting = f"models.{name}.profile" if has_own else "profile.name"
+    is_named = settings.models[name].profile is not None
+    setting = f"models.{name}.profile" if is_named else "profile.name"
     return overrides_of(settings_of(settings, name).profile, profiles, setting)
 
 
@@ -321,6 +323,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
+        # the planner would load it alone, and exceed the operator's limit with every load
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "

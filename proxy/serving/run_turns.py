@@ -1,6 +1,6 @@
 """The turns of a run, where tools of the operator or of a program run between the model's replies.
 
-A plain chat has one turn and imports nothing of this.
+A plain chat has one turn and does not import this module. `api.tool_run` and agents use it.
 """
 
 from collections.abc import Sequence
@@ -88,5 +88,6 @@ class RunTurns:
         return turn
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
+        """Note the events of a turn that the client has been sent."""
         if not self._has_shown_text:
             self._has_shown_text = any(isinstance(event, TextDelta) for event in batch)

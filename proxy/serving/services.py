@@ -1,4 +1,9 @@
-"""The models that clients can request, and the backend of each."""
+"""The models that clients can request, and the backend of each.
+
+    "gpt-4o" --patterns--> "qwen3" --find--> Service(name="qwen3") --upstream--> "qwen3:8b-q4_K_M"
+
+The last name is the one that the backend is sent.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -113,7 +118,7 @@ class Service:
         return nullcontext(None) if is_unload else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
-        """Have an Ollama load or unload the model; other engines have it loaded already."""
+        """Let an Ollama load or unload the model; other engines have already loaded it."""
         known = await self.look_up(request.model)
         if known.engine == OLLAMA:
             fields = {"model": request.fields["model"]}
@@ -141,6 +146,7 @@ class Service:
         if self.name or self.upstream or request.model not in _DEFAULTS:
             return request
         known = await self.look_up(request.model)
+        # without a window it is a llama-server in router mode, which checks names, too
         if known.engine == LLAMA_SERVER and known.window is not None:
             return request
         name = await self.models.first_listed()
@@ -257,7 +263,7 @@ class Services:
         return service
 
     def resolve(self, model: str) -> str:
-        """Return the model that a name means by the patterns; the name itself without a match."""
+        """Apply the aliases and patterns to a name; return the name itself without a match."""
         for name in _spellings(model):
             if name in self._by_name:
                 return name
@@ -293,7 +299,7 @@ class Services:
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
         """Return the service and the profile of a model; without a name, of the only model.
 
-        Raises `InvalidRequest` kinds of errors, and `BackendFailed` if the backend cannot be asked.
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` kinds without an answer.
         """
         if not model:
             names = [model.id for model in await self.models()]

@@ -1,4 +1,9 @@
-"""Settings of several models, and errors in their combination."""
+"""Settings of several models, and errors in their combination.
+
+[models.qwen3]
+path = "models/qwen3-8b-q4_k_m.gguf"
+ttl_seconds = 600
+"""
 
 import difflib
 import re
