@@ -102,7 +102,7 @@ class ContextOverflow(InvalidRequest):
 
 
 class UnknownModel(InvalidRequest):
-    """The model does not exist; `known` lists the available ids, `remedy` says how to add one."""
+    """The model does not exist; `known` lists the available ids, `remedy` how to add one."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known

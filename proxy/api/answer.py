@@ -96,7 +96,7 @@ class Answer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer ended normally."""
+        """True if the answer ended normally."""
         return self.turn.state is TurnState.DONE
 
     async def send(self, timeouts: StreamTimeouts) -> None:

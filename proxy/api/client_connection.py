@@ -72,7 +72,7 @@ class Wire:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has disconnected."""
+        """True if the client has disconnected."""
         cycle = self._cycle()
         return cycle is None or cycle.disconnected
 
@@ -94,7 +94,7 @@ class Wire:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the response has begun and the client reads fast enough."""
+        """True if the response has begun and the client reads fast enough."""
         cycle = self._cycle()
         if cycle is None:
             return False
@@ -103,7 +103,7 @@ class Wire:
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether the whole request body has arrived."""
+        """True if the whole request body has arrived."""
         cycle = self._cycle()
         return cycle is not None and not cycle.more_body
 
@@ -187,7 +187,7 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """Whether Temper's server runs the request; it cancels requests when it stops."""
+        """True if Temper's server runs the request; it cancels requests when it stops."""
         return self.wire is not None
 
     async def receive(self) -> Message:

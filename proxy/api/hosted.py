@@ -37,7 +37,7 @@ from proxy.settings.sections import Server
 
 logger = logging.getLogger(__name__)
 
-Beside: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
+Companion: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
 
 # settings of the server that have no effect when another server runs the application
 OWNED = (
@@ -141,13 +141,13 @@ def _run_low_priority(work: Callable[[], None]) -> None:
 class Hosted:
     """The application; `read` reads the configuration when it is opened.
 
-    The context manager `beside` is entered with the opened application and left with it, such as
+    The context manager `companion` is entered with the opened application and left with it, such as
     the registration of a replica. `replica` is the name of this one among others.
     """
 
     read: ReadSettings = load_settings
     _: KW_ONLY
-    beside: Beside = lambda _app: contextlib.nullcontext()
+    companion: Companion = lambda _app: contextlib.nullcontext()
     replica: str | None = None
     _life: asyncio.Task[None] | None = None
     _opened: asyncio.Future[OpenedApp] = field(init=False)
@@ -224,7 +224,7 @@ class Hosted:
         try:
             async with (
                 open_app(_as_guest(settings), replica=self.replica) as opened,
-                self.beside(opened),
+                self.companion(opened),
             ):
                 with warm_up():
                     self._app = opened if _has_key(settings) else _local_only(opened)

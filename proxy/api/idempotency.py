@@ -84,7 +84,7 @@ class SharedAnswer:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether another client may get it: it was neither abandoned nor an error.
+        """True if another client may get it: it was neither abandoned nor an error.
 
         An error is forgotten, because clients retry with the same key.
         """

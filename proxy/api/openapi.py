@@ -40,6 +40,7 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
     generate = app.openapi
 
     def openapi() -> JsonObject:
+        # FastAPI returns the same document every time, so it is completed only once
         is_new = app.openapi_schema is None
         document: JsonObject = generate()
         if is_new:

@@ -195,7 +195,7 @@ class AnswerStream:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `show` may be called: all earlier output was sent."""
+        """True if `show` may be called: all earlier output was sent."""
         is_busy = self._is_sending or self._sign is not None or self.encoder is None
         return not is_busy and self._wire is not None and self._wire.is_writable
 

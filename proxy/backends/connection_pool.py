@@ -197,13 +197,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another exchange can begin; not while unread data may have paused reading."""
+        """True if another exchange can begin; not while unread data may have paused reading."""
         is_read = self.is_over and not self._chunks
         return is_read and self._keeps_alive and self._failure is None
 
     @property
     def has_unexpected_data(self) -> bool:
-        """Whether unsolicited data is in the socket that the event loop has not delivered yet."""
+        """True if unsolicited data is in the socket that the event loop has not delivered yet."""
         if self._transport is None:
             return False
         connection: socket.socket = self._transport.get_extra_info("socket")

@@ -57,7 +57,7 @@ class TokenCounter:
 
     @property
     def can_count(self) -> bool:
-        """Whether the server may be able to count a prompt now."""
+        """True if the server may be able to count a prompt now."""
         renders = not (self._is_missing(TEMPLATE) or self._is_missing(TOKENIZE))
         return not self._is_silent and (renders or not self._is_missing(COUNT))
 
@@ -134,7 +134,7 @@ class TokenCounter:
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the response object, {} if there is none."""
+        """Return the response object, {} without one."""
         if self._is_missing(path) or self._is_silent:
             return {}
         # the response lists the tokens as numbers, at most one for each byte

@@ -47,7 +47,7 @@ _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 class OllamaOverrides:
     """The operator's settings.
 
-    `model` serves all requests whatever model they name; None serves the named model. `num_ctx` is
+    `model` serves all requests; None serves the model that a request names. `num_ctx` is
     the window in tokens; None leaves it to `fitting` or to Ollama. `keep_alive` is the time until
     an idle model is unloaded.
     """

@@ -274,12 +274,13 @@ class AdaptiveEngine(OpenAICompatible):
             answer = await self._connection.fetch(probe.path, body, within=_PROBE_SECONDS)
         except BackendFailed:
             return None
+        # busy, still loading, or without this path: it shows nothing about the constraint
         if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learnt.note(model, name, is_honoured=honoured)
         result = "yes" if honoured else "no"
-        logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.says, result)
+        logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.description, result)
         return honoured
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:

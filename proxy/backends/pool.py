@@ -34,7 +34,7 @@ class Member:
 
     @property
     def has_room(self) -> bool:
-        """Whether a further request would start at once."""
+        """True if a further request would start at once."""
         return self.slots is None or self.running < self.slots
 
 
@@ -151,8 +151,9 @@ class Pool:
         windows = [description.window for description in known if description.window is not None]
         return replace(
             known[0],
+            # unknown if it is unknown for any member
             slots=sum(slots) if len(slots) == len(known) else None,
-            window=min(windows, default=None),
+            window=min(windows, default=None),  # a conversation may move to any member
             lacks=tuple(sorted({name for description in known for name in description.lacks})),
         )
 

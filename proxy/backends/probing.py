@@ -40,10 +40,10 @@ _LONGEST_ROW_OF_BLANKS = 16
 class Probe:
     """One request, without its model; `shows` returns whether the response satisfies it.
 
-    A whole response is one document, a stream one document per event. `says` is for the log.
+    A whole response is one document, a stream one document per event. `description` is for the log.
     """
 
-    says: str
+    description: str
     body: JsonObject
     shows: Callable[[Sequence[JsonObject]], bool]
     path: str = "/v1/chat/completions"

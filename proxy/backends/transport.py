@@ -168,7 +168,7 @@ class BackendResponse:
     async def next_chunk(self) -> bytes:
         """Return more of the body as it arrives; empty at its end.
 
-        After `expect_end` it also ends by time, whatever else arrives.
+        After `expect_end` it also ends at a deadline.
         """
         if self._is_late:
             return b""

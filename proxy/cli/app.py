@@ -38,6 +38,7 @@ _CONFIG = click.option(
     help="Settings file. Default: temper.toml in the working directory, if it exists.",
 )
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
+# hidden: only tests search other addresses than the usual ports of engines
 _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Address to search for a running server."
 )
@@ -64,7 +65,7 @@ def _keep_standard_streams() -> None:
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
-def _tell_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click's way
+def _print_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click passes it by position
     if is_requested:
         commands.show_version(as_json=False)
         context.exit()
@@ -78,7 +79,7 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, is_reques
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_tell_version,
+    callback=_print_version,
     help="Print the versions of Temper, Python and the engine.",
 )
 def main() -> None:
@@ -226,9 +227,8 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Check the machine and the server, and suggest fixes."""
-    settings = load(
-        config, _backend_flags(flags), level="critical"
-    )  # the findings report all problems
+    # no log lines: the findings report all problems
+    settings = load(config, _backend_flags(flags), level="critical")
     run(commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json), FAILED)
 
 
@@ -275,7 +275,7 @@ def chat(
         name=str(flags["name"]),
         instructions=str(flags["instructions"]),
         question=question,
-        tells_thoughts=thoughts,
+        shows_reasoning=thoughts,
     )
     run(open_chat(settings, config, given, options), FAILED)
 

@@ -195,7 +195,7 @@ class Decoded(msgspec.Struct, frozen=True):
     """A decoded request and the writers of its answer.
 
     - `facts`: the dropped parts of the request.
-    - `accepts_prose`: the client expects prose, whatever the operator's policy for text.
+    - `accepts_prose`: the client expects prose; the operator's policy for text does not apply.
     - `compaction`: whether the client allows shortening, None if it does not say.
     - `image_error`: the error for a model without vision, "" without pictures in the request, or
       to pass on the engine's own error.

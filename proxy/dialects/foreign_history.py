@@ -212,6 +212,7 @@ def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict
         fields["tools"] = json.join_array([tool.source for tool in request.tools])
         if request.tool_choice is not ToolUse.AUTO:
             fields["tool_choice"] = write_choice(request.tool_choice)
+        # only if it differs from the default, so that equal requests are equal bytes
         if not request.parallel_tool_calls:
             fields["parallel_tool_calls"] = b"false"
     if request.max_tokens is not None:

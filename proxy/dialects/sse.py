@@ -51,7 +51,7 @@ class EventDecoder:
 
     @property
     def is_between(self) -> bool:
-        """Whether the stream is between two events."""
+        """True if the stream is between two events."""
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:

@@ -20,9 +20,9 @@ _LOG = "check the server's log"
 class Client:
     """A client: its requests for an `answer` in text and for a streamed `call` of a tool.
 
-    The stream of the call contains `mark`, and `end` in its last event. `words` writes the
+    The stream of the call contains `mark`, and `end` in its last event. `configuration` writes the
     client's configuration for copying, which `instruction` introduces. The client makes wrong
-    assumptions (window, features) about models with a name that begins with one of `tricky`.
+    assumptions (window, features) about models with a name that begins with one of `prefixes`.
     """
 
     title: str
@@ -31,9 +31,9 @@ class Client:
     call: JsonObject
     mark: bytes
     end: bytes
-    tricky: tuple[str, ...]
+    prefixes: tuple[str, ...]
     instruction: str
-    words: Callable[[Target, int | None], str]
+    configuration: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
         response = await target.ask(self.answer, path=self.path)
@@ -56,7 +56,7 @@ class Client:
     async def window(self, target: Target) -> Finding:
         """Check the window size, and that the client cannot mistake the model for a hosted one."""
         window = target.known.window
-        if target.model.startswith(self.tricky):
+        if target.model.startswith(self.prefixes):
             return warn(
                 f"{self.title} mistakes {target.model!r} for a hosted model of that name",
                 "serve the model under another name, e.g. with model.alias",
@@ -71,7 +71,7 @@ class Client:
         return ok(f"the window has {window} tokens")
 
     async def settings(self, target: Target) -> Finding:
-        return ok(self.instruction, self.words(target, target.known.window))
+        return ok(self.instruction, self.configuration(target, target.known.window))
 
 
 def _environment(target: Target, window: int | None) -> str:
@@ -80,13 +80,16 @@ def _environment(target: Target, window: int | None) -> str:
         "ANTHROPIC_BASE_URL": _address(target),
         "ANTHROPIC_AUTH_TOKEN": "A-KEY-OF-TEMPER" if _has_keys(target) else "none",
         "ANTHROPIC_MODEL": model,
+        # also instead of the hosted models of subagents and titles
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": model,
         "ANTHROPIC_DEFAULT_OPUS_MODEL": model,
+        # without the billing line, which changes the first bytes of the prompt
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
     }
     if window is not None:
+        # Claude Code does not ask a server for its window, so it would compact too late
         values["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = f"{window}"
     return "\n".join(f"export {name}={value}" for name, value in values.items())
 

@@ -11,7 +11,7 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A model that could be started on this machine."""
+    """A model, the memory of the machine and the number of slots to start it with."""
 
     shape: ModelShape
     memory: fit.Memory

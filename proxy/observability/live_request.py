@@ -129,7 +129,7 @@ class LiveRequest:
         self._path, self._dialect = path, dialect
         self._clock = clock
         self._arrived = clock()
-        self._arrived_at = time.time()
+        self._arrived_at = time.time()  # for people; durations use the monotonic clock (F58)
         self._attempts: list[_LiveAttempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}

@@ -61,6 +61,7 @@ class ReplayedTurns:
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
+        # the recording does not say at which attempt, so `may_retry` allows as many as were made
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None

@@ -1,8 +1,10 @@
 """Loads and stops servers that do not all fit into memory, as `swapping` decides (decision 0010).
 
-with fleet.lease("qwen3", key) as lease:     the request joins the queue
-await lease.wait_until_granted()         the model is loaded
-...                                      and stays loaded until the block ends
+    with fleet.lease("qwen3", key) as lease:     the request joins the queue
+        await lease.wait_until_granted()         the model is loaded
+        ...                                      and stays loaded until the block ends
+
+A model that failed is not loaded again for ten seconds.
 """
 
 import asyncio
@@ -85,7 +87,7 @@ class Lease:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model can be used, or loading it has failed."""
+        """True if the model can be used, or loading it has failed."""
         return self._fate.done()
 
     def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
@@ -185,6 +187,7 @@ class Fleet:
             self._obey(self.swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
+        # leases end during the shutdown, and must not start another model
         if self._is_closed:
             return
         for ticket in (*orders.served, *orders.refused):

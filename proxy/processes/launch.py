@@ -61,6 +61,8 @@ class LaunchPlan:
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
+        # Jinja renders tools; /slots and /metrics show the load; the page would bypass the
+        # guardrails
         options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra)
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
@@ -88,7 +90,7 @@ class LaunchPlan:
 
     @property
     def downloads(self) -> bool:
-        """Whether the server loads its model from Hugging Face or its cache."""
+        """True if the server loads its model from Hugging Face or its cache."""
         return not isinstance(self.model, Path)
 
     @property

@@ -221,8 +221,9 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
         for line in log_lines:
             _, match, rest = line.lower().partition(needle.lower())
             if match:
-                words = line[len(line) - len(rest) :].strip(" :")
-                return str(meaning).replace("{said}", words)
+                # from `line`, as `rest` is in lower case
+                original = line[len(line) - len(rest) :].strip(" :")
+                return str(meaning).replace("{rest}", original)
     return None
 
 

@@ -66,7 +66,7 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def is_down(self) -> bool:
-        """Whether the server is down for good: it is not restarted."""
+        """True if the server is down for good: it is not restarted."""
         return self.server.status.state is RestartState.DOWN
 
     async def close(self) -> None:

@@ -68,7 +68,7 @@ class ContextPolicy:
     """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
     The `budget` applies to servers that Temper did not start. A program that embeds Temper may set
-    `own` to use a different compaction.
+    `create_compaction` to use a different compaction.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -77,7 +77,7 @@ class ContextPolicy:
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
-    own: Callable[[TokenBook, Window], Compaction] | None = None
+    create_compaction: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Return the usable part of a slot of `slot` tokens."""
@@ -87,8 +87,8 @@ class ContextPolicy:
     def compaction(
         self, book: TokenBook, window: Window, *, is_counted: bool = False
     ) -> Compaction:
-        if self.own is not None:
-            return self.own(book, window)
+        if self.create_compaction is not None:
+            return self.create_compaction(book, window)
         rules = self.rules
         if is_counted:
             rules = replace(rules, high=rules.high_counted)

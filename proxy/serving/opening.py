@@ -57,7 +57,7 @@ async def open_services(
     *,
     remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
-    """Open every configured model; raises `InvalidConfiguration` if there is none.
+    """Open every configured model; raises `InvalidConfiguration` without one.
 
     A managed server starts in the background. If another process manages it, it is `remote`.
     """
@@ -166,6 +166,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
         yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
     finally:
         for ollama in ollamas:
+            # a model that was loaded with Temper's window would stay in memory
             await ollama.unload()
         await connection.close()
 
@@ -291,7 +292,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),
         "profile": settings.profile.model_copy(update=profile),
-        "models": {},
+        "models": {},  # otherwise it would be opened as several models again
     }
     return settings.model_copy(update=changed)
 

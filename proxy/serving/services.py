@@ -110,7 +110,7 @@ class Service:
     ) -> AbstractContextManager[LoadClaim | None]:
         """Claim the model for a request; a request that only unloads the model claims nothing.
 
-        The model stays loaded as long as the request says. Raises `QueueFull`.
+        The model stays loaded for the time in the request. Raises `QueueFull`.
         """
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
@@ -157,6 +157,7 @@ class Service:
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, divided by the number of processes."""
         slots = self.parallel or known.slots
+        # at least one: with more processes than slots, the rest would serve nobody
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
     @property

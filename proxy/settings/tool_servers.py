@@ -19,7 +19,7 @@ from proxy.settings.values import (
 )
 
 ALL = "*"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot, which ends it in SERVER.TOOL
 
 
 class Tools(Section):
@@ -105,7 +105,10 @@ def tool_server_contradictions(
 def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find settings that make it impossible to approve calls."""
+    """Find settings that make it impossible to approve calls.
+
+    Such a call would wait for `tools.confirm_seconds` and then be refused, every time.
+    """
     asking = next(
         (f"mcp.{name}.ask" for name, tool_server in servers.items() if tool_server.ask), None
     )

@@ -256,7 +256,7 @@ class _Feed(Response):
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether the request comes from a page of another origin, even one that may use the API.
+    """Return whether the request comes from another origin, even one that may use the API.
 
     Browsers send no Origin header with simple GET requests, but Sec-Fetch-Site.
     """

@@ -335,11 +335,11 @@ def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> 
     return result_entry(call_id, texts)
 
 
-def _call_id(written: JsonText | None) -> JsonText | None:
+def _call_id(call_id: JsonText | None) -> JsonText | None:
     """Return the id of a call without the prefix of calls that Temper ran."""
-    if written is None or not written.text.startswith(RAN_PREFIX):
-        return written
-    return own_text(written.text.removeprefix(RAN_PREFIX))
+    if call_id is None or not call_id.text.startswith(RAN_PREFIX):
+        return call_id
+    return own_text(call_id.text.removeprefix(RAN_PREFIX))
 
 
 def _thought(members: Members, findings: Findings) -> list[JsonText]:

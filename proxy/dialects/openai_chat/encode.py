@@ -47,8 +47,10 @@ _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_toke
 def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
     """Write the body of an upstream request; members of `extra` replace the client's."""
     request = upstream_request.request
+    # `temper` stays in the request for recordings, but no engine knows it
     omitted = upstream_request.omits | {"temper"}
     members = {name: raw for name, raw in request.fields.items() if name not in omitted}
+    # unchanged messages and tools stay the client's bytes, for the prompt cache (decision 0006)
     if "messages" not in members or upstream_request.messages != request.messages:
         members["messages"] = json.join_array(
             [message.source for message in upstream_request.messages]
@@ -105,6 +107,8 @@ class ChunkEncoder:
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         if len(events) == 1:
             return self.encode(events[0])
+        # events that arrive together are usually of one type: a token of such a row takes 1.0 us,
+        # not 1.4
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
@@ -162,6 +166,7 @@ class ChunkEncoder:
         lines = json.dump_lines(filter(None, map(_text_of, row)))
         if not lines:
             return b""
+        # a line break in a text is escaped, so each of these separates two texts
         return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
     def _fragment(self, delta: Delta) -> bytes:
@@ -182,6 +187,7 @@ class ChunkEncoder:
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
+        # the last occurrence, because the id and the model's name precede the text
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
         return head, tail
@@ -201,6 +207,7 @@ class ChunkEncoder:
         last = _last_members(self._usage, self._identity)
         if not self._include_usage:
             return self._role() + self._chunk(choice, last)
+        # as in OpenAI's API: the usage is in a chunk without choices, after the finish reason
         usage = self._usage.usage if self._usage is not None else _NO_USAGE
         return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
 

@@ -271,6 +271,7 @@ class ChunkDecoder:
             return json.parse(data)
         except ValueError:
             chunk = json.parse_halves(data)
+        # from now on every chunk takes this slower path: the other half may arrive in any of them
         self._halves = self._halves or SplitPairs()
         return chunk
 
@@ -323,7 +324,7 @@ class ChunkDecoder:
             parts += self.finish()
         elif choice.finish_reason:
             self._reason = ending_of(choice.finish_reason).reason
-            stop = choice.stop_reason or choice.matched_stop
+            stop = choice.stop_reason or choice.matched_stop  # vLLM's name, and SGLang's
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
@@ -346,7 +347,7 @@ class ChunkDecoder:
 
     @property
     def has_reason(self) -> bool:
-        """Whether only the usage and `[DONE]` are missing."""
+        """True if only the usage and `[DONE]` are missing."""
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:

@@ -181,6 +181,7 @@ class OpenCall(OpenItem):
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
+        # the arguments of other tools are Temper's schema, not the client's input
         if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
@@ -269,6 +270,7 @@ class OutputItems:
         if not steps or not isinstance(steps[-1], BlockStopped):
             return self._convert(steps)
         events = self._convert(steps[:-1])
+        # a truncated call was dropped by the blocks, so an open call is complete
         return events + self._close(COMPLETED if isinstance(self._open, OpenCall) else status)
 
     def extend_text(self, text: str) -> str | None:

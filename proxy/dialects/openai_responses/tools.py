@@ -84,6 +84,7 @@ class ToolTable:
         for read in self._read(tools):
             name = read.tool.name
             names.append(name)
+            # a search that is repeated in the history returns the same tools
             if name not in self._offered:
                 self._add(self._waiting.pop(name, read))
         return names

@@ -122,6 +122,7 @@ class EventReader:
         if call is None:
             raise ValueError("arguments of a call that never began")
         text = as_text(delta.get("partial_json"))
+        # the first fragment of the API is empty, and does not replace the `input`
         call.has_fragments = call.has_fragments or bool(text)
         return [replies.ToolCallArgumentsDelta(call.number, text)] if text else []
 
@@ -137,6 +138,7 @@ class EventReader:
             raise ValueError("the reply ended without a reason")
         self._is_ended = True
         reason = ending_of(self._reason).reason
+        # servers that imitate the API may end a call with the reason of a text
         if self._calls and reason == STOP:
             reason = CALLS
         parts: list[ReplyPart] = [replies.UsageReported(_usage(self._usage))] if self._usage else []

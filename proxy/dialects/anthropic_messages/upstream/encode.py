@@ -59,7 +59,7 @@ def _prompt(upstream_request: UpstreamRequest) -> dict[str, bytes]:
 
 
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")  # the API rejects other characters in ids
 _EMPTY_MESSAGE = b'{"type":"text","text":"(empty message)"}'  # the API rejects empty content
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 _BLANK = frozenset({b"null", b'""'})
