@@ -214,6 +214,7 @@ def _endpoints(
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
     preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
+    # one for all endpoints, because they share the backends (decision 0015)
     budget = RetryBudget()
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count

@@ -87,7 +87,7 @@ class Wire:
         """Note that the connection was lost; uvicorn does so only for the latest request."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
+            cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
             cycle.message_event.set()
         if self._on_disconnect is not None:
             self._on_disconnect()

@@ -25,7 +25,7 @@ from proxy.settings import DEFAULT_SETTINGS, all_in_one, load_settings, load_wit
 from proxy.settings.values import usable_repository
 from proxy.systems import prepare_console
 
-CLIENTS = ("claude-code", "codex")
+CLIENTS = ("claude-code", "codex")  # of `doctor.clients`, which takes too long to import here
 
 _EPILOG = """\b
 New here? Try: temper demo

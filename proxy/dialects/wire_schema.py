@@ -189,7 +189,9 @@ def check_offered(name: str, offered: Collection[str], param: str) -> None:
 class TemperOptions(pydantic.BaseModel):
     """The member `temper` of a request, the same in every dialect; it is not sent to engines.
 
-    {"model": "m", "messages": [...], "temper": {"workflow": {...}, "tool_rounds": true}}
+        {"model": "m", "messages": [...], "temper": {"workflow": {...}, "tool_rounds": true}}
+
+    Unknown options are rejected.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid")

@@ -90,6 +90,7 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents.items():
+                # the path of the home directory contains the user's name
                 archive.writestr(name, json.dump_text(content).replace(str(Path.home()), "~"))
     except OSError as error:
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error

@@ -61,8 +61,7 @@ class LaunchPlan:
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
-        # Jinja renders tools; /slots and /metrics show the load; the page would bypass the
-        # guardrails
+        # Jinja renders tools; the doctor reads /slots and /metrics
         options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra)
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 

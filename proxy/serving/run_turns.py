@@ -60,7 +60,7 @@ class RunTurns:
 
     async def begin(self, ask: "Ask") -> Turn:
         self._is_last, self._shortenings, self._has_shown_text = ask.is_last, 0, False
-        if self._is_begun:
+        if self._is_begun:  # by the request itself
             self._is_begun = False
             return self.turns[-1]
         planned = self._planned = await self.plan(ask.request)

@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         frozen=True,
         extra="forbid",
-        hide_input_in_errors=True,
+        hide_input_in_errors=True,  # pydantic quotes the value, which may be a key (F40)
         env_prefix=sources.PREFIX,
         env_nested_delimiter="__",
         env_ignore_empty=True,
@@ -101,6 +101,7 @@ _CONFIDENTIAL = tuple(
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
+    # those that may be read from a file; headers and environments are tables
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith(("_key", ".secret"))),
     open=("workflows", "aliases"),
     tables=TABLES,
@@ -155,6 +156,7 @@ def load_with_origins(
         given |= sources.usable(_without_rivals(layer, chosen), _NAMES, problems)
     given |= sources.usable(chosen, _NAMES, problems)
     settings = _check(given, problems)
+    # no contradictions of values that are invalid themselves: one mistake would be two errors
     wrong = {problem.setting for problem in problems}
     problems += (
         InvalidConfiguration(names[0], problem)

@@ -27,6 +27,7 @@ PREFIX = "TEMPER_"
 # TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
 _SERVICE_ADDRESS = re.compile(r"TEMPER_([A-Z0-9]+_)*(SERVICE_(HOST|PORT)|PORT_[0-9]+_)")
 _NEAR = 0.75  # similarity for suggestions; below it a variable may belong to another program
+# the brace is optional, so that a missing one is an error and not part of the value
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 

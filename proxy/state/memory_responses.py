@@ -36,7 +36,7 @@ class MemoryStore(ResponseStore):
     _entries: OrderedDict[tuple[str, str], _StoredEntry] = field(default_factory=OrderedDict)
     _items: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     _size: int = 0
-    _lock: RLock = field(default_factory=RLock)
+    _lock: RLock = field(default_factory=RLock)  # large requests are decoded in threads
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         with self._lock:

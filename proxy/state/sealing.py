@@ -70,6 +70,7 @@ class Sealing:
 
 
 def _derive(secret: str, purpose: bytes) -> bytes:
+    # without a salt, because all replicas must derive the same keys (RFC 5869, 3.1)
     return HKDF(SHA256(), _KEY_BYTES, salt=None, info=purpose).derive(secret.encode())
 
 

@@ -37,7 +37,7 @@ ROOT_PATH = "/"
 _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
-_PING_SECONDS = 15
+_PING_SECONDS = 15  # `temper top` gives up after twice as long
 _MOST_ROWS = 500
 _SMALL = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
@@ -51,6 +51,7 @@ _PLAIN = {
     "cross-origin-resource-policy": "same-origin",
 }
 _DATA = {**_PLAIN, "cache-control": "no-store"}
+# text of clients and models, which the page shows, must not become a script
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -154,6 +155,7 @@ class Dashboard:
 
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
+        # short, because `int` raises ValueError for thousands of digits
         most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
         return await self._query_board(request, BoardRequest("older", before, most))
 

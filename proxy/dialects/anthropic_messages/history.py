@@ -1,9 +1,11 @@
 """The messages of a Messages request, converted to chat completions.
 
-{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"},
-                             {"type": "text", "text": "Go on"}]}
--> {"role": "tool", "tool_call_id": "a", "content": "5"}
-   {"role": "user", "content": "Go on"}
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"},
+                                 {"type": "text", "text": "Go on"}]}
+    -> {"role": "tool", "tool_call_id": "a", "content": "5"}
+       {"role": "user", "content": "Go on"}
+
+The conversion of a message does not depend on the messages around it, so it is cached by its bytes.
 """
 
 import re
@@ -284,6 +286,7 @@ def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEn
             yield _read_result(block, findings)
         else:
             parts += parts_of(block, findings)
+    # results alone must not be followed by an empty message of the user
     if not has_results or any(not isinstance(part, JsonText) or part.text for part in parts):
         yield user_entry(parts)
 

@@ -91,6 +91,7 @@ class ContentPart(wire.WireObject):
         return self
 
 
+# fail_fast: one error is enough for a 400, and a body may contain thousands (F33, F80)
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
 Content: TypeAlias = Annotated[wire.Text | Parts, wire.one_of("a string or an array of parts")]
 

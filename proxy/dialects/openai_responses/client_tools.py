@@ -95,6 +95,7 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
         return {**item, "execution": "client", "arguments": values}
     members = {name: values.get(name) for name in form.members}
     if kind is ToolKind.PATCH:
+        # the deletion of a file has no `diff`
         members = {name: value for name, value in members.items() if name in values}
     elif kind is ToolKind.LOCAL_SHELL:
         members = {"type": "exec", **members, "env": {}, "user": None}
@@ -105,6 +106,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     """Return the arguments of a call in the history, in the client's bytes if possible."""
     form = CALL_FORMS[kind]
     if kind is ToolKind.CUSTOM:
+        # as the model wrote it: it was offered a function of one string
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:

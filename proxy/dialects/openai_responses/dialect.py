@@ -78,7 +78,7 @@ class ResponsesDialect(OpenAIDialect):
         value, store = read_object(body), self.store
         checked, fields = check(ResponseRequest, value), nodes_in(value, body)
         for name, node in fields.items():
-            if node.value is not False:
+            if node.value is not False:  # `false` switches a feature off, which needs no support
                 FIELDS.check(name, node.value)
         facts: list[Fact] = []
         table = ToolTable(facts)
@@ -235,7 +235,7 @@ def _request(
     tools = table.tools
     choice, allowed = read_choice(fields.get("tool_choice"), table)
     if calls_nothing:
-        choice, allowed = ToolUse.NONE, None
+        choice, allowed = ToolUse.NONE, None  # the tools stay in the prompt, for its cache
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
         form = None

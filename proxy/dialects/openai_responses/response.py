@@ -39,7 +39,7 @@ _ECHOED: Mapping[str, bytes] = {
     "safety_identifier": b"null",
     "top_logprobs": b"0",
 }
-_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")
+_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # not required by SDKs
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
 _NOTHING = b"null"
 _RATE_LIMIT = 429
@@ -144,7 +144,7 @@ def stream_error(problem: Problem) -> JsonObject:
     Codex 0.169.0 waits for the seconds in the message. It gives up on the codes for an overloaded
     server and for an invalid prompt, so these are not used.
     """
-    if problem.code == "context_length_exceeded":
+    if problem.code == "context_length_exceeded":  # clients search for this code, and compact
         return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:
         wait = problem.headers.get("retry-after")

@@ -128,6 +128,7 @@ def list_inputs(
     if items is None:
         return _missing(response_id)
     limit, order = query.get("limit", f"{_USUAL_ITEMS}"), query.get("order", "desc")
+    # cut, because `int` raises ValueError for thousands of digits
     if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_ITEMS):
         return _refuse(f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}.", "limit")
     if order not in ("asc", "desc"):

@@ -138,7 +138,6 @@ class EventReader:
             raise ValueError("the reply ended without a reason")
         self._is_ended = True
         reason = ending_of(self._reason).reason
-        # servers that imitate the API may end a call with the reason of a text
         if self._calls and reason == STOP:
             reason = CALLS
         parts: list[ReplyPart] = [replies.UsageReported(_usage(self._usage))] if self._usage else []

@@ -206,6 +206,7 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
         check_name(name, param)
         check_new(name, tools, param)
         source = node.source
+        # otherwise unchanged: the tools are the beginning of the prompt, and clients repeat them
         if value.get("type") is None or schema is None:
             source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
         assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked

@@ -164,7 +164,7 @@ class _Answer(ABC):
             for name in DURATIONS
         }
         figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
-        if "prompt_tokens_details" in reported.usage:
+        if "prompt_tokens_details" in reported.usage:  # only if the engine reports its cache
             figures["prompt_eval_cached_count"] = counts.cached
         return figures
 
