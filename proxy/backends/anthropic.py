@@ -21,7 +21,7 @@ from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
-OVERLOADED = 529
+OVERLOADED = 529  # a status of Anthropic's
 _USUAL_PAUSE = 5  # seconds, without a Retry-After header
 
 
@@ -60,7 +60,9 @@ class Anthropic(http_backend.HttpBackend):
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
             seconds = refusal.retry_after.strip()
-            pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
+            # short, because `int` raises ValueError for thousands of digits
+            is_number = seconds.isdecimal() and seconds.isascii() and len(seconds) < 10
+            pause = int(seconds) if is_number else _USUAL_PAUSE
             return errors.BackendUnavailable(self.name, "is overloaded", retry_after=pause)
         return as_error(self.name, refusal)
 

@@ -66,7 +66,8 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
 
 def _page_in(query: QueryParams) -> Page:
     limit = query.get("limit", "")
-    most = int(limit) if limit.isdecimal() else None
+    # cut, because `int` raises ValueError for thousands of digits; a page has at most 1,000 models
+    most = int(limit[:9]) if limit.isdecimal() else None
     return Page(most, query.get("after_id", ""), query.get("before_id", ""))
 
 
