@@ -36,7 +36,7 @@ _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
 # client sends the next request, the client sees an error
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
-_FEW_FILES = 256
+_FEW_FILES = 256  # with fewer open files, a warning is logged
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -255,6 +255,7 @@ class AnswerStream:
                         await self._send(batch, answer)
             except TemperError as error:
                 failure = error
+                # what was generated before the deadline is worth more to the client than an error
                 if rest := answer.cut_off(error):
                     failure = None
                     await self._send(rest, answer)

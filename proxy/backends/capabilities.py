@@ -441,7 +441,7 @@ def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
 # An engine may be restarted with the missing feature; a further attempt costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
-_MOST_CONVERSATIONS = 4096
+_MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
 
 
 class Learnt:

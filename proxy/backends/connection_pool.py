@@ -23,12 +23,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 # llama-server closes idle connections after 5 s; closing them earlier here avoids the race.
 KEEP_ALIVE = 4.0
-LOST_SECONDS = 15.0
+LOST_SECONDS = 15.0  # default of `backend.lost_seconds`
 
 _HEAD_START = 0.25  # seconds before the next address is tried in parallel
 # bytes buffered for a slow reader before the socket is paused (F29)
 _MOST_WAITING = 256 * 1024
-_LONGEST_HEAD = 64 * 1024
+_LONGEST_HEAD = 64 * 1024  # bytes of a response head
 _LINE_MARKS = 4  # bytes of a header line besides its name and value
 # offsets in Linux's tcp_info: the number of retransmissions, and milliseconds since the last
 # acknowledgment. `acknowledged_within` would also end a server that only reads late.

@@ -28,8 +28,8 @@ _MISSING = frozenset({404, 405, 501})
 # texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
-_MOST_AT_ONCE = 4
-_BYTES_PER_TOKEN = 8
+_MOST_AT_ONCE = 4  # requests of one count
+_BYTES_PER_TOKEN = 8  # of the response, a JSON array of numbers
 _BARE: JsonObject = {"add_special_tokens": False}
 
 

@@ -145,7 +145,7 @@ async def _ask_object(connection: BackendClient, path: str, patience: float | No
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0
+_PATIENCE = 5.0  # seconds for each probe
 _UNRECOGNIZED = "%s: unknown engine, it lists no models; check the address of the backend"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
@@ -187,6 +187,7 @@ class DetectedBackend(DeferredBackend):
     async def describe(self, model: str) -> Description:
         """Detect the engine again, then describe a model; never raises."""
         try:
+            # the address may have another engine by now
             adapter = await self._look()
         except BackendFailed:
             if self._adapter is None:

@@ -68,7 +68,7 @@ class OllamaModels:
     patience: float = field(default=_LOOKUP, kw_only=True)
     _shown: dict[str, ModelDetails] = field(default_factory=dict)
     _decided: dict[str, int | None] = field(default_factory=dict)
-    _ours: set[str] = field(default_factory=set)
+    _ours: set[str] = field(default_factory=set)  # loaded by Temper's requests
 
     async def list_models(self) -> tuple[BackendModel, ...]:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
@@ -112,6 +112,8 @@ class OllamaModels:
                     self._ours.add(name)
                 shown = self._shown[name]
                 wanted = self._choose_window(name) or loaded or shown.fitting
+                # another request may have decided meanwhile, and a different window would reload
+                # the model
                 return self._decided.setdefault(name, wanted or _at_most(wish, shown.trained))
             return self.num_ctx or loaded or wish
         return self._decided[name]
@@ -124,6 +126,7 @@ class OllamaModels:
         """
         shown, window = self._shown.get(name), await self.window(name) or USUAL
         most = (shown.fitting or shown.trained or 0) if shown is not None else 0
+        # doubled, because each change of the window reloads the model (decision 0011)
         wanted = min(most, max(tokens, 2 * window))
         if self.num_ctx is not None or name not in self._ours or wanted <= window:
             return False

@@ -48,7 +48,7 @@ CHAT = "/v1/chat/completions"
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REST = 64 * 1024
+_LONGEST_REST = 64 * 1024  # bytes of an incomplete event that are buffered
 _SHORT = 8 * 1024  # bytes; in shorter chunks a search for runs of events costs more than it saves
 
 
@@ -210,7 +210,7 @@ _BINDINGS = {
 HEALTH = "/health"
 # transformers serve, which serves one model: "Server is pinned to 'NAME'; requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
-_PROBE_SECONDS = 30.0
+_PROBE_SECONDS = 30.0  # for the answer to a probe
 _NO_ANSWER = (401, 403, 404, 408, 429)
 
 

@@ -33,7 +33,7 @@ _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
 _MOST_TOKENS = 48  # enough for a call; an unconstrained model would go on
 STRUCTURAL_TAG = "structural_tag"
-_LONGEST_ROW_OF_BLANKS = 16
+_LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _number(digits: str | None) -> int | None:
 
 
 _FAILED = re.compile(r'"failed_generation"\s*:\s*("(?:[^"\\\x00-\x1f]|\\[^u]|\\u[0-9a-f]{4})*")')
-_EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")
+_EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")  # of llama-server
 _MISSING = re.compile(r"key '([^']*)' not found")
 
 OVERFLOW_MARKS = frozenset({"exceed_context_size_error", "context_length_exceeded"})

@@ -41,7 +41,7 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-LINGER = 0.1
+LINGER = 0.1  # seconds for the end of a body
 END_SECONDS = 0.8  # from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}

@@ -21,7 +21,7 @@ from proxy.observability.sentences import visible
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
-_MOST_ROWS = 500
+_MOST_ROWS = 500  # as on the server's board
 _NARROW = 64  # columns; below that the secondary columns of each table are left out
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums

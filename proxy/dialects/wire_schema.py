@@ -31,7 +31,7 @@ _EXPECTED = {
     "string_type": "a string",
     "tuple_type": "an array",
 }
-_LONGEST_QUOTE = 40
+_LONGEST_QUOTE = 40  # characters of a client's value in an error
 
 
 _TAGS = {kind: f"<{name}>" for kind, name in KINDS.items()}

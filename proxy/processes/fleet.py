@@ -23,7 +23,7 @@ from proxy.shares import find_displaced
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 256
-_ADVICE_SECONDS = 5
+_ADVICE_SECONDS = 5  # for Retry-After
 
 
 class StartableServer(Protocol):

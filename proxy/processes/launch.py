@@ -58,6 +58,7 @@ class LaunchPlan:
         """Return the command line; it holds no secret."""
         source = ("-m", str(self.model)) if isinstance(self.model, Path) else ("-hf", self.model)
         # without -np, slots share one KV cache, and a request that overfills it fails all of them
+        # `-c` is divided among the slots
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()

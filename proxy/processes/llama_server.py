@@ -29,7 +29,7 @@ from proxy.systems import KILL
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0  # for one request
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 

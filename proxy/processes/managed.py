@@ -14,7 +14,7 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.02  # between looks at the supervisor's status
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
 

@@ -17,7 +17,7 @@ MOST_BYTES = 32 * 2**20
 MOST_PAGES = 200
 MOST_CHARACTERS = 1_000_000
 MOST_SECONDS = 20.0
-_MOST_MEMORY = 2**30
+_MOST_MEMORY = 2**30  # bytes: a small PDF may unpack to gigabytes
 
 _MISSING = (
     "capability_rejected: document_block (to read PDFs this server needs the extra `documents`: "

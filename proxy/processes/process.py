@@ -22,7 +22,7 @@ from proxy.errors import LaunchFailed
 from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
-MOST_LINES = 200
+MOST_LINES = 200  # of the log, for errors
 LONGEST_LINE = 1000
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 

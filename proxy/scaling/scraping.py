@@ -42,7 +42,7 @@ async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator
     with contextlib.closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        async with serving(MetricsOnly(app), listening, 1, signals=()):
+        async with serving(MetricsOnly(app), listening, 1, signals=()):  # Serve handles signals
             with publish_address(folder, address):
                 yield
 

@@ -49,7 +49,7 @@ _TINY = 250  # tokens; a shorter prompt says nothing about the size of a token
 _FEW = 16  # texts; if more were never counted, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting the notes that cuts add, because a count may move the cut
 _MOST_MODELS = 64
-_MOST_SESSIONS = 256
+_MOST_SESSIONS = 256  # whose last prompts are compared
 
 
 class FittingMode(Enum):

@@ -25,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot, which ends it i
 class Tools(Section):
     """Access to the tools of [mcp.NAME], and limits per request."""
 
+    # models choose worse among many tools, and prompts lose their cache (decision 0023)
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
         "requests that receive the tools: asked (those that name a server), toolless (also "

@@ -52,7 +52,7 @@ from proxy.errors import InvalidRequest
 # `max_tokens` up to this is reserved in the window. Clients send a higher value as a ceiling, and
 # reserving that would leave no room for the conversation.
 _SHORT = 1_024
-_USUAL_SHARE = 0
+_USUAL_SHARE = 0  # the answer gets the rest of the window
 
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")

@@ -214,7 +214,7 @@ class _AnswerEncoder:
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
-        if self._terms.shows_nothing:
+        if self._terms.shows_nothing:  # `max_tokens: 0` is reached at once
             return ending_of(LENGTH).messages
         # `tool_use` makes a client run the calls, so a half call must not end with it
         is_cut_off = is_cut(self._reason) and self._blocks.has_half_call

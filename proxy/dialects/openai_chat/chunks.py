@@ -116,7 +116,7 @@ def as_chunk(raw: JsonObject) -> Chunk:
 def _as_choice(raw: JsonValue) -> Choice:
     if not isinstance(raw, dict):
         raise ValueError(f"a choice is {kind(raw)}")
-    if raw.get("index"):
+    if raw.get("index"):  # Temper requests only one choice
         return Choice(Delta(), 1)
     delta = raw.get("delta")
     if delta is None:  # a whole completion, from an engine that ignores `stream`

@@ -43,6 +43,7 @@ def expand(body: bytes) -> Expanded:
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
     for index, source in enumerate(json.split_array(members["messages"])):
+        # `failed` is not a member of chat completions, so it must not reach an engine
         for message in _unfold(source, f"messages.{index}.{MEMBER}"):
             flag = message.pop(_FAILED, b"") if message.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):
