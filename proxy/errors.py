@@ -351,6 +351,7 @@ class RunStopped(TemperError):
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:
         self.result, self.tool = result, tool
+        # `result` is an `agents.results.RunResult`, which the lowest layer cannot import
         self.attempts: int = getattr(result, "attempts", 0)
         self.reply: str = getattr(result, "reply", "")
         self.completed: tuple[str, ...] = getattr(result, "completed", ())

@@ -259,7 +259,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
         )
 
     def words(self) -> Words | None:
-        return super().words() if self.is_new else None
+        return super().words() if self.is_new else None  # an earlier cut is no news
 
 
 class WindowFilled(Fact, frozen=True):
@@ -289,6 +289,7 @@ class ReplyOutcome(Enum):
     EXHAUSTED = "exhausted"
 
 
+# the outcome is `repaired` if one of these happened
 _MENDINGS: frozenset[type[Fact]] = frozenset(
     (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded, FailuresNoticed)
 )

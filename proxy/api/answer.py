@@ -15,7 +15,6 @@ from proxy.api.errors import describe
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import ReplyEvents
-from proxy.backends.pool import pin
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -80,7 +79,7 @@ class Answer:
         self._window_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
-        self.backend = pin(planned.service.backend)
+        self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
         self.policies = (learning,) if recorder is None else (learning, recorder)

@@ -12,6 +12,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import UpstreamRequest
+
+# re-exported, so that adapters import the whole contract from here
 from proxy.inference.driver import ChatBackend as ChatBackend
 from proxy.inference.driver import Headers as Headers
 from proxy.inference.driver import ReplyEvents as ReplyEvents

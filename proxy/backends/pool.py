@@ -270,11 +270,6 @@ class PinnedMember:
                 await asyncio.sleep(self._timeouts.poll)
 
 
-def pin(backend: client.Backend) -> client.ChatBackend:
-    """Return the backend for one turn."""
-    return backend.pin() if isinstance(backend, Pool) else backend
-
-
 @contextmanager
 def _track_request(
     member: Member, clock: Callable[[], float], *, counts_failure: bool

@@ -29,6 +29,7 @@ _ONE_CALL: JsonObject = {
     "additionalProperties": False,
 }
 _GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that no model writes by itself
+# requests for something that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
 _MOST_TOKENS = 48  # enough for a call; an unconstrained model would go on

@@ -27,6 +27,7 @@ from proxy.systems import prepare_console
 
 CLIENTS = ("claude-code", "codex")  # of `doctor.clients`, which takes too long to import here
 
+# \b keeps click from joining the lines
 _EPILOG = """\b
 New here? Try: temper demo
 Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
@@ -77,7 +78,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_reque
 @click.option(
     "--version",
     is_flag=True,
-    is_eager=True,
+    is_eager=True,  # before a missing command is an error
     expose_value=False,
     callback=_print_version,
     help="Print the versions of Temper, Python and the engine.",

@@ -386,7 +386,7 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
             # `handle_sigint` would replace our handler, which stops a running answer
             return await session.prompt_async(prompt, handle_sigint=False)
         finally:
-            block_on_terminal()  # prompt_toolkit leaves the terminal non-blocking
+            block_on_terminal()  # uvloop makes it non-blocking
 
     return read_from_terminal
 

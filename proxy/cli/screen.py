@@ -13,6 +13,7 @@ from rich.text import Text
 
 from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
 from proxy.facts import WORDS
+from proxy.observability.board import MOST_ROWS
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
@@ -21,7 +22,6 @@ from proxy.observability.sentences import visible
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
-_MOST_ROWS = 500  # as on the server's board
 _NARROW = 64  # columns; below that the secondary columns of each table are left out
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
@@ -74,7 +74,7 @@ class Screen:
 
     def _forget(self) -> None:
         """Drop the oldest rows; running rows changed last, so they stay."""
-        while len(self._rows) > _MOST_ROWS:
+        while len(self._rows) > MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
     def _head(self, now: float, *, is_live: bool) -> Text:

@@ -24,9 +24,8 @@ logger = logging.getLogger(__name__)
 
 _WIDE = 70  # minimum columns for a full-length progress bar
 _OTHER_COLUMNS = 16  # columns of the spinner, percentage, seconds and gaps
-_FORCED = frozenset(
-    ("FORCE_COLOR", "TTY_COMPATIBLE")
-)  # variables with which rich treats any output as a terminal
+# variables with which rich treats any output as a terminal
+_FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 class Terminal:

@@ -154,6 +154,8 @@ class AnswerBlocks:
             case ToolCalled(index, call):
                 steps += self._start("tool_use", index, call.id, call.name)
                 steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
+                # a half call stays open, because only the end of the answer shows whether it is
+                # dropped
                 return steps if self._open and self._open.is_half else [*steps, *self._stop()]
 
     def _go_on(self, kind: Kind, thought: str = "") -> list[BlockStep]:

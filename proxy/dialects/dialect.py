@@ -26,7 +26,7 @@ from proxy.facts import Fact
 
 Identity = TypeVar("Identity")
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, str] = MappingProxyType({})  # immutable, because all instances share it
 _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
 
 

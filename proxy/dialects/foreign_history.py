@@ -1,4 +1,8 @@
-"""Conversion of histories to chat completions, for all dialects but chat completions.
+r"""Conversion of histories to chat completions, for all dialects but chat completions.
+
+    user "Hi", system "Be brief."
+    -> {"role": "user",
+        "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
 The result depends only on the input, and a later message never changes an earlier one, so a longer
 history begins with the bytes of a shorter one and the engine's prompt cache survives. Readers must

@@ -115,7 +115,7 @@ def _address(target: Target) -> str:
     server = target.settings.server
     host = "127.0.0.1" if server.host in _ANYWHERE else server.host
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{server.port or 8367}"
+    return f"http://{name}:{server.port or 8367}"  # a free port is known only to the running server
 
 
 def _has_keys(target: Target) -> bool:

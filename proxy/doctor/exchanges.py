@@ -33,6 +33,7 @@ _POLL_SECONDS = 0.05
 _TOLERANCE = 0.02  # share of the prompt
 _LEAST_TOKENS = 8  # with fewer, the speed is mostly that of the connection
 _CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
+# vLLM has no /slots, but counts its requests in /metrics
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
 # measures the engine: neither a retry nor a shortened prompt may be part of the result
 _UNCHANGED = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}

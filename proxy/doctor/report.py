@@ -29,7 +29,7 @@ _MARKS = {
     "fail": ("fail", "bold red"),
     "skipped": ("-", "dim"),
 }
-_TITLE_WIDTH = 18
+_TITLE_WIDTH = 18  # of the longest, "Claude Code answer"
 
 
 def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
@@ -141,6 +141,7 @@ def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"
+        # a date must not be folded
         least = len("2026-01-01") if column == "tried" else len(column)
         shown.add_column(column, overflow="fold", justify=justify, min_width=least)
     measured = ("calls", "window", "reads_per_second", "writes_per_second")

@@ -7,7 +7,7 @@ from proxy.dialects.lenient_json import member
 from proxy.doctor.target import Finding, Target, fail, ok, skip, warn
 from proxy.settings import is_loopback
 
-_STRANGE_ORIGIN = "https://temper-doctor.invalid"
+_STRANGE_ORIGIN = "https://temper-doctor.invalid"  # a name that nobody can have (RFC 2606)
 _SMALL_WINDOW = 8192  # tokens; the first prompt of an agent has 5,000 to 18,000
 _MODELS = "/v1/models"
 _VERSIONS = (

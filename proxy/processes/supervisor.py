@@ -27,15 +27,14 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The state of a server; `since` is a time of the event loop.
+    """The state of a server, which has an `address` only while it is ready.
 
-    It has an `address` only while it is ready. `reason` is the last failure in one sentence and
-    `log` its last lines, both empty before the first failure. `restarts` counts the restarts; the
-    next one is due `retry_after` seconds after `since`.
+    `reason` is the last failure in one sentence and `log` its last lines, both empty before the
+    first failure. `restarts` counts the restarts; `retry_after` is the delay of the next one, in
+    seconds.
     """
 
     state: RestartState = RestartState.STOPPED
-    since: float = 0.0
     address: ServerAddress | None = None
     reason: str = ""
     log: tuple[str, ...] = ()
@@ -154,7 +153,7 @@ class Supervisor:
         self._publish(ServerStatus())
 
     def _publish(self, status: ServerStatus) -> None:
-        self.status = replace(status, state=self._restarts.state, since=now())
+        self.status = replace(status, state=self._restarts.state)
         self._on_change(self.status)
 
     def _settle(self, outcome: RunningServer | ProcessFailed) -> None:

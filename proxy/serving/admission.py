@@ -124,6 +124,7 @@ class WaitingQueue:
 
     def upcoming(self) -> Iterator[Ticket]:
         """Yield the waiting tickets in the order in which they are served if no other joins."""
+        # a copy, which the simulation empties
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
             for priority, keys in self._waiting.items()

@@ -38,6 +38,7 @@ def overrides_of(
     convention, replay = settings.tools_in_prompt, settings.replay
     return Overrides(
         known[settings.name] if settings.name is not None else None,
+        # None leaves the decision to the profile, "" is the decision against a description
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else replay,
         setting,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from proxy.backends.client import (
     Backend,
     BackendModel,
+    ChatBackend,
     Headers,
     Health,
     PassthroughRequest,
@@ -93,6 +94,10 @@ class Service:
     upstream: str = ""
     fleet: Fleet | None = None
     tried: TriedModels = field(default_factory=TriedModels)
+
+    def pin(self) -> ChatBackend:
+        """Return the backend for one turn: in a pool, all attempts go to the same member."""
+        return self.backend.pin() if isinstance(self.backend, Pool) else self.backend
 
     def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
         """Claim the model for a client's `key` while a block runs; None if it needs no loading.
@@ -292,7 +297,7 @@ class Services:
         offers = await service.offers()
         for offer in offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
-                is_described = "capabilities" in offer.details
+                is_described = "capabilities" in offer.details  # entries of a catalogue are not
                 known = {} if is_described else await service.describe(offer.id)
                 return BackendModel(offer.id, {**known, **offer.details})
         raise UnknownModel(model, tuple(offer.id for offer in offers))

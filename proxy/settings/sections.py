@@ -51,6 +51,7 @@ class Server(Section):
         min_length=1,
     )
     port: Count = setting(8367, "TCP port to listen on; 0 picks a free port", ge=0, le=65535)
+    # Home Assistant, VS Code and others speak only Ollama's API (decision 0028)
     ollama_port: Count = setting(
         0,
         "additional port for clients that expect Ollama, usually 11434; 0 disables it",

@@ -63,6 +63,7 @@ class ToolServer(Section):
     )
     env: Environment = setting({}, "environment variables of the program")
     cwd: str = setting("", "working directory of the program")
+    # none by default, because only listed tools run (decision 0023)
     tools: list[str] = setting([], 'names of the tools to offer; ["*"] means all, [] none')
     ask: list[str] = setting(
         [], 'names of the tools whose calls need approval on the dashboard; ["*"] means all'

@@ -59,8 +59,9 @@ _REMEDIES = {flag: remedy for flags, remedy in _OWN_ARGUMENTS.items() for flag i
 
 def _without_reserved(arguments: list[str]) -> list[str]:
     for argument in arguments:
-        if remedy := _REMEDIES.get(argument.partition("=")[0]):
-            raise ValueError(f"must not contain {argument.partition('=')[0]}: {remedy}")
+        flag = argument.partition("=")[0]
+        if remedy := _REMEDIES.get(flag):
+            raise ValueError(f"must not contain {flag}: {remedy}")
     return arguments
 
 

@@ -182,7 +182,7 @@ class Relay:
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
-                live.admit(0.0)
+                live.admit(0.0)  # its prompt is not counted
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:

@@ -26,6 +26,7 @@ from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
+from proxy.observability.board import MOST_ROWS
 from proxy.observability.peer_workers import BoardRequest, BoardResponse, SiblingBoards
 from proxy.observability.recording import Recording
 from proxy.observability.replay import before_after
@@ -38,7 +39,6 @@ _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
 _PING_SECONDS = 15  # `temper top` gives up after twice as long
-_MOST_ROWS = 500
 _SMALL = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -156,7 +156,7 @@ class Dashboard:
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
         # short, because `int` raises ValueError for thousands of digits
-        most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
+        most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else MOST_ROWS
         return await self._query_board(request, BoardRequest("older", before, most))
 
     async def request(self, request: Request) -> Response:

@@ -1,5 +1,9 @@
 """The offered tools of a Messages request, in an order that keeps the prompt cache.
 
+    {"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}
+    -> {"type": "function", "function": {"name": "read", "description": "Read a file.",
+        "parameters": {"type": "object"}}}
+
 Tools with `defer_loading` come last, in the order in which the history first names them, so a tool
 that is found later does not change the prompt before it.
 """

@@ -32,6 +32,7 @@ from proxy.dialects.openai_responses.response import (
 Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 
 _PROGRESS = "response.in_progress"
+# SDKs require `logprobs` in a delta, even if there are none
 _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 

@@ -174,6 +174,7 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
         check_name(origin.name, members.at("name"))
     shown = client_tools.offered_form(kind, members)
     description = shown.description or common.description
+    # functions have no namespace, so each gets its description
     if shown.description is not None and common.description is not None:
         description = concatenate(common.description, client_tools.PARAGRAPH, shown.description)
     strict = members.get("strict") if kind is ToolKind.FUNCTION else None
