@@ -246,7 +246,7 @@ class Answer:
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
-        if stream is not None and self.planned.answering.tells_prompt_size:
+        if stream is not None and self.planned.answering.reports_prompt_size:
             batches = self._with_prompt_size(batches)
         recorder = self.received.recorder
         return batches if recorder is None else recorder.record_answer(batches)

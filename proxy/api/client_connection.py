@@ -166,12 +166,10 @@ class ClientConnection:
             extensions[WIRE]["wire"] if extensions and WIRE in extensions else None
         )
 
-    def behind(
-        self, receive: Receive | None = None, send: Send | None = None
-    ) -> "ClientConnection":
-        """Return a connection for middleware that replaces `receive` or `send`; see `edge.serve`.
+    def wrap(self, receive: Receive | None = None, send: Send | None = None) -> "ClientConnection":
+        """Return a connection with another `receive` or `send`, for middleware; see `edge.serve`.
 
-        The endpoint gets this one. It has the same scope, and so the same wire.
+        The endpoint gets the new one. It has the same scope, and so the same wire.
         """
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 

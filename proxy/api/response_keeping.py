@@ -79,7 +79,7 @@ def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
     """Delay the end of an answer until its route has stored it, if it stores responses."""
     if route.written_store is not None:
         endpoint = wait_for_writing(endpoint, route.written_store)
-    return endpoint if route.is_shared is None else tell_when_alone(endpoint, route.is_shared)
+    return endpoint if route.is_shared is None else mark_unshared_answers(endpoint, route.is_shared)
 
 
 def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
@@ -91,12 +91,12 @@ def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
                 await store.flush()
             await connection.send(message)
 
-        await serve(endpoint, connection.behind(send=send))
+        await serve(endpoint, connection.wrap(send=send))
 
     return answer
 
 
-def tell_when_alone(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoint:
+def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoint:
     """Mark an answer that only this replica has stored, because `is_shared` returned False.
 
         x-temper-state: alone
@@ -129,7 +129,7 @@ def tell_when_alone(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoi
                 await connection.send(held)
             await connection.send(message)
 
-        await serve(endpoint, connection.behind(receive, send))
+        await serve(endpoint, connection.wrap(receive, send))
 
     return answer
 

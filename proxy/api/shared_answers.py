@@ -57,7 +57,7 @@ class SharedAnswers:
 
             received = [request]
             client = WaitingClient(connection, self.silence, request.get("body", b""))
-            inner = connection.behind(receive_again, client.send)
+            inner = connection.wrap(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
             match await self._settle(client, asyncio.ensure_future(settling)):
@@ -118,7 +118,7 @@ class SharedAnswers:
 
         try:
             async with claim.hold():  # renews the claim, which expires if this replica is killed
-                await serve(endpoint, connection.behind(send=note))
+                await serve(endpoint, connection.wrap(send=note))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)
             if is_shareable(messages, self.is_complete) and len(body) <= _MOST_BYTES:

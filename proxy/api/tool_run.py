@@ -114,7 +114,7 @@ class ToolRun(Answer):
                 live.release()  # the record counts the time of tools separately
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        self.live.ask_person(call.id, tool.server, tool.own_name)
+        self.live.wait_for_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, record: ToolRecord) -> None:

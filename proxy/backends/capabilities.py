@@ -15,7 +15,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.backends.affinity import conversation_key
-from proxy.backends.refusals import MOST_CHARACTERS, says_any, wordings
+from proxy.backends.refusals import MOST_CHARACTERS, contains_any, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
@@ -155,7 +155,7 @@ def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
     as JSON", llama-server 11669), so those have to be valid.
     """
     # llama-server and Ollama have no code for it
-    if refusal.status != 500 or not says_any(wordings().unreadable, refusal.message):
+    if refusal.status != 500 or not contains_any(wordings().unreadable, refusal.message):
         return False
     return not any(map(_has_bad_call, messages))
 
@@ -165,7 +165,7 @@ def _has_bad_call(message: Message) -> bool:
 
 
 def refuses_pictures(refusal: BackendRefused) -> bool:
-    return says_any(wordings().blind, refusal.message)
+    return contains_any(wordings().blind, refusal.message)
 
 
 def suspects(
@@ -185,7 +185,7 @@ def suspects(
     if is_about_effort and (offered := _efforts_offered(message, upstream_request.request)):
         yield Capability.EFFORT_WORDS, offered
     for known in wordings().refusals:
-        if says_any(known.wordings, message):
+        if contains_any(known.wordings, message):
             yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:

@@ -71,9 +71,9 @@ async def detect_kind(
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
     # a llamafile, or a llama-server behind a proxy that rewrites the list of models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, patience)):
         return "llama-server"
-    if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
+    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return "ollama"
     wants_key = listed.status in (401, 403) and bool(answer)
     return "openai" if served is not None or wants_key else None
@@ -135,7 +135,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
         return parts.hostname or "", None
 
 
-async def _ask_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
+async def _fetch_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
         document = await connection.fetch(path, within=patience)
     except BackendFailed:

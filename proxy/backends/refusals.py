@@ -79,7 +79,7 @@ def wordings() -> Wordings:
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
 
-def says_any(known: Iterable[str], message: str) -> bool:
+def contains_any(known: Iterable[str], message: str) -> bool:
     """Return whether a message has one of the wordings, however its lines are broken."""
     text = " ".join(message[:MOST_CHARACTERS].split())
     return re.search("|".join(known), text, re.IGNORECASE) is not None

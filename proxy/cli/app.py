@@ -148,6 +148,7 @@ def serve(
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
+    # for SIGHUP: the file and the environment are read again, the flags stay
     settings, reload = load(config, given), partial(load_settings, config, given)
     run(commands.serve(settings, reload, look_at, as_json=as_json))
 
@@ -285,6 +286,7 @@ def chat(
 @click.option(
     "--url", default="http://127.0.0.1:8367", show_default=True, help="URL of the running Temper."
 )
+# no option with the key itself, because other users can read command lines
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:
     """Show the requests of a running Temper; q quits."""

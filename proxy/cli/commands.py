@@ -61,7 +61,7 @@ def serve(
         else:
             terminal.serve(address, awaits_model=is_ours)
             if settings.ui.enabled:
-                terminal.say(f"Dashboard: {address.url}/ui")
+                terminal.write(f"Dashboard: {address.url}/ui")
         settle()
         if not is_ours:
             startup_checks.add(asyncio.create_task(_warn_if_unreachable(address)))
@@ -69,7 +69,7 @@ def serve(
     async def work() -> bool:
         server = await find_backend(settings, places)
         if server is not None:
-            terminal.say(f"Found a server at {server.url} ({server.kind}).")
+            terminal.write(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
 
         def reload_settings() -> Settings:

@@ -155,11 +155,11 @@ class AnswerBuilder(Protocol):
 class Answering(Protocol):
     """Creates the writers of one request's answer, with the options of the request.
 
-    With `tells_prompt_size` the first events of a stream must contain a `PromptProgress`.
+    With `reports_prompt_size` the first events of a stream must contain a `PromptProgress`.
     """
 
     @property
-    def tells_prompt_size(self) -> bool: ...
+    def reports_prompt_size(self) -> bool: ...
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         """Begin a stream; `first` is None if the engine has sent nothing yet."""
@@ -179,7 +179,7 @@ class IdentifiedAnswering(Generic[Identity]):
     stream: Callable[[Identity], StreamEncoder]
     whole: Callable[[Identity], AnswerBuilder]
     new_call_id: Callable[[], str]
-    tells_prompt_size: bool = False
+    reports_prompt_size: bool = False
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         return self.stream(self._identity(first))

@@ -217,7 +217,7 @@ class LiveRequest:
             self._enter(RequestStage.ASKED_AGAIN)
         return running
 
-    def ask_person(self, call_id: str, server: str, name: str) -> None:
+    def wait_for_person(self, call_id: str, server: str, name: str) -> None:
         """Note that a call waits for a person's approval."""
         self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
 

@@ -17,7 +17,7 @@ import sys
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def ask_the_kernel(parent: int) -> None:
+def request_death_signal(parent: int) -> None:
     """Have this process killed when the process `parent`, which started it, dies."""
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("prctl refused PR_SET_PDEATHSIG")
@@ -25,7 +25,7 @@ def ask_the_kernel(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def leave_a_watcher() -> None:
+def start_watcher() -> None:
     """Have this process killed when its standard input ends."""
     watched = os.getpid()
     if os.fork() != 0:
@@ -42,9 +42,9 @@ def leave_a_watcher() -> None:
 
 def main() -> None:
     if sys.platform == "linux":
-        ask_the_kernel(int(sys.argv[1]))
+        request_death_signal(int(sys.argv[1]))
     else:
-        leave_a_watcher()
+        start_watcher()
     try:
         os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
     except OSError as problem:

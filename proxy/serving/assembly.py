@@ -20,7 +20,7 @@ from proxy.settings import Settings
 from proxy.settings.sections import Guardrails
 from proxy.settings.sections import Profile as ProfileSettings
 
-_SWITCH = {"auto": None, "on": True, "off": False}
+_SWITCH = {"auto": None, "on": True, "off": False}  # None leaves it to the profile
 
 
 def overrides_of(

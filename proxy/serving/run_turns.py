@@ -65,6 +65,7 @@ class RunTurns:
             return self.turns[-1]
         planned = self._planned = await self.plan(ask.request)
         service, known = planned.service, planned.known
+        # the server may have been restarted with other slots while the tools ran
         service.resize(known, self.workers)
         broken = service.fitting.watch_prefix(known.model, planned.plan)
         self.prefix_broken = self.prefix_broken or broken

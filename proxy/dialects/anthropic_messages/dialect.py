@@ -114,6 +114,7 @@ class MessagesDialect:
             self._answering(checked, client.request_id),
             facts,
             accepts_prose=is_summary or not request.tools,
+            # Claude Code then replaces the picture by a text, and goes on
             image_error=_NO_SIGHT if has_pictures else "",
         )
 
@@ -132,7 +133,7 @@ class MessagesDialect:
             )
 
         return IdentifiedAnswering(
-            identify, MessageStream, MessageBuilder, new_call_id, tells_prompt_size=True
+            identify, MessageStream, MessageBuilder, new_call_id, reports_prompt_size=True
         )
 
 

@@ -52,6 +52,7 @@ _OPTION_NAMES = """
 """
 OPTIONS = frozenset(_OPTION_NAMES.split())
 
+# Ollama's `think` is a boolean, or one of three levels
 _EFFORTS: dict[str, JsonValue] = {"none": False, "minimal": "low"}
 _LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
@@ -93,7 +94,7 @@ def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> Json
         group = group_in(body, _OPTIONS)
         # the window is that of the settings in every request, or Ollama would reload the model
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
-    if terms.keep_alive is not None:
+    if terms.keep_alive is not None:  # the operator's, for requests without one
         body.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:
         group_in(body, _OPTIONS)["num_ctx"] = terms.num_ctx

@@ -69,6 +69,7 @@ def decode_request(body: bytes) -> Request:
         tool_choice=choice,
         parallel_tool_calls=checked.parallel_tool_calls is not False,
         stream=bool(checked.stream),
+        # `max_completion_tokens` is OpenAI's newer name
         max_tokens=limit if limit is not None else checked.max_tokens,
         stop_strings=any(checked.stop or ()),
         answer_schema=_answer_schema(checked.response_format),

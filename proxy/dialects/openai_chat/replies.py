@@ -289,14 +289,14 @@ class ChunkDecoder:
                 )
             )
             self._has_fingerprint = bool(chunk.system_fingerprint)
-        self._take_account(chunk)
+        self._store_account(chunk)
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
             if not choice.index:
                 self._take_choice(choice, parts)
 
-    def _take_account(self, chunk: Chunk) -> None:
+    def _store_account(self, chunk: Chunk) -> None:
         """Store usage, timings and fingerprint; the last ones count."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint

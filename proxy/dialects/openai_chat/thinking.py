@@ -57,7 +57,7 @@ def thinking_fields(
     `switches` are the variables that its template may read; the client's others are kept.
     """
     thinking, fields = request.thinking, request.fields
-    if thinking == UNSAID:
+    if thinking == UNSAID:  # the bytes upstream are the client's (decision 0006)
         return {}
     added: JsonObject = {}
     effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
