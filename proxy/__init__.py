@@ -1,7 +1,7 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
-`__main__` is the command. The rooms, from the edge inwards: cli; doctor, agents and scaling; api;
-mcp; serving; settings; processes and state; observability; tools, profiles and hardware;
+`__main__` is the command. The packages, from the edge inwards: cli; doctor, agents and scaling;
+api; mcp; serving; settings; processes and state; observability; tools, profiles and hardware;
 backends; inference; guardrails, context and dialects; conversation.
 `errors` defines all errors, `facts` the outcomes of a request. `files` reads the operator's files
 within `bounds`; `shares` divides a bound among owners; `systems` has the differences between

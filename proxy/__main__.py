@@ -1,11 +1,11 @@
 """The command `temper`, and `python -m proxy`: signals are handled before anything is imported."""
 
-from proxy.cli.signals import leave_when_signalled
+from proxy.cli.signals import exit_when_signalled
 
 
 def main() -> None:
     """Run the command."""
-    leave_when_signalled()
+    exit_when_signalled()
     from proxy.cli.app import main as command
 
     command()

@@ -102,7 +102,7 @@ class ContextOverflow(InvalidRequest):
 
 
 class UnknownModel(InvalidRequest):
-    """The model does not exist; `known` lists the available ids, `remedy` says how to add one."""
+    """The model does not exist; `known` lists the available ids, `remedy` how to add one."""
 
     def __init__(self, model: str, known: tuple[str, ...], remedy: str = "") -> None:
         self.model, self.known = model, known
@@ -351,6 +351,7 @@ class RunStopped(TemperError):
 
     def __init__(self, result: object, problem: str, tool: str = "") -> None:
         self.result, self.tool = result, tool
+        # `result` is an `agents.results.RunResult`, which the lowest layer cannot import
         self.attempts: int = getattr(result, "attempts", 0)
         self.reply: str = getattr(result, "reply", "")
         self.completed: tuple[str, ...] = getattr(result, "completed", ())

@@ -49,6 +49,7 @@ class Words(NamedTuple):
     several: str
 
 
+# gc=False: facts cannot be part of a reference cycle, and each request creates several
 class Fact(msgspec.Struct, frozen=True, gc=False):
     """An event of a request, with its texts in `wording`."""
 
@@ -127,7 +128,7 @@ class Dropped(Fact, frozen=True):
 
     def terms(self) -> dict[str, str]:
         unknown = f"A part of the reply was removed ({cut(self.what)})."
-        return {"told": WORDS.dropped.get(self.what, unknown)}
+        return {"text": WORDS.dropped.get(self.what, unknown)}
 
 
 class EndedThoughts(Fact, frozen=True):
@@ -195,7 +196,7 @@ class RejectedReply(Fact, frozen=True):
     def terms(self) -> dict[str, str]:
         unknown = f"The reply was rejected ({cut(self.defect)}).", cut(self.defect)
         sentence, few = WORDS.defects.get(self.defect, unknown)
-        return {"told": sentence, "few": few}
+        return {"text": sentence, "few": few}
 
 
 class ClosedOut(Fact, frozen=True):
@@ -206,7 +207,7 @@ class ClosedOut(Fact, frozen=True):
 
     def terms(self) -> dict[str, str]:
         why = WORDS.causes.get(self.cause, cut(self.cause))
-        return {"why": why, "told": WORDS.checks.get(self.result, cut(self.result))}
+        return {"why": why, "text": WORDS.checks.get(self.result, cut(self.result))}
 
 
 class AnswerLimited(Fact, frozen=True):
@@ -258,7 +259,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
         )
 
     def words(self) -> Words | None:
-        return super().words() if self.is_new else None
+        return super().words() if self.is_new else None  # an earlier cut is no news
 
 
 class WindowFilled(Fact, frozen=True):
@@ -288,6 +289,7 @@ class ReplyOutcome(Enum):
     EXHAUSTED = "exhausted"
 
 
+# the outcome is `repaired` if one of these happened
 _MENDINGS: frozenset[type[Fact]] = frozenset(
     (Rescued, Repaired, Coerced, Renamed, Dropped, LoopNoticed, RoundsExceeded, FailuresNoticed)
 )
@@ -344,6 +346,7 @@ def outcome(facts: tuple[Fact, ...]) -> ReplyOutcome:
         return ReplyOutcome.EXHAUSTED
     again = kinds.count(Asked) - 1
     if again > 0:  # a close-out check counts as a retry only if it added calls
+        # each round of operator's tools is followed by a generation, which is not a retry
         again -= len({fact.round for fact in facts if isinstance(fact, ToolRan)})
         checks = [fact for fact in facts if isinstance(fact, ClosedOut)]
         again -= facts.count(Asked("close_out")) - sum(check.result == "called" for check in checks)

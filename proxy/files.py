@@ -10,6 +10,7 @@ from proxy import bounds
 from proxy.errors import InvalidConfiguration
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
+# texts that no settings contain, and that make the parser slow or the error unreadable (F82)
 _SENSELESS = {
     # tomllib needs quadratic time for such a key, long before it is rejected as unknown
     f"has a key of more than {bounds.KEY_PARTS} parts": re.compile(

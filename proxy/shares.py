@@ -1,6 +1,9 @@
 """Bounds that several owners share: the excess is removed from the owner with the most entries.
 
-So a new entry removes entries of its owner, unless other owners have more.
+    owners    a a a a b        one too many
+    dropped   the oldest of a
+
+So a client that floods a store displaces only its own entries (F102).
 """
 
 from collections import Counter, deque
@@ -15,8 +18,9 @@ def find_excess(
 ) -> Iterator[Key]:
     """Yield the keys of entries to drop until the others fit.
 
-    `entries` are keys with their owners and sizes, the first to drop first. Of owners with as much
-    the one with the first entry is chosen. Takes O(entries), and O(owners) for each dropped one.
+    `entries` are keys with their owners and sizes, in the order in which they are dropped. Among
+    equal owners, the one with the first entry is chosen. Takes O(entries), and O(owners) for each
+    dropped entry.
     """
     queues: dict[str, deque[tuple[Key, int]]] = {}
     counts, sizes = Counter[str](), Counter[str]()
@@ -36,9 +40,9 @@ def find_excess(
 
 
 def find_displaced(owners: Sequence[str], owner: str) -> int | None:
-    """Return the index of the entry that makes room for one of `owner` in a full queue.
+    """Return the index of the entry that a new entry of `owner` displaces from a full queue.
 
-    That is the newest of the owner with the most, None if `owner` would then have as many.
+    That is the newest entry of the owner with the most, None if `owner` would then have as many.
     `owners` are those of the entries, the oldest first.
     """
     counts = Counter(owners)

@@ -13,19 +13,19 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
-KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # what no program can refuse
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # the signal that no program can ignore
 ENDINGS = tuple(dict.fromkeys((signal.SIGTERM, KILL)))
 HAS_PSEUDO_TERMINALS = hasattr(os, "openpty")
-# event loops of Windows cannot wait for the pipes by which workers are told of their parent
+# event loops of Windows cannot wait for the pipes between workers and their parent
 HAS_WORKERS = sys.platform != "win32"
-# beside `start_new_session=True`: a Ctrl-C in the terminal is for us alone
+# Windows' equivalent of `start_new_session=True`: Ctrl-C in the terminal reaches only Temper
 CREATION_FLAGS = 0
 if sys.platform == "win32":
     CREATION_FLAGS = subprocess.CREATE_NEW_PROCESS_GROUP
 
 
 def open_file_limit() -> int:
-    """Return how many files this process may have open; negative where nobody counts."""
+    """Return the maximum number of open files, negative if the system has none."""
     try:
         import resource
     except ModuleNotFoundError:
@@ -34,14 +34,14 @@ def open_file_limit() -> int:
 
 
 def keep_private(file: int) -> None:
-    """Make an open file readable for its owner alone, where files have modes."""
+    """Make an open file readable for its owner only, on systems with file modes."""
     if sys.platform != "win32":
-        with suppress(PermissionError):  # somebody else's file, that we may use
+        with suppress(PermissionError):  # the file belongs to another user
             os.fchmod(file, 0o600)
 
 
 def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
-    """Have the running event loop call `act` with the number of each such signal."""
+    """Call `act` in the running event loop, with the number of the signal, for each signal."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
         loop.add_signal_handler(number, act, number)
@@ -182,8 +182,8 @@ class _JobLimits(ctypes.Structure):
 
 
 @contextmanager
-def _polled_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]:
-    """Call `hear` in a thread of its own, as nothing can wait for a console's keys there."""
+def _polled_keys(on_key: Callable[[bytes], object]) -> Generator[None, None, None]:
+    """Call `on_key` in a thread, because a Windows console offers no way to wait for keys."""
     is_over = threading.Event()
 
     def look() -> None:
@@ -192,7 +192,7 @@ def _polled_keys(hear: Callable[[bytes], object]) -> Generator[None, None, None]
 
             while not is_over.wait(0.05):
                 if msvcrt.kbhit():
-                    hear(msvcrt.getwch().encode())
+                    on_key(msvcrt.getwch().encode())
 
     looking = threading.Thread(target=look, daemon=True, name="keyboard")
     looking.start()

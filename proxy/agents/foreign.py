@@ -31,7 +31,7 @@ from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.conversation.tools import ToolCall
 from proxy.conversation.workflows import NO_RULES, Workflow
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.encode import delta_of, encode_question
+from proxy.dialects.openai_chat.encode import delta_of, encode_request
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart, StreamedError, decode_error
 from proxy.facts import Fact, ReplyOutcome, outcome
 from proxy.guardrails.offer import TextPolicy
@@ -74,7 +74,7 @@ class SdkRequests:
             extra = llama_server_directives(upstream_request)
         else:
             extra = directives(upstream_request)
-        body = cast("JsonObject", json.parse(encode_question(upstream_request, extra)))
+        body = cast("JsonObject", json.parse(encode_request(upstream_request, extra)))
         return {name: value for name, value in body.items() if name not in _NOT_ASKED}
 
     def learn(self, upstream_request: UpstreamRequest, completion: JsonObject) -> None:

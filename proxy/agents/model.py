@@ -192,7 +192,9 @@ class Model:
         tracing = open_tracing(settings.tracing.url, opening.enter_context(ExitStack()))
         if self._shorten is not None:
             compaction = partial(CustomCompaction, self._shorten, high=settings.context.high)
-            context = replace(serving.context, own=lambda book, window: compaction(book, window))
+            context = replace(
+                serving.context, create_compaction=lambda book, window: compaction(book, window)
+            )
             serving = replace(serving, context=context)
         if self._client is not None:
             window = settings.context.window_tokens or None

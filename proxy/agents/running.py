@@ -27,7 +27,6 @@ from proxy.agents.results import (
     usage_of,
 )
 from proxy.backends.client import Headers, ReplyEvents
-from proxy.backends.pool import pin
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
@@ -98,7 +97,7 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         planned = self.planned
         service, known = planned.service, planned.known
-        backend = pin(service.backend)
+        backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
         for fact in turn.facts:

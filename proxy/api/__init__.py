@@ -1,17 +1,17 @@
 """The HTTP server: routes, limits, error bodies and streaming. It knows no conversation rules.
 
 `app` composes everything, and `dialects` is the table of API dialects and paths. `connections`
-parses a request (`request_head` checks it, `half_closed` tells half-closed clients from
+parses a request (`request_head` checks it, `half_closed` distinguishes half-closed clients from
 disconnected ones). The `edge` authenticates it (`keys` reads the file of keys), decompresses its
 body (`compressed_bodies`) and creates its `client_connection`. `routes/chat` lists the steps from
 there: `request_reader` reads the body, with the `documents` in it, `answer` runs the turn, or
 `tool_run` several turns with tools of the operator in between, and `streaming` writes to the
-client. `errors` maps failures to HTTP. Requests with a key pass `idempotency`, behind which
-`shared_answers` asks other replicas.
+client. `errors` maps failures to HTTP. Requests with an idempotency key pass `idempotency`, and
+`shared_answers` if replicas share a store.
 
-Around that: `hosted` opens it all and is an application for any server, `server` runs it in one
-process and `workers` in several, `event_loop` chooses the loop, `assembly`, `observing` and
-`response_keeping` translate the settings, `reloading` reads them again, `openapi` describes the
-endpoints that FastAPI does not see. `watching` feeds the dashboard (`routes/ui`) with
+`hosted` opens all of this, and is an application for any ASGI server; `server` runs it in one
+process and `workers` in several. `event_loop` chooses the loop, `assembly`, `observing` and
+`response_keeping` translate the settings, `reloading` reads them again, and `openapi` describes
+the endpoints that FastAPI does not see. `watching` feeds the dashboard (`routes/ui`) with
 `feed_events`.
 """

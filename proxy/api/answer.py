@@ -15,7 +15,6 @@ from proxy.api.errors import describe
 from proxy.api.streaming import AnswerStream, Deadline, StreamTimeouts, WholeAnswer
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.client import ReplyEvents
-from proxy.backends.pool import pin
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -79,7 +78,8 @@ class Answer:
         self._restarts = 0
         self._window_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
-        self.backend = pin(planned.service.backend)
+        # retries stay on the server of a pool that has the prompt in its cache (decision 0014)
+        self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
         self.policies = (learning,) if recorder is None else (learning, recorder)
@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer ended normally."""
+        """True if the answer ended normally."""
         return self.turn.state is TurnState.DONE
 
     async def send(self, timeouts: StreamTimeouts) -> None:
@@ -143,6 +143,7 @@ class Answer:
                         yield batch
                     is_over = True
                 except ContextOverflow as overflow:
+                    # the engine may report the overflow only after it has generated a part, and
                     # a streaming client that has seen content cannot be sent another answer
                     is_final = self._has_shown_content and stream is not None
                     if is_final or not await self._restart(overflow):
@@ -162,6 +163,10 @@ class Answer:
         return headers
 
     def comments(self) -> Sequence[str]:
+        """Return the facts as comments, because a stream's headers were sent before them.
+
+        An example in SSE is `: x-temper rescued=1; attempts=2`.
+        """
         reported = report(self.facts)
         shape = reported.pop("context", "")
         facts = "; ".join(f"{name}={value}" for name, value in reported.items())
@@ -202,6 +207,7 @@ class Answer:
         if not self._has_shown_content and not _CONTENT.isdisjoint(map(type, batch)):
             self._has_shown_content = True
             self.live.note_first_token()
+        # nearly every batch of a stream is text, and most others are not looked at as a whole
         if batch and not isinstance(batch[-1], TextDelta):
             for event in batch[-2:]:  # the usage and the end come last
                 self._note_end(event)
@@ -210,6 +216,7 @@ class Answer:
         match event:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
+                # the finish reason is `length` as for max_tokens: only the total shows the cause
                 is_full = usage.get("total_tokens") == window
                 self._window_facts = (WindowFilled(window),) if window and is_full else ()
             case ReplyFinished(reason):
@@ -239,7 +246,7 @@ class Answer:
 
     def _batches(self, stream: AnswerStream | None) -> ReplyEvents:
         batches = self.events(stream)
-        if stream is not None and self.planned.answering.tells_prompt_size:
+        if stream is not None and self.planned.answering.reports_prompt_size:
             batches = self._with_prompt_size(batches)
         recorder = self.received.recorder
         return batches if recorder is None else recorder.record_answer(batches)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from proxy.mcp.hosting import ToolHosting
 
 _documents = DocumentTexts()  # the text of recent PDFs, which clients send with every request
-_VECTORS = ("/api/embed", "/api/embeddings")
+_VECTORS = ("/api/embed", "/api/embeddings")  # Ollama's; the second one is its older form
 _DESCRIPTION = "An OpenAI-compatible proxy that makes tool calling with local models reliable."
 
 
@@ -103,7 +103,7 @@ def create_app(
     app = FastAPI(
         title="Temper",
         description=_DESCRIPTION,
-        docs_url=None,
+        docs_url=None,  # FastAPI's pages load scripts from a CDN; `/docs` of `ui` needs none
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -188,7 +188,10 @@ def _add_pages(
 
 
 def _priorities(serving: ServerOptions) -> Mapping[str, Priority]:
-    """Return the highest priorities by owner; on an open server any client can claim any name."""
+    """Return the highest priority of each owner.
+
+    On an open server any client can claim any name, so no name raises a priority there.
+    """
     if serving.access.keys:
         return serving.priorities
     order = [*Priority].index
@@ -204,10 +207,14 @@ def _endpoints(
     *,
     tools: "ToolHosting | None",
 ) -> tuple[Endpoints, Endpoints]:
-    """Return the endpoints of POST requests by path; also those for an Idempotency-Key."""
+    """Return the endpoints of POST requests by path; also those for an Idempotency-Key.
+
+    Each is created for its first request, see `dialects.DialectRoute`.
+    """
     reader = RequestReader(serving.body, serving.forwards_authorization)
     policy, workflows = serving.policy, serving.workflows
     preparation = RequestPreparation(services, policy, workflows, _priorities(serving))
+    # one for all endpoints, because they share the backends (decision 0015)
     budget = RetryBudget()
     endpoints, repeatable = dict[str, Callable[[], Endpoint]](), dict[str, Callable[[], Endpoint]]()
     timeouts, processes = serving.timeouts, serving.process_count
@@ -223,6 +230,7 @@ def _endpoints(
         return TokenCount(route.dialect, _reader_for(route, reader), preparation, tools)
 
     for route in dialects:
+        # one endpoint for all paths of a dialect: an idempotency key counts at each of them
         create = cache(partial(chat, route))
         endpoints |= dict.fromkeys(route.paths, create)
         repeat = partial(_repeatable, route, create, serving, dialects)
@@ -268,7 +276,10 @@ def _reader_for(route: DialectRoute, reader: RequestReader) -> RequestReader:
 
 
 def _late_vectors(relay: Relay) -> Endpoint:
-    """Create the endpoint of a path at which clients of Ollama request embeddings."""
+    """Create the endpoint of a path at which clients of Ollama request embeddings.
+
+    The module is imported for the first of them, because few clients use Ollama's API.
+    """
     from proxy.api.routes.ollama import Vectors
 
     reader = replace(relay.reader, body=replace(relay.reader.body, takes_any_type=True))

@@ -37,7 +37,7 @@ def server_options_of(settings: Settings) -> ServerOptions:
         body=BodyLimits(server.max_body_bytes, server.body_seconds),
         workers=server.workers,
         replicas=settings.backend.replicas,
-        forwards_authorization=not keys,
+        forwards_authorization=not keys,  # without keys here, the client's key is for the backend
         has_open_metrics=settings.metrics.open,
         operators=_operators(settings, keys),
         ollama_port=server.ollama_port,
@@ -55,6 +55,7 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     """Return the owners of keys that may open the dashboard; raises `InvalidConfiguration`."""
     key = settings.server.api_key
+    # an owner in the file may be named "api_key", too, and then its key replaces server.api_key
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     strangers = [name for name in settings.ui.owners if name not in keys]
     if strangers:
@@ -64,7 +65,10 @@ def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
 
 
 def _hosts(settings: ServerSettings) -> frozenset[str] | None:
-    """Collect the host names to accept; beyond loopback any, because a key is required there."""
+    """Collect the accepted host names; None accepts any, because beyond loopback a key is required.
+
+    A web page that rebinds its name to this machine has no key.
+    """
     allowed = frozenset(name.lower() for name in settings.allowed_hosts)
     if not allowed and not is_loopback(settings.host):
         return None

@@ -44,7 +44,7 @@ def with_headers(scope: Scope, headers: Headers) -> Scope:
 
 
 class _Cork:
-    """Replaces a transport temporarily, to send several writes as one."""
+    """Replaces a transport temporarily, so that several writes are one system call and packet."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -72,7 +72,7 @@ class Wire:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client has disconnected."""
+        """True if the client has disconnected."""
         cycle = self._cycle()
         return cycle is None or cycle.disconnected
 
@@ -87,14 +87,14 @@ class Wire:
         """Note that the connection was lost; uvicorn does so only for the latest request."""
         cycle = self._cycle()
         if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
+            cycle.disconnected = True  # otherwise uvicorn logs that the application forgot the end
             cycle.message_event.set()
         if self._on_disconnect is not None:
             self._on_disconnect()
 
     @property
     def is_writable(self) -> bool:
-        """Whether the response has begun and the client reads fast enough."""
+        """True if the response has begun and the client reads fast enough."""
         cycle = self._cycle()
         if cycle is None:
             return False
@@ -103,7 +103,7 @@ class Wire:
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether the whole request body has arrived."""
+        """True if the whole request body has arrived."""
         cycle = self._cycle()
         return cycle is not None and not cycle.more_body
 
@@ -166,10 +166,11 @@ class ClientConnection:
             extensions[WIRE]["wire"] if extensions and WIRE in extensions else None
         )
 
-    def behind(
-        self, receive: Receive | None = None, send: Send | None = None
-    ) -> "ClientConnection":
-        """Return a connection for middleware that replaces `receive` or `send`; see `serve`."""
+    def wrap(self, receive: Receive | None = None, send: Send | None = None) -> "ClientConnection":
+        """Return a connection with another `receive` or `send`, for middleware; see `edge.serve`.
+
+        The endpoint gets the new one. It has the same scope, and so the same wire.
+        """
         return ClientConnection(self.scope, receive or self.receive, send or self.send)
 
     @property
@@ -184,7 +185,7 @@ class ClientConnection:
 
     @property
     def is_of_own_server(self) -> bool:
-        """Whether Temper's server runs the request; it cancels requests when it stops."""
+        """True if Temper's server runs the request; it cancels requests when it stops."""
         return self.wire is not None
 
     async def receive(self) -> Message:
@@ -204,7 +205,7 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.has_begun = True
+            self.has_begun = True  # before it is sent: a second head after a failure is invalid
             if added := self.own_headers:
                 headers = message["headers"]
                 message["headers"] = [*headers, *(pair for pair in added if pair not in headers)]

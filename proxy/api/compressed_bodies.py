@@ -3,7 +3,7 @@
     Content-Encoding: gzip     one member (RFC 1952)
     Content-Encoding: zstd     one frame (RFC 8878) with a window of at most 8 MiB (RFC 9659)
 
-Codex compresses its requests with zstd. 32 kB can expand to 32 MiB, so the body is passed on in
+Codex compresses its requests with zstd. 32 kB can expand to 32 MiB, so the body is decompressed in
 small pieces: its reader applies the same limit of size as to other bodies, and stops at it.
 """
 
@@ -39,7 +39,7 @@ class _Decompressor(Protocol):
 
 
 class _Gzip:
-    """Makes zlib keep the input that it has not read yet, as other decompressors do."""
+    """zlib with the interface of the newer modules, which keep their unread input."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -56,56 +56,46 @@ class _Gzip:
         return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
 
 
-class _Zstd:
-    """Limits the window, which the decompressor allocates; imported when it is first used."""
-
-    def __init__(self) -> None:
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
-        self._stream = zstd.ZstdDecompressor(options=window)
-        self._error = zstd.ZstdError
-
-    @property
-    def eof(self) -> bool:
-        return self._stream.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._stream.unused_data
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        try:
-            return self._stream.decompress(data, max_length)
-        except self._error as error:
-            raise ValueError from error
+def _gzip() -> tuple[_Decompressor, type[Exception]]:
+    return _Gzip(), zlib.error
 
 
-_DECOMPRESSORS: Mapping[str, Callable[[], _Decompressor]] = MappingProxyType(
-    {"gzip": _Gzip, "x-gzip": _Gzip, "zstd": _Zstd}
+def _zstd() -> tuple[_Decompressor, type[Exception]]:
+    """Limit the window, because the decompressor allocates it before it has read any data."""
+    # imported for the first compressed request, because most clients send none
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    window: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+    return zstd.ZstdDecompressor(options=window), zstd.ZstdError
+
+
+# decompressors by the name of the coding, each with the error that it raises for damaged data
+_DECOMPRESSORS: Mapping[str, Callable[[], tuple[_Decompressor, type[Exception]]]] = (
+    MappingProxyType({"gzip": _gzip, "x-gzip": _gzip, "zstd": _zstd})
 )
 
 
 def is_compressed(headers: Mapping[str, str]) -> bool:
-    """Return whether the body is compressed in a way that can be read."""
+    """Return whether the body is compressed in a supported coding."""
     return headers.get(HEADER, "").strip().lower() in _DECOMPRESSORS
 
 
 def decompress(scope: Scope, receive: Receive, coding: str) -> tuple[Scope, Receive]:
     """Return the request as if its body had been sent uncompressed, in chunks."""
     headers = [pair for pair in scope["headers"] if pair[0] not in _DESCRIBING]
-    body = _Body(receive, _DECOMPRESSORS[coding.strip().lower()]())
+    body = _Body(receive, *_DECOMPRESSORS[coding.strip().lower()]())
     return with_headers(scope, headers), body.receive
 
 
 class _Body:
     """The body of one request; `receive` raises `InvalidRequest` if it is damaged."""
 
-    def __init__(self, receive: Receive, stream: _Decompressor) -> None:
+    def __init__(self, receive: Receive, stream: _Decompressor, error: type[Exception]) -> None:
         self._receive = receive
         self._stream = stream
+        self._error = error
         self._input = b""
         self._has_more_input = True
         self._has_more_output = False
@@ -123,7 +113,7 @@ class _Body:
             piece = self._next_piece()
             is_over = not (self._has_more_input or self._has_more_output)
             if piece or is_over:
-                # a body that is here already would be decompressed without a pause
+                # a body that has arrived already would otherwise be decompressed without a pause
                 await asyncio.sleep(0)
                 return {"type": "http.request", "body": piece, "more_body": not is_over}
         return await self._receive()
@@ -134,9 +124,10 @@ class _Body:
             if self._stream.eof and source:
                 raise ValueError("more than one stream")
             piece = b"" if self._stream.eof else self._stream.decompress(source, _PIECE_BYTES)
-        except (ValueError, zlib.error) as error:
+        except (ValueError, self._error) as error:
             raise _damaged() from error
         self._bytes_out += len(piece)
+        # a full piece may be followed by more output, without any further input
         self._has_more_output = len(piece) == _PIECE_BYTES and not self._stream.eof
         is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
         # empty blocks and frames take time, and no limit of the body's size applies to them

@@ -48,6 +48,7 @@ _NO_TUNNEL = Problem(
 )
 _QUIET_SECONDS = 5.0  # without input the client has sent everything (nginx: lingering_timeout)
 _UPGRADE = b"upgrade"
+# an interim response, which a client skips while it waits (RFC 9110, 15.2)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -126,7 +127,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
-        if not self._ignores_input:
+        if not self._ignores_input:  # a refusal has ended the progress of this request
             self._check_progress()
 
     def _parse(self, data: bytes) -> None:
@@ -153,7 +154,8 @@ class GuardedConnection(HttpToolsProtocol):
     def _check_progress(self) -> None:
         """Limit the unfinished head or body, and start the deadline of an incomplete head."""
         if self._latest is not None and self._latest.more_body:
-            # chunk heads, chunk extensions and trailers, which the application never sees
+            # chunk heads, chunk extensions and trailers, which the application never sees: without
+            # a bound they are an endless request that no limit of the body ends (F74)
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The chunks of the body are too small, or their extensions too long."
                 self._refuse(Problem(413, _KIND, problem))
@@ -218,7 +220,7 @@ class GuardedConnection(HttpToolsProtocol):
             check_head(self.url, self.headers, self.parser.get_http_version())
         except RequestRefused as refused:
             self._fail(refused.problem)
-        if len(self.pipeline) >= bounds.PIPELINED:
+        if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn queues any number of them
             problem = f"At most {bounds.PIPELINED} requests may wait on one connection."
             self._fail(Problem(429, "rate_limit_error", problem))
         super().on_headers_complete()
@@ -226,7 +228,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._deadline = None
         self._is_in_head = False
         self._received = self._body_size = 0
-        if self.pipeline:
+        if self.pipeline:  # read no more until the waiting requests are answered
             self.flow.is_held = True
         # false after uvicorn refused an upgrade
         if getattr(self.cycle, "scope", None) is self.scope:
@@ -270,7 +272,7 @@ class GuardedConnection(HttpToolsProtocol):
             self._expect_head()
 
     def shutdown(self) -> None:
-        if self._is_draining:
+        if self._is_draining:  # uvicorn would wait for a refused request, which never completes
             self.transport.close()
         else:
             super().shutdown()
@@ -325,7 +327,7 @@ class GuardedConnection(HttpToolsProtocol):
                     wire.notice_end()
             else:
                 self.pipeline.popleft()
-            if cycle.response_started:
+            if cycle.response_started:  # an error in the middle of it would be read as its body
                 self._refusal = None
         if self._is_answering:
             self.flow.is_held = True
@@ -342,7 +344,7 @@ class GuardedConnection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._is_draining = True
         if self._departure is not None or not self.transport.can_write_eof():
-            self.transport.close()
+            self.transport.close()  # the client has already finished sending: nothing to drain
             return
         try:
             self.transport.write_eof()
@@ -372,9 +374,10 @@ class GuardedConnection(HttpToolsProtocol):
     def _drop(self, size: int) -> None:
         self._dropped += size
         if self._dropped > bounds.DROPPED_BYTES and self._is_draining:
-            self.transport.abort()
+            self.transport.abort()  # a client that keeps sending would keep the connection
 
     def _write(self, problem: Problem) -> None:
+        """Write an error without uvicorn, which has no cycle for an unparsed request."""
         answer = error_response(problem, {})
         headers = [*answer.raw_headers, (b"connection", b"close")]
         lines = b"".join(b"%s: %s\r\n" % header for header in headers)
@@ -388,7 +391,7 @@ class GuardedConnection(HttpToolsProtocol):
         if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
             return  # corked: part of a response is about to be written
         if not cycle.response_started:
-            self.transport.write(_CONTINUE)  # RFC 9110, 15.2: clients skip interim responses
+            self.transport.write(_CONTINUE)
         else:
             cycle.pad_chunk()
 
@@ -450,10 +453,5 @@ def _stop(*timers: asyncio.TimerHandle | None) -> None:
 
 
 def limit_connections(limits: ConnectionLimits) -> type[GuardedConnection]:
-    """Return a connection class with these limits, for uvicorn's `http`."""
-
-    class Limited(GuardedConnection):
-        """A connection with these limits."""
-
-    Limited.limits = limits
-    return Limited
+    """Return a connection class with these limits; uvicorn takes a class, not a factory."""
+    return type("Limited", (GuardedConnection,), {"limits": limits})

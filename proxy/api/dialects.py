@@ -85,7 +85,7 @@ class Dialects:
         return iter(self._routes)
 
     def of(self, path: str, headers: Mapping[str, str] = _NO_HEADERS) -> Dialect:
-        """Return the dialect of a path or of its folder; otherwise the client's."""
+        """Return the dialect of a path or of its folder; otherwise that of the client's header."""
         for route in self._routes:
             if path.startswith(route.paths) or (route.below and path.startswith(route.below)):
                 return route.dialect
@@ -125,8 +125,10 @@ def all_dialects(
     chat = ("/v1/chat/completions", "/chat/completions")
     count, version = "/v1/messages/count_tokens", "anthropic-version"
     inputs = "/v1/responses/input_tokens"
+    # memory is written at once, so no answer has to wait for it
     durable = None if isinstance(store, MemoryStore) else store
     return Dialects(
+        # chat completions has no part for PDFs but `file`, whose bytes go upstream unchanged
         DialectRoute(lambda: CHAT, chat, "/v1/chat/completions/input_tokens", has_documents=False),
         DialectRoute(messages, ("/v1/messages",), count, version, MessagesCatalogue()),
         DialectRoute(

@@ -1,4 +1,13 @@
-"""Replaces PDFs in requests by their text, because no engine reads PDFs."""
+"""Replaces PDFs in requests by their text, because no engine reads PDFs.
+
+The parts are those of Anthropic's Messages, and of OpenAI's Responses:
+
+    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ...}}
+    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": ...}}
+
+    {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,..."}
+    {"type": "input_text", "text": "a.pdf: ..."}
+"""
 
 import hashlib
 from base64 import b64decode
@@ -13,7 +22,7 @@ from proxy.errors import InvalidRequest
 from proxy.processes.pdf_text import read_pdf
 
 PDF_MARK = b"JVBERi"  # "%PDF" in base64
-_DEEPEST = 12
+_DEEPEST = 12  # levels, because the walk recurses; a PDF in a tool result is six levels down
 _MOST_BYTES = 2**15  # counted by the digests: about 32 documents
 
 
@@ -66,6 +75,7 @@ class DocumentTexts:
         return None
 
     def _read(self, encoded: str, path: str) -> str:
+        # the digest stands for megabytes of base64, which the cache must not keep
         key = hashlib.blake2b(encoded.encode(), digest_size=16).digest()
         if (text := self._kept.find(key)) is not None:
             return text

@@ -111,6 +111,7 @@ class Edge:
         """Give a request its id, its dialect and its connection."""
         headers = headers_of(scope)
         if HEADER in headers and is_compressed(headers):
+            # here, so that every reader of a body, also FastAPI's, gets the decompressed one
             scope, receive = decompress(scope, receive, headers[HEADER])
             headers = headers_of(scope)
         path: str = scope["path"]
@@ -123,7 +124,7 @@ class Edge:
         state["front"] = dialect = self.dialects.of(path, headers)
         raw_id = request_id.encode()
         response_headers = [(b"x-request-id", raw_id)]
-        if dialect.id_header != "x-request-id":
+        if dialect.id_header != "x-request-id":  # Anthropic's SDK reads `request-id`
             response_headers.append((dialect.id_header.encode(), raw_id))
         connection = ClientConnection(scope, receive, send, response_headers)
         try:
@@ -132,6 +133,7 @@ class Edge:
         except asyncio.CancelledError:
             if not connection.is_of_own_server:
                 raise
+            # our server cancels what is left at its end; raised further, uvicorn would log a bug
             if not connection.has_begun:
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await refuse(connection, ServerStopped())
@@ -141,6 +143,7 @@ class Edge:
     ) -> bool:
         """Find the owner of the key; return False after a refusal was sent."""
         access, owner = self.access, self.access.owner_of(headers)
+        # probes send the address of a pod as their host, and have no key
         if path not in self.paths.probes:
             if not access.allows_host(headers.get("host", "")):
                 await refuse(connection, HostNotAllowed())

@@ -21,18 +21,18 @@ from proxy.errors import TemperError
 _LONGEST_TYPO = 60  # characters that are compared with the existing paths
 _EXAMINE = "Check its address, or run `temper doctor`."
 _INTERNAL = "Internal error; see the server's log."
-_SERVER_STATUSES_KEPT = (501, 503, 504)
+_SERVER_STATUSES_KEPT = (501, 503, 504)  # the others would blame Temper for the backend's failure
 
 _CLIENT, _SERVER, _DENIED = "invalid_request_error", "server_error", "permission_error"
 _CLOSING = MappingProxyType({"connection": "close"})
 _BEARER = MappingProxyType({"www-authenticate": "Bearer"})
 _LATER = MappingProxyType({"retry-after": "5"})
-_NEVER = MappingProxyType({"x-should-retry": "false"})
+_NEVER = MappingProxyType({"x-should-retry": "false"})  # OpenAI's and Anthropic's SDKs obey it
 
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """How a kind of error is reported to a client."""
+    """The HTTP status and the members of the error object for one kind of error."""
 
     status: int
     code: str | None = None
@@ -95,7 +95,7 @@ def error_reply(problem: Problem, scope: Scope) -> ErrorReply:
 
 
 def error_response(problem: Problem, scope: Scope) -> Response:
-    """Put a problem as the client of a request expects it."""
+    """Write a problem in the dialect of the request's path."""
     reply = error_reply(problem, scope)
     return Response(reply.body, reply.status, dict(reply.headers), "application/json")
 
@@ -146,7 +146,7 @@ def wrong_method(method: str, path: str, allowed: str) -> Problem:
 
 
 def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool) -> Problem:
-    """Name the field to blame, beside a message that `names_field` or else before it."""
+    """Name the field that is at fault in `param`; a message that `names_field` is not prefixed."""
     problem = replace(problem, param=error.param)
     if names_field:
         problem = replace(problem, message=error.problem)
@@ -161,9 +161,9 @@ def _blame(error: errors.InvalidRequest, problem: Problem, *, names_field: bool)
 
 
 def _word_absence(error: errors.BackendUnavailable, problem: Problem) -> Problem:
-    """Tell the client whether, and when, to retry while the backend is unavailable."""
+    """Add whether, and when, the client should retry while the backend is unavailable."""
     later = error.retry_after
-    if error.loading:
+    if error.loading:  # the words of llama-server, whose clients wait when they read them
         code, message = "model_loading", "Loading model"
         return replace(problem, status=503, code=code, message=message, headers=_LATER)
     if error.is_managed or later is not None:

@@ -1,4 +1,13 @@
-"""The events of the dashboard's feed: the whole state, then its changes."""
+"""The events of the dashboard's feed: the whole state, then its changes.
+
+    event: state
+    data: {"version":"0.2.0","instance":"5f3a1c","number":17,"models":[...],"requests":[...],...}
+
+    event: requests
+    data: {"number":18,"rows":[{"id":"5f3a1c-17","phase":"over","status":200,...}]}
+
+`watching` writes them; the page and `temper top` read them.
+"""
 
 import msgspec
 

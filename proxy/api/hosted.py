@@ -37,8 +37,9 @@ from proxy.settings.sections import Server
 
 logger = logging.getLogger(__name__)
 
-Beside: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
+Companion: TypeAlias = Callable[[ASGIApp], contextlib.AbstractAsyncContextManager[None]]
 
+# settings of the server that have no effect when another server runs the application
 OWNED = (
     "host", "port", "ollama_port", "workers", "max_connections", "header_seconds", "stall_seconds",
 )  # fmt: skip
@@ -93,6 +94,7 @@ async def open_app(
                 loaded = LoadedConfiguration(reload or (lambda: settings), settings, settings)
 
                 def renew() -> None:
+                    # a new application, because running requests must keep their settings
                     if loaded.reload():
                         logs = loaded.serving.logging
                         configure_logging(logs.format, logs.level, replica=replica)
@@ -137,14 +139,15 @@ def _run_low_priority(work: Callable[[], None]) -> None:
 
 @dataclass(eq=False)
 class Hosted:
-    """The application; the configuration is read (`read`) only when it is opened.
+    """The application; `read` reads the configuration when it is opened.
 
-    `beside` lives as long as the application it is given; `replica` names this one among others.
+    The context manager `companion` is entered with the opened application and left with it, such as
+    the registration of a replica. `replica` is the name of this one among others.
     """
 
     read: ReadSettings = load_settings
     _: KW_ONLY
-    beside: Beside = lambda _app: contextlib.nullcontext()
+    companion: Companion = lambda _app: contextlib.nullcontext()
     replica: str | None = None
     _life: asyncio.Task[None] | None = None
     _opened: asyncio.Future[OpenedApp] = field(init=False)
@@ -163,6 +166,8 @@ class Hosted:
         if self._life is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._closing = asyncio.Event()
+            # `open` and `close` may be called in different tasks, as Ray does, but the timeouts
+            # within must be entered and left in the same one
             self._life = asyncio.create_task(self._live())
         await asyncio.wait((self._opened, self._life), return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
@@ -193,6 +198,7 @@ class Hosted:
         return [backend for backend in backends if isinstance(backend, ManagedBackend)]
 
     async def _follow(self, receive: Receive, send: Send) -> None:
+        """Open at the start of the server, and close at its end (ASGI's lifespan protocol)."""
         await receive()
         try:
             await self.open()
@@ -218,7 +224,7 @@ class Hosted:
         try:
             async with (
                 open_app(_as_guest(settings), replica=self.replica) as opened,
-                self.beside(opened),
+                self.companion(opened),
             ):
                 with warm_up():
                     self._app = opened if _has_key(settings) else _local_only(opened)
@@ -253,7 +259,7 @@ def _refusal(status: int, problem: str) -> ASGIApp:
 
 
 def _is_local(client: str) -> bool:
-    """Whether a client is on this machine; a Unix socket's client has no address."""
+    """Return whether a client is on this machine; a Unix socket's client has no address."""
     try:
         return ipaddress.ip_address(client).is_loopback
     except ValueError:

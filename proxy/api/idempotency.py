@@ -1,11 +1,16 @@
 """One generation for each `Idempotency-Key`: a repeated request gets the same answer.
 
+    Idempotency-Key: 5c1d                the first request: generated, while others may follow it
+    Idempotency-Key: 5c1d                the same body later: the stored answer, and
+    Idempotent-Replayed: true            this header of the response
+    Idempotency-Key: 5c1d                another body: 422
+
 A separate task produces the answer, and all clients follow it, including the first. If a client
 disconnects, the others still get the rest. If all have disconnected, the task sees a disconnect,
 and the key is free again; so it is after an error, because clients retry those.
 
 Requests are handled as bytes and answers as ASGI messages, independent of their content. They are
-kept in this process: another worker does not know a key, unless workers share answers
+stored in this process: another worker does not know a key, unless workers share answers
 (`shared_answers`).
 """
 
@@ -79,7 +84,10 @@ class SharedAnswer:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether another client may get it: it was neither abandoned nor an error."""
+        """True if another client may get it: it was neither abandoned nor an error.
+
+        An error is forgotten, because clients retry with the same key.
+        """
         is_good = self.ended_at is None or is_shareable(self._messages, self.is_complete)
         return is_good and not self._abandoned.is_set()
 
@@ -100,7 +108,7 @@ class SharedAnswer:
                 await serve(endpoint, ClientConnection(detached, receive, self._take))
             finally:
                 self.ended_at = clock()
-                self._tell()
+                self._notify()
 
         self._making = asyncio.create_task(make())
 
@@ -111,7 +119,7 @@ class SharedAnswer:
         with self._count_follower() as follower:
             try:
                 await connection.while_connected(self._pass_on(follower, connection))
-            except asyncio.CancelledError:  # the server has to end, and what it makes with it
+            except asyncio.CancelledError:  # the server ends, and with it the generation
                 if not making.cancelling():
                     making.cancel()
                 await self._pass_on(follower, connection)
@@ -122,10 +130,10 @@ class SharedAnswer:
             making.result()
 
     async def _take(self, message: Message) -> None:
-        """Store a message; wait while no client reads."""
+        """Store a message; wait while no client reads, so that the backend waits, too."""
         self._messages.append(message)
         self.size += len(message.get("body", b""))
-        self._tell()
+        self._notify()
         while self._followers:
             if self.size - max(follower.size for follower in self._followers) <= _MOST_UNREAD:
                 return
@@ -142,7 +150,7 @@ class SharedAnswer:
             self._followers.remove(follower)
             if not self._followers and self.ended_at is None:
                 self._abandoned.set()
-            self._tell()
+            self._notify()
 
     async def _pass_on(self, follower: _Follower, connection: ClientConnection) -> None:
         while True:
@@ -151,19 +159,20 @@ class SharedAnswer:
                 await connection.send({**message})  # a copy, because `send` adds headers
                 follower.messages += 1
                 follower.size += len(message.get("body", b""))
-                self._tell()
+                self._notify()
             if self.ended_at is not None:
                 return
             await self._changed.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
+        """Wake all waiting tasks; a new event, because each of them waits for the next change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 @dataclass(eq=False, slots=True)
 class Idempotency:
-    """Wraps an endpoint that takes JSON; see the module."""
+    """An endpoint that answers each idempotency key once; see the module."""
 
     endpoint: Endpoint
     limits: BodyLimits
@@ -191,7 +200,7 @@ class Idempotency:
         finally:
             self._forget()
         if connection.has_begun and not connection.is_over:
-            connection.break_off()
+            connection.break_off()  # the generation failed, and half an answer must not look whole
 
     def _find(self, name: Name, scope: Scope, body: bytes) -> tuple[SharedAnswer, bool]:
         """Return the answer to a request, and whether it existed; begins a new one otherwise."""
@@ -236,7 +245,10 @@ class Idempotency:
 
 
 def is_shareable(messages: Sequence[Message], is_complete: IsComplete) -> bool:
-    """Whether a finished answer may be sent to other clients."""
+    """Return whether a finished answer may be sent to other clients: a whole one with status 200.
+
+    A stream that fails has status 200 as well, so its last bytes decide.
+    """
     if not messages or messages[0]["status"] != 200:
         return False
     headers, last = Headers(raw=messages[0]["headers"]), messages[-1]

@@ -1,4 +1,11 @@
-"""Reads the file of API keys and their owners."""
+"""Reads the file of API keys and their owners.
+
+Each line is a name and a key:
+
+    # people
+    alice  sk-3f9a0c
+    bob    sk-77d1e2
+"""
 
 import re
 from pathlib import Path
@@ -13,8 +20,8 @@ _LINE = re.compile(r"(?P<name>\S+)\s+(?P<key>[!-~]+)")
 def read_keys(path: Path) -> dict[str, str]:
     """Read keys by the names of their owners.
 
-    A line is `name key`; empty lines and those that begin with `#` do not count. Raises
-    `InvalidConfiguration` with the number of a line that is neither, never with its text.
+    Raises `InvalidConfiguration` with the number of a wrong line, never with its text, which may
+    be a key.
     """
     lines = read_text(path, _SETTING).splitlines()
     keys: dict[str, str] = {}

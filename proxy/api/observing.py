@@ -40,19 +40,23 @@ def open_observers(
         if settings.ui.enabled:
             kept = recording.kept if recording is not None else None
             board = Board() if kept is None else Board(has_exchange=kept.has)
+        # records are held and written in batches (decision 0016)
         observers = Observers(
             tuple(sinks), meter, collector is not None, recording, board, holds=True
         )
         if identity is not None:
             siblings = SiblingBoards(identity.folder, board.instance) if board is not None else None
             observers = replace(observers, shared=SharedCounts(identity), siblings=siblings)
-        opened.callback(observers.flush)
+        opened.callback(observers.flush)  # runs first, before the sinks are closed
         yield observers
 
 
 @asynccontextmanager
 async def publish_to_peers(observers: Observers) -> AsyncGenerator[None]:
-    """Share this worker's counts and state with others during the block, its counts at the end."""
+    """Share this worker's counts and state with other workers during the block.
+
+    Its counts are published once more at the end, so that its last second is not lost.
+    """
     shared, siblings, board = observers.shared, observers.siblings, observers.board
     if shared is None or siblings is None or board is None:
         yield
@@ -89,17 +93,18 @@ def _open_tracing(url: str, opened: ExitStack, replica: str | None) -> Sink:
 
 
 def _open_recording(settings: Settings, opened: ExitStack) -> Recording | None:
-    wished = settings.recording
-    if wished.path is None and not wished.keep_bytes:
+    section = settings.recording
+    if section.path is None and not section.keep_bytes:
         return None
-    kept = KeptExchanges(wished.keep_bytes) if wished.keep_bytes else None
-    recording = Recording(wished.path, wished.max_bytes, secrets_of(settings), kept)
+    kept = KeptExchanges(section.keep_bytes) if section.keep_bytes else None
+    # secrets are replaced in recordings, which people send with bug reports
+    recording = Recording(section.path, section.max_bytes, secrets_of(settings), kept)
     opened.callback(recording.close)
     return recording
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:
-    """Return every configured secret, also those in files."""
+    """Return every configured secret, and the keys in server.api_keys_file."""
     file = settings.server.api_keys_file
     keys = read_keys(file).values() if file is not None else ()
     return (*secrets_in(settings), *keys)

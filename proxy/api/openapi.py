@@ -1,6 +1,7 @@
 """The OpenAPI document: the endpoints that FastAPI does not see, and the error responses.
 
-The endpoints of the dialects and the passthrough endpoints are plain ASGI.
+The endpoints of the dialects and the passthrough endpoints are plain ASGI, see `edge`. Schemathesis
+tests the server with this document.
 """
 
 import re
@@ -39,6 +40,7 @@ def describe_posts(app: FastAPI, dialects: Dialects, passed_on: Iterable[str]) -
     generate = app.openapi
 
     def openapi() -> JsonObject:
+        # FastAPI returns the same document every time, so it is completed only once
         is_new = app.openapi_schema is None
         document: JsonObject = generate()
         if is_new:

@@ -29,6 +29,7 @@ _POLL_SECONDS = 1.0
 
 ReadSettings: TypeAlias = Callable[[], Settings]
 
+# sections, and below fields of other sections, whose changes need a restart
 _SECTIONS = (
     "backend", "ollama", "model", "models", "swapping", "metrics", "tracing", "recording",
     "responses", "state",
@@ -76,7 +77,7 @@ class LoadedConfiguration:
         try:
             new = self.read()
             serving, waiting = merge_settings(self.serving, self.configured, new)
-            server_options_of(serving)
+            server_options_of(serving)  # raises for files of keys and profiles that are invalid
             if serving.mcp:
                 from proxy.mcp.hosting import specs_of
 
@@ -98,6 +99,7 @@ def reload_services(services: Services, settings: Settings, serving: ServerOptio
         name = service.name
         overrides = overrides_for(settings, name, serving.profiles) if name else None
         new = serving.service(service.backend, name=name, overrides=overrides)
+        # the old queue stays: running requests hold its slots
         return replace(service, models=new.models, fitting=new.fitting)
 
     return Services([renewed(service) for service in services], serving.patterns)
@@ -158,5 +160,6 @@ def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError as error:
+        # ENXIO: no terminal, EIO: it was hung up; EMFILE, for example, says nothing about it
         return error.errno not in (errno.ENXIO, errno.ENOENT, errno.EIO)
     return True

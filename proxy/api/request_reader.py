@@ -66,9 +66,9 @@ class RequestReader:
 
         A large body is decoded in a thread, so that it does not delay other requests.
         """
-        is_here = connection.has_whole_body
+        is_here = connection.has_whole_body  # saves a timer for nearly every request
         body = await read_body(connection.scope, connection.receive, self.body, is_here=is_here)
-        has_document = self.documents is not None and PDF_MARK in body
+        has_document = self.documents is not None and PDF_MARK in body  # read by a child process
         is_slow = takes_long(body) or any(map(body.__contains__, self.slow_marks))
         if has_document or is_slow:
             return await asyncio.to_thread(self._decode, body, client, decode)
@@ -80,6 +80,7 @@ class RequestReader:
         return decode(body if self.documents is None else self.documents.expand(body), client)
 
     def upstream_headers(self, scope: Scope) -> dict[str, str]:
+        """Return the headers that go to the backend: few, because a client may add any secret."""
         sent = headers_of(scope)
         headers = {name: sent[name] for name in _FORWARDED if name in sent}
         if not self.forwards_authorization:
@@ -127,6 +128,7 @@ async def _whole(receive: Receive, limit: int) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
+        # counted as it arrives, because a chunked body declares no length
         size += len(pieces[-1])
         if size > limit:
             raise RequestTooLarge(limit)

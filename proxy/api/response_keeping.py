@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # each is imported where it is used
 
 Kept: TypeAlias = Union[MemoryStore, "ResponsesFile", "SharedResponses", None]
 
+# bytes of requests that refer to stored items; JSON may escape the names' letters, as in `\u0070`
 REFERENCES = (b'"previous_response_id"', b'"item_reference"', b"\\u00")
-"""What stands in a request that cannot be read without what was kept, also if it is escaped."""
 
 _STREAM = (b"content-type", sse.MEDIA_TYPE.encode())
 
@@ -62,13 +62,13 @@ def open_response_store(
     elif share is not None:
         yield share(bounds, MemoryStore(time.monotonic, bounds))
     elif settings.server.workers > 1:
-        yield None
+        yield None  # most requests would reach a worker that does not have the response
     else:
         yield MemoryStore(time.monotonic, bounds)
 
 
 def examine_keeping(settings: Settings) -> None:
-    """Find out whether a file could be opened; raises `InvalidConfiguration`."""
+    """Check that the file of responses can be opened; raises `InvalidConfiguration`."""
     if settings.responses.path is not None:
         from proxy.state.responses_file import examine_responses
 
@@ -79,7 +79,7 @@ def keep_answers(route: DialectRoute, endpoint: Endpoint) -> Endpoint:
     """Delay the end of an answer until its route has stored it, if it stores responses."""
     if route.written_store is not None:
         endpoint = wait_for_writing(endpoint, route.written_store)
-    return endpoint if route.is_shared is None else tell_when_alone(endpoint, route.is_shared)
+    return endpoint if route.is_shared is None else mark_unshared_answers(endpoint, route.is_shared)
 
 
 def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
@@ -91,20 +91,22 @@ def wait_for_writing(endpoint: Endpoint, store: WrittenStore) -> Endpoint:
                 await store.flush()
             await connection.send(message)
 
-        await serve(endpoint, connection.behind(send=send))
+        await serve(endpoint, connection.wrap(send=send))
 
     return answer
 
 
-def tell_when_alone(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoint:
-    """Say of an answer that it is kept by this replica only, unless `is_shared`.
+def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoint:
+    """Mark an answer that only this replica has stored, because `is_shared` returned False.
+
+        x-temper-state: alone
 
     A stream begins before it is stored; for a whole answer the result is known.
     """
 
     async def answer(connection: ClientConnection) -> None:
-        pieces: list[bytes] = []  # of a request whose answer is not shared
-        head: Message | None = None  # waits for the body unless it is a stream's
+        pieces: list[bytes] = []  # of the body of a request whose answer is not shared
+        head: Message | None = None  # the head of a whole answer, held until it is stored
 
         async def receive() -> Message:
             message = await connection.receive()
@@ -127,13 +129,13 @@ def tell_when_alone(endpoint: Endpoint, is_shared: Callable[[], bool]) -> Endpoi
                 await connection.send(held)
             await connection.send(message)
 
-        await serve(endpoint, connection.behind(receive, send))
+        await serve(endpoint, connection.wrap(receive, send))
 
     return answer
 
 
 def _is_stored(pieces: Sequence[bytes]) -> bool:
-    """Whether an answer to a request is kept; one that was not seen, or is wrong, may be."""
+    """Return whether the answer is stored, as it is by default; True for a body that is no JSON."""
     try:
         return json.split_object(b"".join(pieces)).get("store") != b"false"
     except ValueError:
@@ -142,7 +144,7 @@ def _is_stored(pieces: Sequence[bytes]) -> bool:
 
 @asynccontextmanager
 async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenerator[Dialects]:
-    """Open the languages that clients speak and their stores; raises `InvalidConfiguration`."""
+    """Open the API dialects and their stores; raises `InvalidConfiguration`."""
     examine_state(settings)
     if settings.state.url is None:
         with open_response_store(settings, observers.count_unstored) as kept:
@@ -154,12 +156,15 @@ async def open_dialects(settings: Settings, observers: Observers) -> AsyncGenera
 
 
 def examine_state(settings: Settings) -> None:
-    """Find out whether a store could be used, without asking it; raises `InvalidConfiguration`."""
+    """Check that the store's client is installed, without a request; raises `InvalidConfiguration`.
+
+    Temper also starts without the store, and uses it as soon as it answers.
+    """
     if settings.state.url is None:
         return
     try:
         import proxy.state.sealing
-        import proxy.state.valkey  # noqa: F401 - what is tried
+        import proxy.state.valkey  # noqa: F401 - imports the extra's libraries
     except ImportError as missing:
         problem = "needs Valkey's client: pip install 'temper-proxy[state]'"
         raise InvalidConfiguration("state.url", problem) from missing

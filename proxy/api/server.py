@@ -29,14 +29,14 @@ from proxy.systems import handle_signals, open_file_limit
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 2048
+_BACKLOG = 2048  # as uvicorn's; with asyncio's 100 a burst of clients waits for TCP to retry
 _UNSENT = 64 * 1024  # bytes that the kernel buffers for each client
 _CUT_OFF_SECONDS = 2.0  # for the last message to clients when the server stops
 # longer than clients keep a connection (httpx 5 s, aiohttp 15 s): if the server closes it while the
 # client sends the next request, the client sees an error
 KEEP_ALIVE_SECONDS = 75
 OWN_FILES = 32  # open files that are reserved for backends, settings and modules
-_FEW_FILES = 256
+_FEW_FILES = 256  # with fewer open files, a warning is logged
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -80,7 +80,8 @@ async def run(
         opening = open_server(sockets, settings, on_stage, reload=reload)
         async with opening as (server, address):
             on_ready(address)
-            # if the model cannot be loaded, the server ends with its error
+            # if the model cannot be loaded, the server ends with its error; shielded, because the
+            # context lets running requests finish
             await asyncio.shield(server)
 
 
@@ -112,8 +113,8 @@ async def open_server(
         async with serving(
             opened, listening, server.grace_seconds, limits, also=also, signals=signals
         ) as task:
-            heeding = on_hangup(opened.renew) if reload is not None else contextlib.nullcontext()
-            with heeding, warm_up():
+            hangups = on_hangup(opened.renew) if reload is not None else contextlib.nullcontext()
+            with hangups, warm_up():
                 yield task, address
 
 
@@ -125,6 +126,7 @@ def limit_to_files(connections: int) -> int:
 
 def _check_files(connections: int) -> None:
     """Warn if few files may be open; raises `InvalidConfiguration` if too few."""
+    # without the limit, accept fails with EMFILE in a loop, and no request is answered
     files, most = open_file_limit(), limit_to_files(connections)
     advice = f"ulimit -n {connections + 2 * OWN_FILES}, or LimitNOFILE of systemd"
     if most < 1:
@@ -150,7 +152,7 @@ def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
             try:
                 another = listen(settings.host, settings.ollama_port)
             except InvalidConfiguration as error:
-                if error.setting != "server.port":
+                if error.setting != "server.port":  # the host is wrong, not the port
                     raise
                 problem = (
                     f"port {settings.ollama_port} is used by an Ollama or another program; "
@@ -219,27 +221,27 @@ async def serving(
         app,
         http=limit_connections(limits),
         ws="none",
-        log_config=None,
-        access_log=False,
+        log_config=None,  # the application configures logging, for both
+        access_log=False,  # `observability.logs` writes a line for each request
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     give_up_lost_clients(listening, limits.stall_seconds)
     server = _UvicornServer(config)
-    heeding = contextlib.ExitStack()
+    signal_handlers = contextlib.ExitStack()
     task = asyncio.create_task(server.serve(sockets=[listening, *also]))
     try:
         await server.ready.wait()
         # not earlier: a uvicorn that is stopped while it starts leaves its sockets open
-        heeding.enter_context(
+        signal_handlers.enter_context(
             handle_signals(signals, lambda number: server.handle_exit(number, None))
         )
         yield task
     finally:
         server.should_exit = True
         await task
-        heeding.close()
+        signal_handlers.close()
 
 
 class _UvicornServer(uvicorn.Server):

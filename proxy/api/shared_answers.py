@@ -1,8 +1,8 @@
 """Shares the answers to keyed requests between replicas: one generation for all of them.
 
-`idempotency` asks it only for keys that its own process does not know. A client that waits for
-another replica gets the whole answer at the end; a stream gets comments until then. If the store
-is down, every replica works alone and says so.
+`idempotency` uses it only for keys that are unknown to its process. A client that waits for another
+replica gets the whole answer at the end; a stream gets comments until then. If the store is down,
+every replica answers alone, and marks its answers with `x-temper-state: alone`.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ class SharedAnswers:
         """Return an endpoint that replays another replica's answer, or calls `endpoint`."""
 
         async def answer(connection: ClientConnection) -> None:
-            request = await connection.receive()
+            request = await connection.receive()  # the whole body, see `SharedAnswer.begin`
 
             async def receive_again() -> Message:
                 return received.pop() if received else await connection.receive()
 
             received = [request]
             client = WaitingClient(connection, self.silence, request.get("body", b""))
-            inner = connection.behind(receive_again, client.send)
+            inner = connection.wrap(receive_again, client.send)
             key = (self.language, *name)
             settling = self.claims.settle(key, fingerprint, lambda: not client.is_disconnected)
             match await self._settle(client, asyncio.ensure_future(settling)):
@@ -84,7 +84,10 @@ class SharedAnswers:
         client: "WaitingClient",
         settling: "asyncio.Future[OwnClaim | StoredAnswer | None]",
     ) -> OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None:
-        """Find out which replica answers, while a client waits; the error if that fails."""
+        """Return the claim to a key or its stored answer; returns errors instead of raising them.
+
+        Returns None if the client has disconnected meanwhile.
+        """
         settled: OwnClaim | StoredAnswer | KeyReused | StateUnavailable | None = None
 
         async def settle() -> None:
@@ -99,6 +102,7 @@ class SharedAnswers:
             return settled
         finally:
             if settled is None:
+                # the claim may just be granted, and would block the key until it expires
                 client.is_disconnected = True
                 self.background.add(_release_abandoned(settling))
 
@@ -113,8 +117,8 @@ class SharedAnswers:
             await connection.send(message)
 
         try:
-            async with claim.hold():
-                await serve(endpoint, connection.behind(send=note))
+            async with claim.hold():  # renews the claim, which expires if this replica is killed
+                await serve(endpoint, connection.wrap(send=note))
         finally:
             body = b"".join(message.get("body", b"") for message in messages)
             if is_shareable(messages, self.is_complete) and len(body) <= _MOST_BYTES:
@@ -127,7 +131,8 @@ class SharedAnswers:
 class WaitingClient:
     """Sends to a client that may have been waiting; `headers` are added to those of the answer.
 
-    A client that waits for a stream is sent the head after a while. A later error ends the stream.
+    A client that waits for a stream is sent the head after a while. A later error, whose status can
+    no longer be sent, becomes an error event at the end of the stream.
     """
 
     connection: ClientConnection

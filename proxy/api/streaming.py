@@ -24,7 +24,7 @@ from proxy.serving.services import LoadClaim, load_wait
 STREAM_HEADERS = {
     "content-type": sse.MEDIA_TYPE,
     "cache-control": "no-cache",
-    "x-accel-buffering": "no",
+    "x-accel-buffering": "no",  # otherwise nginx collects the events
 }
 _WHOLE_HEADERS = {"content-type": "application/json", "x-accel-buffering": "no"}
 _STOPPING = "was disconnected because Temper is shutting down"
@@ -71,7 +71,7 @@ class Deadline:
     ) -> None:
         try:
             await self._timeout.__aexit__(kind, error, trace)
-            if isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError):  # of a timeout within the block
                 raise error
         except TimeoutError as timeout:
             problem = f"did not finish within {self._seconds:g} s"
@@ -79,7 +79,10 @@ class Deadline:
 
 
 class Streamable(Protocol):
-    """The parts of one streamed answer, each read when it is needed."""
+    """The parts of one streamed answer, implemented by `answer.Answer`.
+
+    Each is read when it is needed, because facts such as the backend are only known late.
+    """
 
     @property
     def backend_name(self) -> str:
@@ -192,7 +195,7 @@ class AnswerStream:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `show` may be called: all earlier output was sent."""
+        """True if `show` may be called: all earlier output was sent."""
         is_busy = self._is_sending or self._sign is not None or self.encoder is None
         return not is_busy and self._wire is not None and self._wire.is_writable
 
@@ -252,6 +255,7 @@ class AnswerStream:
                         await self._send(batch, answer)
             except TemperError as error:
                 failure = error
+                # what was generated before the deadline is worth more to the client than an error
                 if rest := answer.cut_off(error):
                     failure = None
                     await self._send(rest, answer)
@@ -312,11 +316,15 @@ class AnswerStream:
     async def _break_off(self, reason: TemperError) -> None:
         """End a stream that has begun with an error event."""
         if not self._is_sending and self._sign is None:
+            # with an event half written, the client could not read this one
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.fail(reason)
 
     def _expect_silence(self, answer: Streamable) -> None:
-        """Send a keep-alive after each `keep_alive` seconds of silence."""
+        """Send a keep-alive after each `keep_alive` seconds of silence.
+
+        The timer only looks at a flag, because restarting a timer with each event is slower.
+        """
         self._is_silent = True
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._timeouts.keep_alive, self._check_silence, answer)

@@ -1,6 +1,10 @@
 """An answer with tools of the operator: several turns of the model, with tool calls in between.
 
-Each turn waits for a slot like a separate request; no slot is held while tools run.
+    turn 1    slot, generation, calls of the operator's tools
+              the tools run; no slot is held
+    turn 2    slot, generation, text
+
+Each turn waits for a slot like a separate request, because a tool may take minutes.
 """
 
 from collections.abc import Sequence
@@ -107,10 +111,10 @@ class ToolRun(Answer):
                         self._turns.note(batch)
                         yield batch
             finally:
-                live.release()
+                live.release()  # the record counts the time of tools separately
 
     async def _confirm(self, tool: ServedTool, call: ToolCall, arguments: JsonObject) -> Decision:
-        self.live.ask_person(call.id, tool.server, tool.own_name)
+        self.live.wait_for_person(call.id, tool.server, tool.own_name)
         return await self._person.ask(tool, arguments)
 
     def _note_call(self, record: ToolRecord) -> None:
@@ -159,7 +163,7 @@ class ToolRun(Answer):
         return [*batch[:-1], describe_rounds(added[:-1] if is_answer else added), batch[-1]]
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
-        """Return the final events without any call."""
+        """Return the final events without the operator's calls, which the client cannot run."""
         return [event for event in super().cut_off(failure) if not isinstance(event, _CALL_EVENTS)]
 
     @property

@@ -32,7 +32,7 @@ PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # between two looks at the models
 _LOOKUP_SECONDS = 2.0  # for the answer of a backend
-_FIRST_ROWS = 200
+_FIRST_ROWS = 200  # the page requests older rows when the feed is calm
 _MOST_CHANGED = 50  # rows in one batch; after more changes the whole state is sent again,
 _STATE_SECONDS = 1.0  # at most once in so many seconds
 _LATEST = 3  # buckets that may have changed since they were sent last
@@ -124,7 +124,7 @@ class Watching:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
                 look = msgspec.structs.replace(before, state=state)
-                if state == "loaded":
+                if state == "loaded":  # looking up a model that is not loaded would load it
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     slots, tuned = service.parallel or known.slots, describe_tuned(known.tuned)
@@ -205,7 +205,7 @@ class Watcher:
         self._state_due = now + _STATE_SECONDS
 
     def news(self) -> bytes:
-        """Return the events since the last call, b"" where there are none."""
+        """Return the events since the last call, b"" if nothing has changed."""
         changes = self._watching.board.changes(self._number, _MOST_CHANGED)
         if changes.is_lost:
             return self._resync()
@@ -218,12 +218,15 @@ class Watcher:
         return b"".join((*events, *self._confirmations(), *self._totals()))
 
     def _is_new(self, name: str, value: object) -> bool:
-        """Whether a value differs from the one that the page was sent last; stores it."""
+        """Store a value; return whether it differs from the one that the page was sent last."""
         before, self._known[name] = self._known[name], value
         return before != value
 
     def _resync(self) -> bytes:
-        """Return the whole state, unless it was sent a moment ago."""
+        """Return the whole state, unless it was sent less than a second ago.
+
+        The state of a busy server is large, and each page would be sent it four times a second.
+        """
         if self._watching.board.clock() < self._state_due:
             return b"".join(self._confirmations())
         state = self._watching.state()

@@ -4,9 +4,9 @@ Each worker is a complete Temper without the model's server, which belongs to th
 share only their counters. The parent starts them, replaces one that dies, passes signals on, and
 ends when all have ended. A worker ends when its parent is gone.
 
-A worker reports when it serves. One that dies before that failed to start: the server ends only
-when none of its workers can be started. One that dies later is replaced, at once the first time and
-after a growing delay if it goes on dying; the others serve on.
+A worker reports that it serves. A worker that dies earlier failed to start: the server ends only
+when none of its workers can be started. A worker that dies later is replaced, immediately the first
+time and after a growing delay if it keeps dying; the others continue (F77).
 """
 
 import asyncio
@@ -88,7 +88,7 @@ async def run_workers(
             if loaded.reload():
                 crew.replace(loaded.serving)
 
-        async with open_shared_server(settings, on_stage, crew.tell) as server:
+        async with open_shared_server(settings, on_stage, crew.publish) as server:
             backend = server.name if server is not None else ", ".join(server_urls(settings))
             on_ready(address_at(sockets, backend))
             logger.info(_APART, settings.server.workers)
@@ -97,14 +97,14 @@ async def run_workers(
 
 
 class WorkerRestarts:
-    """When workers that died are started again. Workers are numbered from 1."""
+    """The delays before dead workers are started again. Workers are numbered from 1."""
 
     def __init__(self, count: int) -> None:
         self._deaths = dict.fromkeys(range(1, count + 1), 0)
         self._failed_starts = dict.fromkeys(self._deaths, 0)
 
     def forget(self, number: int) -> None:
-        """Count nothing that happened before: the worker was replaced on purpose."""
+        """Reset the counts of a worker that was replaced on purpose."""
         self._deaths[number] = self._failed_starts[number] = 0
 
     def delay_after(self, number: int, served: float | None) -> float | None:
@@ -117,6 +117,7 @@ class WorkerRestarts:
             self._failed_starts[number] = 0
         else:
             self._failed_starts[number] += 1
+            # the cause is the same for all, such as a setting, and a restart cannot help
             if min(self._failed_starts.values()) >= MOST_FAILED_STARTS:
                 return None
         is_steady = served is not None and served >= STEADY_SECONDS
@@ -141,9 +142,9 @@ class _Crew:
     def __post_init__(self) -> None:
         self._restarts = WorkerRestarts(self.settings.server.workers)
 
-    def tell(self, status: ServerStatus) -> None:
-        """Tell all workers the state of the server that they share."""
-        self._status = replace(status, log=())
+    def publish(self, status: ServerStatus) -> None:
+        """Send all workers the state of the server that they share."""
+        self._status = replace(status, log=())  # the parent has logged it
         for link in self._links:
             self._send_status(link)
 
@@ -155,16 +156,15 @@ class _Crew:
         self._wanted.clear()
 
     async def work(self) -> None:
-        """Keep the workers going until a signal comes, and then end them."""
-        heeding = handle_signals(SIGNALS, lambda _number: self._is_over.set())
+        """Keep the workers running until a signal arrives, and then end them."""
         try:
-            with heeding:
+            with handle_signals(SIGNALS, lambda _number: self._is_over.set()):
                 async with asyncio.TaskGroup() as group:
                     for ordinal in range(1, self.settings.server.workers + 1):
                         group.create_task(
                             self._keep_going(WorkerIdentity(ordinal, Path(self.counts)))
                         )
-        except ExceptionGroup as failures:
+        except ExceptionGroup as failures:  # the others were canceled because of the first one
             raise failures.exceptions[0] from None
 
     async def _keep_going(self, identity: WorkerIdentity) -> None:
@@ -194,7 +194,8 @@ class _Crew:
 
     @contextlib.contextmanager
     def _start_worker(self, identity: WorkerIdentity) -> Iterator[SpawnProcess]:
-        """Start a worker, which gets the server's state while the block runs."""
+        """Start a worker, which is sent the server's state while the block runs."""
+        # spawn: a fork would copy the parent's event loop, and locks that its threads hold
         context, loop = multiprocessing.get_context("spawn"), asyncio.get_running_loop()
         ends: tuple[ParentLink, WorkerLink] = context.Pipe()
         link, link_of_worker = ends
@@ -203,7 +204,7 @@ class _Crew:
 
         def note_readiness() -> None:
             loop.remove_reader(link.fileno())
-            with contextlib.suppress(EOFError, OSError):  # it has just died
+            with contextlib.suppress(EOFError, OSError):  # the worker has just died
                 link.recv()
                 self._ready_since[worker] = loop.time()
 
@@ -238,15 +239,18 @@ class _Crew:
             for wait in waits:
                 wait.cancel()
             loop.remove_reader(worker.sentinel)
-            worker.kill()
+            worker.kill()  # no effect on a worker that has ended
             worker.join()
-            forget_process(worker.pid or 0, self.counts)
+            forget_process(worker.pid or 0, self.counts)  # else its gauges would count forever
 
 
 def _work(
     settings: Settings, sockets: list[socket.socket], link: WorkerLink, identity: WorkerIdentity
 ) -> None:
-    """Run as a worker; the parent handles SIGHUP."""
+    """Run as a worker.
+
+    A terminal sends SIGHUP to the whole group; the parent reloads, and replaces its workers.
+    """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     configure_logging(settings.logging.format, settings.logging.level)
@@ -263,13 +267,13 @@ async def _serve_until_orphaned(
         loop.add_reader(parent.sentinel, os.kill, os.getpid(), signal.SIGTERM)
     remote = RemoteStatus(server_name(settings.model))
 
-    def hear() -> None:
+    def receive_status() -> None:
         try:
             remote.note(link.recv())
         except EOFError:  # the parent is gone, and this worker ends too
             loop.remove_reader(link.fileno())
 
-    loop.add_reader(link.fileno(), hear)
+    loop.add_reader(link.fileno(), receive_status)
     async with open_server(sockets, settings, worker=Worker(remote, identity)) as (
         server,
         _address,

@@ -1,12 +1,12 @@
 """HTTP clients of engines: send upstream requests, and interpret replies and errors.
 
     connection_pool ─► transport ─► http_backend + adapter ─► pool ─► policies ─► turn
-    HTTP/1.1           headers,     one engine's language,    fail-   learning,
-                       timeouts     its capabilities          over    recording
+    HTTP/1.1           headers,     API and capabilities      fail-   learning,
+                       timeouts     of one engine             over    recording
 
 `client` is the contract of a backend. `connection_pool` speaks HTTP/1.1 to one server, `transport`
 adds headers, timeouts and size limits. `http_backend` is common to all engines; an adapter adds the
-language of one:
+API of one:
 
 - `openai_compatible`: any engine that speaks chat completions (`engines` lists the known ones);
   `llama_server` uses the extensions of llama.cpp

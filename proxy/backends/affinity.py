@@ -16,8 +16,7 @@ PREFIX_HEADER = "x-temper-prefix"
 _CLAUDE_SESSION = "x-claude-code-session-id"
 _CLAUDE_AGENT = "x-claude-code-agent-id"  # its subagents share the id of the session
 
-# The session headers of clients (seen from opencode, Codex, Claude Code, Open WebUI); a prefix that
-# another replica computed comes first.
+# The session headers of clients (seen from opencode, Codex, Claude Code, Open WebUI).
 SESSION_HEADERS = (
     "x-session-affinity", "x-session-id", "thread-id", "session-id", "session_id",
     "x-opencode-session", _CLAUDE_SESSION, "x-openwebui-chat-id", "x-conversation-id",
@@ -28,9 +27,9 @@ _PREFIX = re.compile(r"[0-9a-f]{16}")
 
 def conversation_key(request: Request, headers: Mapping[str, str]) -> str:
     """Return a conversation's key: 16 hexadecimal digits, from the client's session if possible."""
-    given = headers.get(PREFIX_HEADER, "")
-    if _PREFIX.fullmatch(given):
-        return given
+    prefix = headers.get(PREFIX_HEADER, "")
+    if _PREFIX.fullmatch(prefix):  # computed by a Temper in front of this one
+        return prefix
     return _digest(_session(request, headers) or _beginning(request))
 
 
@@ -62,7 +61,7 @@ def _beginning(request: Request) -> Iterator[bytes]:
 def _digest(parts: Iterator[bytes] | Sequence[bytes]) -> str:
     digest = blake2b(digest_size=8)
     for part in parts:
-        digest.update(b"%d:" % len(part))
+        digest.update(b"%d:" % len(part))  # so that ("ab", "c") and ("a", "bc") differ
         digest.update(part)
     return digest.hexdigest()
 

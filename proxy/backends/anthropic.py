@@ -16,12 +16,12 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader, decode_error
-from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_question
+from proxy.dialects.anthropic_messages.upstream.encode import encode_count, encode_request
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lenient_json import as_positive, member
 from proxy.dialects.sse import EventDecoder
 
-OVERLOADED = 529
+OVERLOADED = 529  # a status of Anthropic's
 _USUAL_PAUSE = 5  # seconds, without a Retry-After header
 
 
@@ -48,7 +48,7 @@ class Anthropic(http_backend.HttpBackend):
     ) -> http_backend.OutgoingRequest:
         limits = await self._limits(upstream_request.request.model)
         return http_backend.OutgoingRequest(
-            MESSAGES, encode_question(upstream_request, limits), upstream_request
+            MESSAGES, encode_request(upstream_request, limits), upstream_request
         )
 
     def new_reading(self) -> http_backend.ReplyDecoder:
@@ -60,7 +60,9 @@ class Anthropic(http_backend.HttpBackend):
     def meaning(self, refusal: Refusal) -> errors.BackendFailed | errors.ContextOverflow:
         if refusal.status == OVERLOADED or refusal.error.get("type") == "overloaded_error":
             seconds = refusal.retry_after.strip()
-            pause = int(seconds) if seconds.isdecimal() and seconds.isascii() else _USUAL_PAUSE
+            # short, because `int` raises ValueError for thousands of digits
+            is_number = seconds.isdecimal() and seconds.isascii() and len(seconds) < 10
+            pause = int(seconds) if is_number else _USUAL_PAUSE
             return errors.BackendUnavailable(self.name, "is overloaded", retry_after=pause)
         return as_error(self.name, refusal)
 
@@ -80,7 +82,7 @@ class Anthropic(http_backend.HttpBackend):
             body = encode_count(
                 upstream_request, await self._limits(upstream_request.request.model)
             )
-        except errors.InvalidRequest:
+        except errors.InvalidRequest:  # the request itself reports it to the client
             return None
         return await self._counter.count_messages(body, headers)
 
@@ -106,7 +108,7 @@ class Anthropic(http_backend.HttpBackend):
             try:
                 await self.models()
             except errors.BackendFailed:
-                self._listed = ()  # until a client lists them
+                self._listed = ()  # until a client lists the models: a request must not wait again
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):
             raise errors.InvalidRequest("Name a model; GET /v1/models lists them.", "model")

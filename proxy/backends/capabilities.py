@@ -1,5 +1,8 @@
 """The features that engines lack or refuse, and upstream requests without them.
 
+    400 {"message": "tool_choice must be auto or none"}
+    -> suspects: NAMED_CHOICE, REQUIRED_CHOICE; the request is sent again without the first one
+
 Everything here is pure except `Learnt`, which stores the refused features.
 """
 
@@ -12,7 +15,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from proxy.backends.affinity import conversation_key
-from proxy.backends.refusals import MOST_CHARACTERS, says_any, wordings
+from proxy.backends.refusals import MOST_CHARACTERS, contains_any, wordings
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
@@ -152,7 +155,7 @@ def is_unreadable(refusal: BackendRefused, messages: Messages = ()) -> bool:
     as JSON", llama-server 11669), so those have to be valid.
     """
     # llama-server and Ollama have no code for it
-    if refusal.status != 500 or not says_any(wordings().unreadable, refusal.message):
+    if refusal.status != 500 or not contains_any(wordings().unreadable, refusal.message):
         return False
     return not any(map(_has_bad_call, messages))
 
@@ -162,7 +165,7 @@ def _has_bad_call(message: Message) -> bool:
 
 
 def refuses_pictures(refusal: BackendRefused) -> bool:
-    return says_any(wordings().blind, refusal.message)
+    return contains_any(wordings().blind, refusal.message)
 
 
 def suspects(
@@ -174,6 +177,7 @@ def suspects(
     refuses objects (lmstudio-bug-tracker#670); OpenAI's newer models refuse max_tokens with `param`
     and "use 'max_completion_tokens' instead".
     """
+    # templates that raise an exception are a 500 in llama-server and vLLM
     if refusal.status not in _BAD_REQUEST and refusal.status != 500:
         return
     message = refusal.message[:MOST_CHARACTERS]
@@ -181,7 +185,7 @@ def suspects(
     if is_about_effort and (offered := _efforts_offered(message, upstream_request.request)):
         yield Capability.EFFORT_WORDS, offered
     for known in wordings().refusals:
-        if says_any(known.wordings, message):
+        if contains_any(known.wordings, message):
             yield from ((Capability[name], "") for name in known.blamed)
             return
     if refusal.status in _BAD_REQUEST:
@@ -260,7 +264,7 @@ def _without_thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> Upstre
         return upstream_request
     request = upstream_request.request
     fields = dict(request.fields)
-    if VARIABLES in fields:
+    if VARIABLES in fields:  # the client's switch would win over the typed one
         variables = json.split_object(fields[VARIABLES])
         fields[VARIABLES] = json.join_object({**variables, "enable_thinking": b"false"})
     thinking = replace(request.thinking, is_on=False)
@@ -391,10 +395,10 @@ def directives_without(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonO
 
 
 def _binding(upstream_request: UpstreamRequest, schema: JsonObject, lacks: Lacks) -> JsonObject:
-    """Return the fields that bind a call to a schema where `required` alone binds none.
+    """Return the fields that constrain a call if `required` does not constrain its arguments.
 
-    Strict tools are bound by their own schemas. For a call of only some of them, or one that goes
-    on with what was shown, the schema takes their place if it can.
+    Strict tools are constrained by their own schemas. That is too wide for a retry that allows only
+    some tools, or that has to continue a streamed call; then a schema for the text replaces it.
     """
     if Capability.BOUND_TEXT in lacks:
         return {}
@@ -437,7 +441,7 @@ def _thoughts(upstream_request: UpstreamRequest, lacks: Lacks) -> JsonObject:
 # An engine may be restarted with the missing feature; a further attempt costs one refusal.
 _BELIEVED_SECONDS = 600.0
 _MOST_MODELS = 256
-_MOST_CONVERSATIONS = 4096
+_MOST_CONVERSATIONS = 4096  # whose prompts describe the tools
 
 
 class Learnt:
@@ -510,6 +514,7 @@ class Learnt:
             logger.warning(
                 "%s, model %r: %s is missing: %s", self._engine, model, feature, missing.value
             )
+        # clients choose the names, so their number has to be bounded
         if len(self._models) >= _MOST_MODELS and model not in self._models:
             self._models.clear()
         self._models.setdefault(model, {})[missing] = (self._clock() + lasting, known)

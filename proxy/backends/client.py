@@ -12,6 +12,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import EventSink
 from proxy.conversation.requests import UpstreamRequest
+
+# re-exported, so that adapters import the whole contract from here
 from proxy.inference.driver import ChatBackend as ChatBackend
 from proxy.inference.driver import Headers as Headers
 from proxy.inference.driver import ReplyEvents as ReplyEvents
@@ -64,7 +66,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Description(Abilities):
-    """A backend's description of a model; an `identity` of "" stands for its first name.
+    """A backend's description of a model; if the `identity` is "", its first name identifies it.
 
     `names` are all names of the model, `architecture` is GGUF's name of its kind, `template` its
     chat template; "" if unknown. `takes_tools` is whether the model accepts tools, None if only the
@@ -111,7 +113,7 @@ class Backend(ChatBackend, Protocol):
         """Return the tokens of each text; None if unknown, never raises."""
 
     async def models(self) -> tuple[BackendModel, ...]:
-        """List the models it serves."""
+        """List the served models; raises BackendFailed."""
 
     async def describe(self, model: str) -> Description:
         """Describe the model with the name in a request; never raises."""

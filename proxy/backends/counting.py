@@ -28,14 +28,17 @@ _MISSING = frozenset({404, 405, 501})
 # texts, separated by a number that is no token. Build 11669 needs 0.3 s for 400 kB.
 _SEPARATOR = -1
 _BATCH_BYTES = 128 * 1024
-_MOST_AT_ONCE = 4
-_BYTES_PER_TOKEN = 8
+_MOST_AT_ONCE = 4  # requests of one count
+_BYTES_PER_TOKEN = 8  # of the response, a JSON array of numbers
 _BARE: JsonObject = {"add_special_tokens": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The timeout of one count, and the pauses after a failure, in seconds."""
+    """The timeout of one count, and the pauses after a failure, in seconds.
+
+    A count delays the request that it is for, so a slow server is not asked again for a while.
+    """
 
     answer: float = 2.0
     missing: float = 600.0  # after a missing endpoint
@@ -54,12 +57,12 @@ class TokenCounter:
 
     @property
     def can_count(self) -> bool:
-        """Whether the server may be able to count a prompt now."""
+        """True if the server may be able to count a prompt now."""
         renders = not (self._is_missing(TEMPLATE) or self._is_missing(TOKENIZE))
         return not self._is_silent and (renders or not self._is_missing(COUNT))
 
     async def count_prompt(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return how many tokens the prompt of a chat request's body has."""
+        """Return the number of tokens in the prompt of a chat request's body."""
         if counted := await self._post(COUNT, body, headers):
             return as_whole(counted.get("input_tokens"))
         if self._is_missing(COUNT) and not any(kind in body for kind in _MEDIA):
@@ -67,7 +70,7 @@ class TokenCounter:
         return None
 
     async def count_chat(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Return the same from an engine whose `/tokenize` takes a chat, as vLLM's does."""
+        """Return the same with an engine whose `/tokenize` takes a chat, as vLLM's does."""
         return as_whole((await self._post(TOKENIZE, body, headers)).get("count"))
 
     async def count_messages(self, body: bytes, headers: Mapping[str, str]) -> int | None:
@@ -77,7 +80,7 @@ class TokenCounter:
     async def count_texts(
         self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
-        """Return how many tokens each text has on its own, special tokens included."""
+        """Return the number of tokens of each text alone, including special tokens."""
         if self._is_missing(TOKENIZE):
             return None
         counting = [self._count_batch(batch, headers) for batch in _batches(texts)]
@@ -88,7 +91,7 @@ class TokenCounter:
     async def count_each(
         self, texts: Iterable[str], headers: Mapping[str, str]
     ) -> tuple[int, ...] | None:
-        """Return the same of an engine whose `/tokenize` takes one prompt at a time, as vLLM's."""
+        """Return the same with an engine that tokenizes one prompt at a time, such as vLLM."""
         texts, counted = [*texts], list[int]()
         for start in range(0, len(texts), _MOST_AT_ONCE):
             few = [
@@ -102,11 +105,11 @@ class TokenCounter:
         return tuple(counted)
 
     async def _count_rendered(self, body: bytes, headers: Mapping[str, str]) -> int | None:
-        """Count in two steps, for builds that cannot do it in one."""
+        """Count in two steps, for llama-server builds without an endpoint that counts chats."""
         prompt = (await self._post(TEMPLATE, body, headers)).get("prompt")
         if not isinstance(prompt, str):
             return None
-        # as the server does it itself before it generates
+        # the server tokenizes a prompt with these options before it generates
         wanted: JsonObject = {"content": prompt, "add_special": True, "parse_special": True}
         tokens = await self._tokenize(wanted, headers)
         return None if tokens is None else len(tokens)
@@ -131,9 +134,10 @@ class TokenCounter:
         return tokens if isinstance(tokens, list) else None
 
     async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> JsonObject:
-        """Return the response object, {} if there is none."""
+        """Return the response object, {} without one."""
         if self._is_missing(path) or self._is_silent:
             return {}
+        # the response lists the tokens as numbers, at most one for each byte
         limit = bounds.DOCUMENT_BYTES + _BYTES_PER_TOKEN * len(body)
         within = self._patience.answer
         try:

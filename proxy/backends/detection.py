@@ -1,5 +1,9 @@
 """Recognizes the engine at an address, and finds the addresses with an engine.
 
+    GET /v1/models     "owned_by": "llamacpp", "vllm", ...    most engines
+    GET /props         "default_generation_settings": ...     a llama-server behind a proxy
+    GET /api/version   "version": "0.34.0"                    Ollama
+
 An engine is recognized by a response that no other engine gives; a web page matches none.
 """
 
@@ -33,7 +37,7 @@ OLLAMA_VERSION = "/api/version"
 _PROPERTIES_OF_ONE = frozenset({"default_generation_settings", "total_slots", "model_path"})
 _OLLAMA_PORT = 11434
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers
 
 
 # The engines with a separate adapter. "openai" is any other engine; "anthropic" is never detected,
@@ -67,9 +71,9 @@ async def detect_kind(
     if engine_of(entries) is not ANY_ENGINE:
         return "openai"
     # a llamafile, or a llama-server behind a proxy that rewrites the list of models
-    if not _PROPERTIES_OF_ONE.isdisjoint(await _ask_object(connection, PROPERTIES, patience)):
+    if not _PROPERTIES_OF_ONE.isdisjoint(await _fetch_object(connection, PROPERTIES, patience)):
         return "llama-server"
-    if isinstance((await _ask_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
+    if isinstance((await _fetch_object(connection, OLLAMA_VERSION, patience)).get("version"), str):
         return "ollama"
     wants_key = listed.status in (401, 403) and bool(answer)
     return "openai" if served is not None or wants_key else None
@@ -109,7 +113,7 @@ def ollama_url(host: str) -> str:
     """Read OLLAMA_HOST as Ollama's own client does (envconfig/config.go).
 
     The value is a host, a port or both, with or without a scheme and a path; a scheme changes the
-    default port. A wildcard address (0.0.0.0) stands for this machine.
+    default port. A wildcard address (0.0.0.0) becomes that of this machine.
     """
     scheme, has_scheme, rest = host.strip().strip("\"'").rpartition("://")
     scheme = scheme if has_scheme else "http"
@@ -131,7 +135,7 @@ def _host_and_port(where: str) -> tuple[str, int | None]:
         return parts.hostname or "", None
 
 
-async def _ask_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
+async def _fetch_object(connection: BackendClient, path: str, patience: float | None) -> JsonObject:
     try:
         document = await connection.fetch(path, within=patience)
     except BackendFailed:
@@ -141,7 +145,7 @@ async def _ask_object(connection: BackendClient, path: str, patience: float | No
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0
+_PATIENCE = 5.0  # seconds for each probe
 _UNRECOGNIZED = "%s: unknown engine, it lists no models; check the address of the backend"
 
 Adapters: TypeAlias = Callable[[EngineKind], Backend]
@@ -183,6 +187,7 @@ class DetectedBackend(DeferredBackend):
     async def describe(self, model: str) -> Description:
         """Detect the engine again, then describe a model; never raises."""
         try:
+            # the address may have another engine by now
             adapter = await self._look()
         except BackendFailed:
             if self._adapter is None:

@@ -16,11 +16,15 @@ from proxy.dialects.lenient_json import as_object, as_positive
 class Engine:
     """One kind of server.
 
-    Its list of models has one of `owners` as `owned_by`. A model's entry, or its `metadata`, has
-    the window in tokens in one of `window_fields`; the first one present counts. `catalogue` is a
-    path with a more exact list, and `version` is the path of a document with its build.
-    `tokenizes` is whether `/tokenize` takes a chat with tools. `lacks` are features that no build
-    has.
+        {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 32768}]}
+
+    - `owners`: the values of `owned_by` by which it is recognized.
+    - `window_fields`: the members of a model, or of its `metadata`, with the window in tokens; the
+      first one present counts.
+    - `catalogue`: the path of a more exact list of models.
+    - `tokenizes`: `/tokenize` takes a chat with tools.
+    - `version`: the path of a document with its build.
+    - `lacks`: features that no build has.
     """
 
     name: str

@@ -37,14 +37,14 @@ from proxy.dialects.openai_chat.replies import ReplyPart, StreamedError, decode_
 from proxy.guardrails.history_repair.refused_forms import find_new_picture
 
 MODELS = "/v1/models"
-_HEALTH_SECONDS = 2.0
+_HEALTH_SECONDS = 2.0  # for one health check
 
 _MOST_REFUSALS = 5  # of one request that lead to a changed request
 _LEAST_TOKENS = 64  # of an answer; with less room the prompt is too long
 _STOP = replies.ReplyFinished(endings.STOP)
 
 _LAST = (replies.ReplyFinished, StreamedError)
-_MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')
+_MEMBERS_OF_ERRORS = (b'"error"', b'"message"', b'"detail"')  # `detail` is FastAPI's
 
 Piece = TypeVar("Piece")
 Piece_co = TypeVar("Piece_co", covariant=True)
@@ -52,7 +52,7 @@ Piece_contra = TypeVar("Piece_contra", contravariant=True)
 
 
 class OutgoingRequest(msgspec.Struct):
-    """The upstream request in the engine's language, possibly changed for it.
+    """The upstream request in the engine's API, possibly changed for it.
 
     An engine that `may_pause` within its reply gets as much time there as before it. `began_at` is
     a time of the event loop, and `lacks` are the features that were known to be missing then.
@@ -142,7 +142,10 @@ class PieceReading(Generic[Piece]):
 
 
 class _Turns:
-    """Yields to other tasks while bytes without events arrive, such as SSE comments."""
+    """Yields to other tasks while bytes without events arrive, such as SSE comments.
+
+    Reading from a full socket never waits, so a flood of comments would stop all other requests.
+    """
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -158,11 +161,11 @@ _TURN = 0.01  # seconds
 _SIGNS_OF_LIFE = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY = 256  # events at once
-_LONG = 16_384  # characters of one event; reading more would delay other tasks noticeably
+_LONG = 16_384  # characters of one event: the turn reads an event without a pause (F81)
 
 
 class HttpBackend(ABC):
-    """An engine at an address; a subclass implements its language."""
+    """An engine at an address; a subclass implements its API."""
 
     takes_tools: bool | None = None  # for all models; None if it depends on the template
     # the features to drop, one after the other, if the engine's parser cannot read a reply
@@ -240,7 +243,7 @@ class HttpBackend(ABC):
         attempt: OutgoingRequest | Sequence[replies.ReplyEvent] = await self._prepare_without(
             upstream_request, lacks
         )
-        while isinstance(attempt, OutgoingRequest):
+        while isinstance(attempt, OutgoingRequest):  # once, unless the engine refuses a feature
             try:
                 async with self._connection.post(
                     attempt.path, attempt.body, headers, may_pause=attempt.may_pause
@@ -260,6 +263,7 @@ class HttpBackend(ABC):
                             turns = turns or _Turns()
                             await turns.give()
                         may_be_long = not events  # after chunks that completed no event
+                    # the client gets the end only after the connection is free for the next request
                     if not (events and events[-1] is end):
                         yield await _last(answer, end)
                     return
@@ -288,6 +292,7 @@ class HttpBackend(ABC):
         """Return the next request after a failure, or the reply's last events; or raise."""
         if (text := _failed_text(attempt, error)) is not None:
             return (replies.ReplyStarted(), replies.TextDelta(text), _STOP)
+        # a client that asks for more tokens than the window has room for gets as many as there are
         if not attempt.has_begun and _lower_limit(upstream_request, len(attempt.body), error):
             return await self._prepare_without(upstream_request, attempt.lacks)
         if isinstance(error, errors.ContextOverflow):
@@ -315,7 +320,7 @@ class HttpBackend(ABC):
             if missing in attempt.lacks:
                 continue
             again = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
-            if again.body != attempt.body:
+            if again.body != attempt.body:  # otherwise the request does not use the feature
                 self.learnt.add(upstream_request.request.model, missing, known)
                 if missing is capabilities.Capability.TOOLS:
                     self.learnt.note_words(upstream_request.request, headers)
@@ -355,7 +360,10 @@ class HttpBackend(ABC):
     async def relay(
         self, request: client.PassthroughRequest, headers: client.Headers
     ) -> client.Pieces:
-        """Stream whole lines; only secrets in errors are redacted."""
+        """Stream whole lines; only secrets in errors are redacted.
+
+        An error event or a keep-alive can then be added between two pieces.
+        """
         request = self.readdress(request)
         confidential = self._connection.confidential
         sending = self._connection.post(
@@ -377,7 +385,7 @@ class HttpBackend(ABC):
             if left := b"".join(rest):
                 yield _redact(left, confidential)
 
-    # engines have no common way to count tokens
+    # engines have no common endpoint that counts tokens
 
     async def count(self, upstream_request: UpstreamRequest, headers: client.Headers) -> int | None:
         return None
@@ -393,9 +401,10 @@ class HttpBackend(ABC):
     def read_models(
         self, document: JsonObject, entries: str = "data", id_field: str = "id"
     ) -> tuple[client.BackendModel, ...]:
-        """Read a list of models; raises `BackendSpokeNonsense` if it is none.
+        """Read a list of models; raises `BackendSpokeNonsense` for any other document.
 
-        llama-server and vLLM report the current time as `created`; the first value is kept.
+        llama-server and vLLM report the current time as `created`. The first value is kept, so that
+        the list only changes with the models.
         """
         served = models_in(document, entries, id_field)
         if served is None:
@@ -468,7 +477,7 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            is_cut = len(document.body) == bounds.DOCUMENT_BYTES
+            is_cut = len(document.body) == bounds.DOCUMENT_BYTES  # the transport reads no more
             problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes" if is_cut else "sent no JSON"
             raise errors.BackendSpokeNonsense(self.name, problem, document.body) from error
         if not isinstance(value, dict):
@@ -558,7 +567,7 @@ async def _last(
     """Return the end of a reply after a short wait for the end of the body; or raise the error."""
     if isinstance(end, errors.TemperError):
         raise end
-    await answer.linger()
+    await answer.linger()  # a connection is reusable only after its body was read
     return (end,)
 
 

@@ -50,13 +50,14 @@ class PromptLearning(BackendPolicy):
         return self._length.bound(sink)
 
     def receive(self, batch: Batch) -> tuple[Batch, Failure | None]:
+        # the usage comes with the end, so most batches are not searched for it
         if isinstance(batch[-1], _ENDS) and (reported := _usage_in(batch)) is not None:
             index, usage = reported
             overflow = self._learn(usage.usage.get("prompt_tokens"))
             if overflow is not None:
                 return batch[:index], overflow
             self._incomplete = None if _reports_tokens(usage) else usage
-            if self._incomplete is not None:
+            if self._incomplete is not None:  # it is added again, with the estimate, at the end
                 batch = (*batch[:index], *batch[index + 1 :])
             if not batch:
                 return batch, None

@@ -22,7 +22,7 @@ from proxy.conversation.requests import Parsing, UpstreamRequest
 from proxy.dialects.lenient_json import as_positive
 from proxy.dialects.lines import LineDecoder
 from proxy.dialects.ollama_chat.decode import LineReader, decode_error
-from proxy.dialects.ollama_chat.encode import encode_question
+from proxy.dialects.ollama_chat.encode import encode_request
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.guardrails.history_repair.refused_forms import find_new_picture, hide_pictures
 
@@ -47,7 +47,7 @@ _THINKING = ("reasoning_effort", "think", "chat_template_kwargs")
 class OllamaOverrides:
     """The operator's settings.
 
-    `model` serves all requests whatever model they name; None serves the named model. `num_ctx` is
+    `model` serves all requests; None serves the model that a request names. `num_ctx` is
     the window in tokens; None leaves it to `fitting` or to Ollama. `keep_alive` is the time until
     an idle model is unloaded.
     """
@@ -82,6 +82,7 @@ class Ollama(HttpBackend):
             ),
             self._overrides.keep_alive,
             thinks=shown is None or shown.can("thinking") is not False,
+            # the only models whose templates take a level; Ollama rejects it for all others
             has_efforts=shown is not None and shown.architecture in {"gptoss", "gpt-oss"},
         )
         put = (
@@ -89,9 +90,9 @@ class Ollama(HttpBackend):
             if _needs_words(upstream_request, shown)
             else upstream_request
         )
-        # while a model writes a call, Ollama sends nothing
+        # Ollama sends a call when it is complete, so it is silent while the model writes it
         return OutgoingRequest(
-            CHAT, encode_question(put, settings), upstream_request, may_pause=True
+            CHAT, encode_request(put, settings), upstream_request, may_pause=True
         )
 
     def new_reading(self) -> ReplyDecoder:
@@ -160,6 +161,7 @@ class Ollama(HttpBackend):
         )
 
     async def health(self) -> Health:
+        # never LOADING: Ollama loads the model of a request itself, and lets the request wait
         return Health.READY if await self.probe(VERSION) == 200 else Health.UNREACHABLE
 
     def _name(self, model: str) -> str:

@@ -14,6 +14,7 @@ from proxy.backends.client import BackendModel
 from proxy.backends.http_backend import HttpBackend, models_in
 from proxy.conversation.json import JsonObject
 from proxy.dialects.lenient_json import as_object, as_positive, as_text
+from proxy.dialects.ollama_chat.fields import with_tag
 from proxy.errors import BackendFailed
 
 TAGS = "/api/tags"
@@ -67,7 +68,7 @@ class OllamaModels:
     patience: float = field(default=_LOOKUP, kw_only=True)
     _shown: dict[str, ModelDetails] = field(default_factory=dict)
     _decided: dict[str, int | None] = field(default_factory=dict)
-    _ours: set[str] = field(default_factory=set)
+    _ours: set[str] = field(default_factory=set)  # loaded by Temper's requests
 
     async def list_models(self) -> tuple[BackendModel, ...]:
         return self.server.read_models(await self.server.fetch(TAGS), "models", "name")
@@ -91,7 +92,7 @@ class OllamaModels:
         wanted = self._choose_window(name) or self._decided.get(name)
         if wanted is not None:
             return wanted
-        loaded = (await self._running()).get(_add_tag(name))
+        loaded = (await self._running()).get(with_tag(name))
         shown = self._shown.get(name)
         if loaded is not None or shown is None:
             return loaded
@@ -105,12 +106,14 @@ class OllamaModels:
         """
         if name not in self._decided:
             running = await self._running()
-            loaded = running.get(_add_tag(name))
+            loaded = running.get(with_tag(name))
             if name in self._shown:  # unknown names are not stored: there is no limit to them
-                if _add_tag(name) not in running:
+                if with_tag(name) not in running:
                     self._ours.add(name)
                 shown = self._shown[name]
                 wanted = self._choose_window(name) or loaded or shown.fitting
+                # another request may have decided meanwhile, and a different window would reload
+                # the model
                 return self._decided.setdefault(name, wanted or _at_most(wish, shown.trained))
             return self.num_ctx or loaded or wish
         return self._decided[name]
@@ -123,6 +126,7 @@ class OllamaModels:
         """
         shown, window = self._shown.get(name), await self.window(name) or USUAL
         most = (shown.fitting or shown.trained or 0) if shown is not None else 0
+        # doubled, because each change of the window reloads the model (decision 0011)
         wanted = min(most, max(tokens, 2 * window))
         if self.num_ctx is not None or name not in self._ours or wanted <= window:
             return False
@@ -130,12 +134,12 @@ class OllamaModels:
         return True
 
     def _choose_window(self, name: str) -> int | None:
-        """Return what the operator wants, no more than the model was made for."""
+        """Return the operator's window, at most the one that the model was trained with."""
         shown = self._shown.get(name)
         return _at_most(self.num_ctx, shown.trained if shown is not None else None)
 
     async def unload(self) -> None:
-        """Unload the models that were not loaded before Temper came; never raises."""
+        """Unload the models that were not loaded before Temper started; never raises."""
         for name in sorted(self._ours):
             with suppress(BackendFailed):
                 body: JsonObject = {"model": name, "keep_alive": 0}
@@ -143,7 +147,10 @@ class OllamaModels:
         self._ours.clear()
 
     async def _largest(self, name: str, model_info: JsonObject) -> int | None:
-        """Find the largest window that fits, if wanted; only the list of models has sizes."""
+        """Compute the largest window that fits, if the operator wants it.
+
+        Only the list of models reports the size of the weights.
+        """
         if self.fitting is None or self.num_ctx is not None:
             return None
         try:
@@ -152,7 +159,8 @@ class OllamaModels:
             return None
         for model in models:
             size = model.details.get("size")
-            if model.id == _add_tag(name) and isinstance(size, int):
+            if model.id == with_tag(name) and isinstance(size, int):
+                # in a thread, because it reads the memory of all devices
                 return await asyncio.to_thread(self.fitting, model_info, size)
         return None
 
@@ -163,7 +171,7 @@ class OllamaModels:
         except BackendFailed:
             return {}
         return {
-            _add_tag(loaded.id): as_positive(loaded.details.get("context_length"))
+            with_tag(loaded.id): as_positive(loaded.details.get("context_length"))
             for loaded in models or ()
         }
 
@@ -195,13 +203,8 @@ def _preset(parameters: str) -> int | None:
     return None
 
 
-def _add_tag(name: str) -> str:
-    """Return a name with its tag, as Ollama completes it."""
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
-
-
 def complete_name(name: str) -> str:
     """Complete a name as Ollama does: with the default namespace and tag, in lower case."""
-    tagged = _add_tag(name).casefold()
+    tagged = with_tag(name).casefold()
     host, slash, rest = tagged.rpartition("/")
     return rest if f"{host}{slash}" in _DEFAULT_NAMESPACES else tagged

@@ -37,7 +37,7 @@ from proxy.backends.transport import BackendClient
 from proxy.conversation.json import JsonObject
 from proxy.conversation.replies import DELTAS, ReplyEvent, ReplyUnreadable
 from proxy.conversation.requests import UpstreamRequest
-from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.encode import encode_request
 from proxy.dialects.openai_chat.fragments import Runs
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import DATA, END_OF_EVENT, EventDecoder
@@ -48,7 +48,7 @@ CHAT = "/v1/chat/completions"
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_REST = 64 * 1024
+_LONGEST_REST = 64 * 1024  # bytes of an incomplete event that are buffered
 _SHORT = 8 * 1024  # bytes; in shorter chunks a search for runs of events costs more than it saves
 
 
@@ -73,14 +73,13 @@ class OpenAICompatible(HttpBackend):
             logger.warning("%s: replies end without a finish reason; Temper adds one", self.name)
 
     def body_of(self, upstream_request: UpstreamRequest, lacks: Lacks) -> bytes:
-        return encode_question(upstream_request, self.directives(upstream_request, lacks))
+        return encode_request(upstream_request, self.directives(upstream_request, lacks))
 
 
 class ReplyReading(msgspec.Struct):
     """Decodes the bytes of one reply: a stream of events, or one JSON body.
 
-    The first character decides, because some engines send a wrong content type. Otherwise it is a
-    `ReplyDecoder`.
+    The first character decides, because some engines send a wrong content type (F08).
     """
 
     has_begun: bool = False
@@ -98,7 +97,7 @@ class ReplyReading(msgspec.Struct):
         return self._chunks.has_reason
 
     def feed(self, piece: bytes, parts: list[ReplyPart]) -> None:
-        if self._is_blank:
+        if self._is_blank:  # some engines send blank lines as keep-alives before the reply
             piece = piece.lstrip()
             self._is_blank = not piece
             self.beginning = piece
@@ -108,6 +107,7 @@ class ReplyReading(msgspec.Struct):
             return
         if self._rest:
             piece, self._rest = self._rest + piece, b""
+        # the cheapest way first: a run, then a segment of whole events, then event by event
         start = self._read_run(piece, 0, parts)
         if 0 < len(piece) - start <= _SHORT and self._read_whole(piece, start, parts):
             return
@@ -210,7 +210,7 @@ _BINDINGS = {
 HEALTH = "/health"
 # transformers serve, which serves one model: "Server is pinned to 'NAME'; requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
-_PROBE_SECONDS = 30.0
+_PROBE_SECONDS = 30.0  # for the answer to a probe
 _NO_ANSWER = (401, 403, 404, 408, 429)
 
 
@@ -232,6 +232,7 @@ class AdaptiveEngine(OpenAICompatible):
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
         if upstream_request.schema is not None:
             model = upstream_request.request.model
+            # locked, so that many requests at once do not each send the probes of a model
             async with self._probing:
                 if upstream_request.tools and Capability.TOOL_PARSER not in lacks:
                     await self._find_binding(model)
@@ -273,12 +274,13 @@ class AdaptiveEngine(OpenAICompatible):
             answer = await self._connection.fetch(probe.path, body, within=_PROBE_SECONDS)
         except BackendFailed:
             return None
+        # busy, still loading, or without this path: it shows nothing about the constraint
         if answer.status >= 500 or answer.status in _NO_ANSWER:
             return None
         honoured = answer.status < 300 and probe.shows(documents_in(answer.body))
         self.learnt.note(model, name, is_honoured=honoured)
         result = "yes" if honoured else "no"
-        logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.says, result)
+        logger.info("%s: probe of model %r: %s: %s", self.name, model, probe.description, result)
         return honoured
 
     async def count(self, upstream_request: UpstreamRequest, headers: Headers) -> int | None:
@@ -292,7 +294,7 @@ class AdaptiveEngine(OpenAICompatible):
         fields = self.directives(upstream_request, lacks)
         if self._pinned:
             fields["model"] = self._pinned
-        return encode_question(upstream_request, fields)
+        return encode_request(upstream_request, fields)
 
     async def recover(
         self, attempt: OutgoingRequest, error: BackendFailed

@@ -1,7 +1,10 @@
 """Several servers of one model as one backend: a conversation stays with the server that caches it.
 
-A hash of the conversation chooses the member. If that fails before its first content, the request
-goes to the next member, once, and the client does not notice. The pool reads no messages.
+A hash of the conversation chooses the member (decision 0014). If that fails before its first
+content, the request goes to the next member, once, and the client does not notice.
+
+    rank(key)           [b, c, a]      the same order in every worker and replica
+    order_members       [c, a, b]      b has no free slot; an open breaker would come last
 """
 
 import asyncio
@@ -31,7 +34,7 @@ class Member:
 
     @property
     def has_room(self) -> bool:
-        """Whether a further request would start at once."""
+        """True if a further request would start at once."""
         return self.slots is None or self.running < self.slots
 
 
@@ -148,8 +151,9 @@ class Pool:
         windows = [description.window for description in known if description.window is not None]
         return replace(
             known[0],
+            # unknown if it is unknown for any member
             slots=sum(slots) if len(slots) == len(known) else None,
-            window=min(windows, default=None),
+            window=min(windows, default=None),  # a conversation may move to any member
             lacks=tuple(sorted({name for description in known for name in description.lacks})),
         )
 
@@ -242,6 +246,7 @@ class PinnedMember:
         """
         clock = self._pool.clock
         deadline = clock() + self._timeouts.load_wait
+        # two, because a request that makes servers fail must not reach all of them
         most, members = (1 if may_fail else 2), list[Member]()
         while True:
             members = members or self._pool.order(key, self._answered)[:most]
@@ -265,11 +270,6 @@ class PinnedMember:
                 await asyncio.sleep(self._timeouts.poll)
 
 
-def pin(backend: client.Backend) -> client.ChatBackend:
-    """Return the backend for one turn."""
-    return backend.pin() if isinstance(backend, Pool) else backend
-
-
 @contextmanager
 def _track_request(
     member: Member, clock: Callable[[], float], *, counts_failure: bool
@@ -278,7 +278,7 @@ def _track_request(
     member.breaker.begin(clock())
     try:
         yield
-    except errors.InvalidRequest:
+    except errors.InvalidRequest:  # the client's fault, so the server works
         member.breaker.record_success()
         raise
     except errors.BackendFailed as error:
@@ -289,7 +289,7 @@ def _track_request(
         else:
             _note_failure(member, clock())
         raise
-    except BaseException:
+    except BaseException:  # canceled, or a bug of ours: neither says anything about the server
         member.breaker.record_abandoned()
         raise
     else:

@@ -1,7 +1,11 @@
 """Probes for the fields that an engine honors: many engines accept a field and ignore it.
 
-A probe is a small request that prompts the model for one thing and binds it to another. An answer
-as bound therefore proves the constraint, and not the quality of the model.
+    prompt        Call the tool pick with the code "hello". No other code will do.
+    constraint    {"code": {"enum": ["zq7", "xk4"]}}
+    honored       the call has one of these codes
+
+A probe is a small request whose prompt contradicts its constraint. An answer that satisfies the
+constraint therefore proves that the engine enforces it, and not that the model is good.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +28,23 @@ _ONE_CALL: JsonObject = {
     "required": ["name", "arguments"],
     "additionalProperties": False,
 }
-_GRAMMAR = 'root ::= "zq7" | "xk4"'
+_GRAMMAR = 'root ::= "zq7" | "xk4"'  # texts that no model writes by itself
+# requests for something that the constraint of the probe forbids
 _HELLO = "Say hello in one short sentence."
 _WRONG_CODE = 'Call the tool pick with the code "hello". No other code will do.'
-_MOST_TOKENS = 48
+_MOST_TOKENS = 48  # enough for a call; an unconstrained model would go on
 STRUCTURAL_TAG = "structural_tag"
-_LONGEST_ROW_OF_BLANKS = 16
+_LONGEST_ROW_OF_BLANKS = 16  # more means that white space is not bounded
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request, without its model; `shows` judges the documents of the response.
+    """One request, without its model; `shows` returns whether the response satisfies it.
 
-    A whole response is one document, a stream one per event.
+    A whole response is one document, a stream one document per event. `description` is for the log.
     """
 
-    says: str
+    description: str
     body: JsonObject
     shows: Callable[[Sequence[JsonObject]], bool]
     path: str = "/v1/chat/completions"

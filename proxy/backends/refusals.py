@@ -1,5 +1,9 @@
 """The meaning of a backend's error, as an HTTP status or within a stream.
 
+    400 {"error": {"code": 400, "message": "the request exceeds the available context size",
+                   "type": "exceed_context_size_error", "n_prompt_tokens": 9012, "n_ctx": 8192}}
+    -> ContextOverflow(prompt_tokens=9012, window=8192)
+
 Statuses, types and codes decide; wordings only if engines have no code for the error.
 """
 
@@ -75,7 +79,7 @@ def wordings() -> Wordings:
     return msgspec.toml.decode(file.read_bytes(), type=Wordings)
 
 
-def says_any(known: Iterable[str], message: str) -> bool:
+def contains_any(known: Iterable[str], message: str) -> bool:
     """Return whether a message has one of the wordings, however its lines are broken."""
     text = " ".join(message[:MOST_CHARACTERS].split())
     return re.search("|".join(known), text, re.IGNORECASE) is not None
@@ -127,7 +131,7 @@ def _number(digits: str | None) -> int | None:
 
 
 _FAILED = re.compile(r'"failed_generation"\s*:\s*("(?:[^"\\\x00-\x1f]|\\[^u]|\\u[0-9a-f]{4})*")')
-_EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")
+_EXCEPTION = re.compile(r"\[json\.exception\.\w+\.\d+\] ?")  # of llama-server
 _MISSING = re.compile(r"key '([^']*)' not found")
 
 OVERFLOW_MARKS = frozenset({"exceed_context_size_error", "context_length_exceeded"})
@@ -143,7 +147,7 @@ class Refusal:
 
 
 def read_streamed_refusal(error: JsonObject) -> Refusal:
-    """Make a refusal of an error inside a stream; its code stands in for the status."""
+    """Convert an error within a stream to a refusal; its code replaces the HTTP status."""
     code = error.get("code")
     is_status = isinstance(code, int) and 400 <= code <= 599
     return Refusal(code if isinstance(code, int) and is_status else 500, error)
@@ -187,6 +191,7 @@ def _overflow(refusal: Refusal, message: str) -> Lengths | None:
     """Return the lengths of a prompt that is too long, if the refusal is about that."""
     error = refusal.error
     lengths = overflow_in(message)
+    # only llama-server and OpenAI have a code for it
     if OVERFLOW_MARKS.isdisjoint({as_text(error.get("type")), as_text(error.get("code"))}):
         # "tokens" in a 429 are those of a minute
         return None if refusal.status == 429 else lengths

@@ -1,5 +1,9 @@
 """One backend's HTTP client: allowed headers, timeouts and size limits.
 
+    connect      first_byte                      idle        idle
+    |----------->|------------------------------>|---------->|---------->| end of the body
+    lost: at any time, without an acknowledgment from the host
+
 Only this module turns failures of connections into `BackendFailed`. It reads no content.
 """
 
@@ -37,7 +41,7 @@ FORWARDED_HEADERS = frozenset(
     {AUTHORIZATION, "traceparent", "tracestate", "x-request-id", PREFIX_HEADER}
 )
 
-LINGER = 0.1
+LINGER = 0.1  # seconds for the end of a body
 END_SECONDS = 0.8  # from the finish reason to the end of the body
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "temper"}
@@ -50,7 +54,7 @@ _PLAIN = ("", "identity")
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a backend may be silent, in seconds.
+    """The limits for a silent backend, in seconds.
 
     `connect` bounds the connection, `first_byte` the whole time until the first byte of a body,
     `idle` the time between bytes, and `lookup` a whole small document. `lost` bounds the time
@@ -96,9 +100,9 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
 class BackendResponse:
     """A backend's response to a request; leaving its context cancels the rest.
 
-    Its first byte has to come within `first_byte` seconds, and each later one within `idle` more;
-    without an `idle` all of it within the former. Secrets are redacted in protocol errors, which
-    may quote the request.
+    The first byte has to arrive within `first_byte` seconds, and each later one within `idle` more;
+    without `idle` the whole body has to arrive within `first_byte`. Secrets are redacted in
+    protocol errors, which may quote the request.
     """
 
     # a class, because a generator-based context manager costs more per request
@@ -164,7 +168,7 @@ class BackendResponse:
     async def next_chunk(self) -> bytes:
         """Return more of the body as it arrives; empty at its end.
 
-        After `expect_end` it also ends by time, whatever else arrives.
+        After `expect_end` it also ends at a deadline.
         """
         if self._is_late:
             return b""
@@ -190,7 +194,7 @@ class BackendResponse:
         return self._end_by < math.inf
 
     def expect_end(self) -> None:
-        """Let the body end soon; some engines leave the connection open (vllm-mlx#101)."""
+        """Limit the wait for the end; some engines leave the connection open (vllm-mlx#101)."""
         self._end_by = self._clock() + END_SECONDS
 
     def set_sink(self, sink: Callable[[bytes], bool]) -> None:
@@ -213,6 +217,7 @@ class BackendResponse:
         body = bytes(received[:limit])
         if self._connection.header(_ENCODING) not in _PLAIN:
             try:
+                # with a limit, because 1 kB may expand to 1 MB
                 gzip_or_deflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
                 body = gzip_or_deflate.decompress(body, limit)
             except zlib.error:
@@ -324,7 +329,7 @@ class BackendClient:
         return {name: headers[name] for name in self._forwarded if name in headers} | self._key
 
     def _head(self, method: str, path: str, headers: Mapping[str, str], length: int) -> bytes:
-        """Write the head of a request, a client's values in latin-1 as they came in."""
+        """Write the head of a request; values of the client are Latin-1, as they were decoded."""
         constant = self._constant_lines
         if not self._constant_headers.keys().isdisjoint(headers):
             constant, headers = "", {**self._constant_headers, **headers}

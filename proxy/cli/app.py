@@ -33,8 +33,9 @@ from proxy.settings import (
 from proxy.settings.values import usable_repository
 from proxy.systems import prepare_console
 
-CLIENTS = ("claude-code", "codex")
+CLIENTS = ("claude-code", "codex")  # of `doctor.clients`, which takes too long to import here
 
+# \b keeps click from joining the lines
 _EPILOG = """\b
 New here? Try: temper demo
 Tab completion: eval "$(_TEMPER_COMPLETE=bash_source temper)"
@@ -46,6 +47,7 @@ _CONFIG = click.option(
     help="Settings file. Default: temper.toml in the working directory, if it exists.",
 )
 _OLLAMA = click.option("--ollama", help="Model of the local Ollama, or of the one at OLLAMA_HOST.")
+# hidden: only tests search other addresses than the usual ports of engines
 _LOOK_AT = click.option(
     "--look-at", multiple=True, hidden=True, help="Address to search for a running server."
 )
@@ -72,7 +74,7 @@ def _keep_standard_streams() -> None:
             os.set_inheritable(nowhere, True)  # noqa: FBT003 - it takes no keywords
 
 
-def _tell_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click's way
+def _print_version(context: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:  # noqa: FBT001 - click passes it by position
     if is_requested:
         commands.show_version(as_json=False)
         context.exit()
@@ -84,9 +86,9 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, is_reques
 @click.option(
     "--version",
     is_flag=True,
-    is_eager=True,
+    is_eager=True,  # before a missing command is an error
     expose_value=False,
-    callback=_tell_version,
+    callback=_print_version,
     help="Print the versions of Temper, Python and the engine.",
 )
 def main() -> None:
@@ -161,6 +163,7 @@ def serve(
     given["backend"] |= {"urls": urls} if urls[1:] else {"url": "".join(urls) or None}
     given["ollama" if flags["ollama"] else "model"]["context_tokens"] = flags["context_tokens"]
     given["model"]["slots"] = flags["slots"]
+    # for SIGHUP: the file and the environment are read again, the flags stay
     settings, reload = load(config, given), partial(load_settings, config, given)
     watched = file if watch else None
     run(commands.serve(settings, reload, look_at, as_json=as_json, watched=watched))
@@ -242,9 +245,8 @@ def doctor(
     **flags: str | Path | None,
 ) -> None:
     """Check the machine and the server, and suggest fixes."""
-    settings = load(
-        config, _backend_flags(flags), level="critical"
-    )  # the findings report all problems
+    # no log lines: the findings report all problems
+    settings = load(config, _backend_flags(flags), level="critical")
     run(commands.examine_servers(settings, bundle, look_at, client=client, as_json=as_json), FAILED)
 
 
@@ -291,7 +293,7 @@ def chat(
         name=str(flags["name"]),
         instructions=str(flags["instructions"]),
         question=question,
-        tells_thoughts=thoughts,
+        shows_reasoning=thoughts,
     )
     run(open_chat(settings, config, given, options), FAILED)
 
@@ -350,6 +352,7 @@ def launch(
 @click.option(
     "--url", default="http://127.0.0.1:8367", show_default=True, help="URL of the running Temper."
 )
+# no option with the key itself, because other users can read command lines
 @click.option("--key-file", type=click.Path(path_type=Path), help="File with the API key.")
 def top(url: str, key_file: Path | None) -> None:
     """Show the requests of a running Temper; q quits."""

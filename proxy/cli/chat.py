@@ -55,7 +55,7 @@ from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
 from proxy.tools.transcript import Conversation
 
-_START_SECONDS = 30.0  # for tool servers
+_START_SECONDS = 30.0  # for tool servers; uvx installs a package when it starts
 _SHOWN = 60  # characters of an argument or a result
 _PROMPT = 240  # maximum characters of a call in the prompt; longer ones are printed above it
 COMMANDS = {
@@ -111,7 +111,7 @@ def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
     marked = [member for member in members if isinstance(member, FunctionTool)]
     marked += [tool for member in members if isinstance(member, Toolset) for tool in member]
     if marked:
-        yield from dict.fromkeys(marked)
+        yield from dict.fromkeys(marked)  # a tool may also be in a Toolset
     else:
         functions = (
             member
@@ -126,7 +126,7 @@ class ChatWriter:
     """Writes streamed answers and dim notes; `status` shows the current activity."""
 
     line_is_open: bool = False
-    tells_thoughts: bool = False
+    shows_reasoning: bool = False
     status: StatusLine = field(default_factory=StatusLine)
     running_tools: int = 0  # includes those of stopped answers, as threads cannot be ended
 
@@ -134,7 +134,7 @@ class ChatWriter:
         match event:
             case Text(text):
                 self._write(text)
-            case Thought(text) if self.tells_thoughts:
+            case Thought(text) if self.shows_reasoning:
                 self._write(text, dim=True)
             case ToolStarted(call, _):
                 self.note(describe_call(call, _SHOWN))
@@ -162,13 +162,13 @@ class ChatWriter:
         else:
             self.status.begin("reading the prompt" if is_begin else "generating")
 
-    def note(self, words: str) -> None:
+    def note(self, text: str) -> None:
         self.end_line()
-        echo(f"  {words}", dim=True)
+        echo(f"  {text}", dim=True)
 
-    def fail(self, words: str) -> None:
+    def fail(self, text: str) -> None:
         self.end_line()
-        echo(f"  {words}", fg="red")
+        echo(f"  {text}", fg="red")
 
     def end_line(self) -> None:
         self.status.clear()
@@ -219,20 +219,20 @@ class Chat:
         self,
         read: Callable[[str], Awaitable[str]],
         *,
-        tells_thoughts: bool,
+        shows_reasoning: bool,
         status: StatusLine | None = None,
     ) -> None:
         self._read = read
         self._status = status or StatusLine()
-        self._writer = ChatWriter(tells_thoughts=tells_thoughts, status=self._status)
+        self._writer = ChatWriter(shows_reasoning=shows_reasoning, status=self._status)
         self._conversation = Conversation()
-        self._asked: tuple[int, str] | None = None  # index and text of the last message
+        self._last_message: tuple[int, str] | None = None  # index and text of the last message
         self._stream: RunStream[str] | None = None
         self._is_interrupted = False  # by Ctrl-C, since the last line
 
     @property
     def has_abandoned_tools(self) -> bool:
-        """Whether a tool was running when its answer was stopped; its thread may still run."""
+        """True if a tool was running when its answer was stopped; its thread may still run."""
         return self._stream is None and self._writer.running_tools > 0
 
     async def talk(self, agent: Agent) -> None:
@@ -241,7 +241,7 @@ class Chat:
         while (line := await self._read_line()) not in _ENDS:
             try:
                 if line.startswith("/"):
-                    await self._obey(line, agent)
+                    await self._run_command(line, agent)
                 elif line:
                     await self.answer(line, agent)
             except (BackendFailed, InvalidRequest) as error:  # the next message may succeed
@@ -268,7 +268,7 @@ class Chat:
 
         Raises `BackendFailed` and `InvalidRequest` kinds of errors.
         """
-        self._asked = len(self._conversation), question
+        self._last_message = len(self._conversation), question
         hooks = Hooks(approve=self._approve, on_progress=self._writer.show_progress)
         self._status.begin("waiting for the model")
         running = agent.stream(question, conversation=self._conversation, hooks=hooks)
@@ -292,7 +292,7 @@ class Chat:
         return result.stop is Stop.ANSWERED
 
     def interrupt(self) -> bool:
-        """Stop the running answer; returns False if there is none, or it is stopping already."""
+        """Stop the running answer; returns False if no answer runs, or it is stopping already."""
         if self._stream is None or self._is_interrupted:
             return False
         self._is_interrupted = True
@@ -308,6 +308,7 @@ class Chat:
         return Decision.ALLOWED if await self._approve(call) else Decision.REFUSED
 
     async def _approve(self, call: ToolCall) -> bool:
+        # the whole call: a model could hide an argument behind the end of a cut line (F103)
         self._writer.end_line()
         self._status.end()
         described = describe_call(call)
@@ -322,23 +323,23 @@ class Chat:
             self._status.begin(f"running {call.name}")
         return answer.strip().lower() in ("y", "yes")
 
-    async def _obey(self, line: str, agent: Agent) -> None:
+    async def _run_command(self, line: str, agent: Agent) -> None:
         match line:
             case "/tools":
                 for spec in _list_specs(agent):
                     self._writer.note(spec)
-            case "/retry" if self._asked is not None:
-                at, question = self._asked
+            case "/retry" if self._last_message is not None:
+                at, question = self._last_message
                 self._conversation = self._conversation.fork(at)
                 await self.answer(question, agent)
             case "/retry":
                 self._writer.fail("there is no message to send again")
             case "/new":
-                self._conversation, self._asked = Conversation(), None
+                self._conversation, self._last_message = Conversation(), None
                 self._writer.note("new conversation")
             case "/help":
-                for command, what in COMMANDS.items():
-                    self._writer.note(f"{command:8} {what}")
+                for command, description in COMMANDS.items():
+                    self._writer.note(f"{command:8} {description}")
             case _:
                 near = get_close_matches(line, COMMANDS, 1) or ["/help"]
                 self._writer.fail(f"unknown command {line}; did you mean {near[0]}?")
@@ -367,9 +368,10 @@ def _list_specs(agent: Agent) -> Iterator[str]:
 def open_terminal() -> Callable[[str], Awaitable[str]]:
     """Return a function that reads lines, with history and completion on a terminal."""
     if not sys.stdin.isatty():
+        # read at once: a blocking read between answers would stop the event loop
         lines = iter(sys.stdin.read().splitlines())
 
-        async def read(_words: str) -> str:
+        async def read(_prompt: str) -> str:
             try:
                 return next(lines)
             except StopIteration:
@@ -379,13 +381,14 @@ def open_terminal() -> Callable[[str], Awaitable[str]]:
     commands = WordCompleter([*COMMANDS], sentence=True)
     session: PromptSession[str] = PromptSession(completer=commands, complete_while_typing=True)
 
-    async def ask(words: str) -> str:
+    async def read_from_terminal(prompt: str) -> str:
         try:
-            return await session.prompt_async(words, handle_sigint=False)
+            # `handle_sigint` would replace our handler, which stops a running answer
+            return await session.prompt_async(prompt, handle_sigint=False)
         finally:
-            block_on_terminal()
+            block_on_terminal()  # uvloop makes it non-blocking
 
-    return ask
+    return read_from_terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +404,7 @@ class ChatOptions:
     name: str = ""
     instructions: str = ""
     question: str = ""
-    tells_thoughts: bool = False
+    shows_reasoning: bool = False
 
 
 async def open_chat(
@@ -418,31 +421,32 @@ async def open_chat(
         flags = {**flags, "backend": {"url": server.url, "kind": server.kind}}
     async with AsyncExitStack() as stack:
         status = stack.enter_context(open_status_line(is_wanted=sys.stdout.isatty()))
-        talk = Chat(open_terminal(), tells_thoughts=options.tells_thoughts, status=status)
-        stack.push(partial(_leave_tools, talk, options))
+        chat = Chat(open_terminal(), shows_reasoning=options.shows_reasoning, status=status)
+        stack.push(partial(_leave_tools, chat, options))
         status.begin("starting tool servers" if settings.mcp else "starting")
-        served = await _open_servers(settings, talk, stack)
+        served = await _open_servers(settings, chat, stack)
         model = Model(config=config, name=options.name, settings=flags)
         await stack.enter_async_context(model)
         status.end()
         agent = Agent(model, [file_tools, *served], options.instructions)
-        hear_interrupts(talk)
+        handle_interrupts(chat)
         if options.question:
-            return await talk.answer(options.question, agent)
-        await talk.talk(agent)
+            return await chat.answer(options.question, agent)
+        await chat.talk(agent)
     return True
 
 
 def _leave_tools(
-    talk: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
+    chat: Chat, options: ChatOptions, raised: type[BaseException] | None, *_details: object
 ) -> None:
     """End the process at once if Python would wait for the thread of an abandoned tool."""
-    if talk.has_abandoned_tools and raised in (None, asyncio.CancelledError):
+    # other exceptions are errors that `temper chat` still has to print
+    if chat.has_abandoned_tools and raised in (None, asyncio.CancelledError):
         end_process(INTERRUPTED if raised or options.question else 0)
 
 
 async def _open_servers(
-    settings: Settings, talk: Chat, stack: AsyncExitStack
+    settings: Settings, chat: Chat, stack: AsyncExitStack
 ) -> Sequence[OwnedTools]:
     """Start the configured tool servers, and return their tools."""
     if not settings.mcp:
@@ -457,17 +461,17 @@ async def _open_servers(
     tools = [tool for name in fleet.names for tool in fleet.tools_of(name) or ()]
     chosen = settings.tools
     limits = CallLimits(chosen.parallel, chosen.call_seconds, chosen.result_chars)
-    return (OwnedTools(fleet, tuple(tools), limits, confirm=talk.decide),)
+    return (OwnedTools(fleet, tuple(tools), limits, confirm=chat.decide),)
 
 
-def hear_interrupts(talk: Chat) -> None:
+def handle_interrupts(chat: Chat) -> None:
     """Let Ctrl-C stop the running answer, or else the command."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
-    def hear(_number: int) -> None:
-        if not talk.interrupt():
+    def on_interrupt(_number: int) -> None:
+        if not chat.interrupt():
             task.cancel()
 
     if signal.SIGINT in ending_signals():
-        handle_signal(signal.SIGINT, hear)
+        handle_signal(signal.SIGINT, on_interrupt)

@@ -61,7 +61,7 @@ def serve(
     from proxy.cli.terminal import open_terminal
     from proxy.serving.opening import find_backend, with_backend
 
-    looking: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
     terminal = open_terminal(logs_events=settings.logging.format != "text")
 
     def show_address(address: "PublicAddress") -> None:
@@ -71,18 +71,26 @@ def serve(
         else:
             terminal.serve(address, awaits_model=settings.model.source is not None)
             if settings.ui.enabled:
-                terminal.say(f"Dashboard: {address.url}/ui")
+                terminal.write(f"Dashboard: {address.url}/ui")
         settle()
-        looking.update(map(asyncio.create_task, _work_beside(settings, address, watched)))
+        tasks.update(map(asyncio.create_task, _work_beside(settings, address, watched)))
 
     async def work() -> bool:
         server = await find_backend(settings, places)
         if server is not None:
-            terminal.say(f"Found a server at {server.url} ({server.kind}).")
+            terminal.write(f"Found a server at {server.url} ({server.kind}).")
         serve_all = run if settings.server.workers == 1 else run_workers
-        named, again = with_backend(settings, server), lambda: with_backend(reload(), server)
+
+        def reload_settings() -> Settings:
+            return with_backend(reload(), server)
+
         with terminal:
-            await serve_all(named, terminal.follow, show_address, reload=again)
+            await serve_all(
+                with_backend(settings, server),
+                terminal.follow,
+                show_address,
+                reload=reload_settings,
+            )
         return True
 
     return work()
@@ -351,6 +359,7 @@ async def _warn_if_unreachable(address: "PublicAddress") -> None:
     from proxy.backends.transport import BackendClient
     from proxy.dialects.lenient_json import as_object
 
+    # asks Temper's own address: with several workers, this process has no backend
     client = BackendClient(address.url)
     with contextlib.suppress(BackendFailed):  # Temper is shutting down
         readiness = await client.fetch("/readyz", within=30.0)
@@ -370,8 +379,8 @@ def show_version(*, as_json: bool) -> None:
     if as_json:
         print_json(versions)
     else:
-        of = "commit {commit}, Python {python}, {engine}".format_map(versions)
-        echo(f"temper {versions['temper']} ({of})")
+        details = "commit {commit}, Python {python}, {engine}".format_map(versions)
+        echo(f"temper {versions['temper']} ({details})")
 
 
 def print_json(value: JsonObject) -> None:

@@ -96,9 +96,8 @@ def as_toml(settings: list[EffectiveSetting]) -> str:
         section_name, _, name = entry.name.rpartition(".")
         if section_name != section:
             section = section_name
-            first, dot, chosen = section_name.partition(
-                "."
-            )  # names chosen by the operator may contain dots
+            # names chosen by the operator may contain dots
+            first, dot, chosen = section_name.partition(".")
             lines += ["", f"[{first}{dot}{_quote(chosen) if chosen else ''}]"]
         lines.append(f"{_quote(name)} = {toml_value(entry.value)}  # {entry.origin}")
     return "\n".join(lines[1:])
@@ -136,7 +135,7 @@ def toml_value(value: JsonValue) -> str:
         case None:
             return '""'
         case float() if value.is_integer():
-            return str(int(value))
+            return str(int(value))  # 10, as an operator writes it, not 10.0
         case dict():
             known = ((name, item) for name, item in value.items() if item is not None)
             return (

@@ -33,19 +33,19 @@ def run(work: Coroutine[None, None, bool], otherwise: int = INTERRUPTED) -> None
 
 
 async def _until_signalled(work: Coroutine[None, None, bool]) -> bool:
-    """Cancel the work at the first signal, so that it cleans up; the second one aborts.
+    """Cancel the work at the first signal, so that it cleans up; a second one aborts.
 
     A server that is ready installs its own handlers.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
-    def hear(_number: int) -> None:
+    def on_signal(_number: int) -> None:
         if task.cancelling():
             raise KeyboardInterrupt
         task.cancel()
 
-    with handle_signals(ending_signals(), hear):
+    with handle_signals(ending_signals(), on_signal):
         return await work
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from proxy.api.feed_events import Batch, Cards, InitialState, ModelCard, Pending, Sums, ToolCards
 from proxy.facts import WORDS
+from proxy.observability.board import MOST_ROWS
 from proxy.observability.history import Counts
 from proxy.observability.record import WAITING
 from proxy.observability.rows import OVER, PendingCall, Row, ToolServerCard
@@ -21,8 +22,7 @@ from proxy.observability.sentences import visible
 _COLOURS = {"repaired": "blue", "retried": "yellow", "exhausted": "red", "failed": "red"}
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
-_MOST_ROWS = 500
-_NARROW = 64  # columns; below that only what matters most is shown
+_NARROW = 64  # columns; below that the secondary columns of each table are left out
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
@@ -47,19 +47,19 @@ class Screen:
 
     def draw(self, width: int, now: float, *, is_live: bool = True) -> RenderableType:
         """Draw the state for a terminal of `width` columns; `now` is a Unix time."""
-        living = [row for row in self._rows.values() if row.phase != OVER]
+        running = [row for row in self._rows.values() if row.phase != OVER]
         over = [row for row in self._rows.values() if row.phase == OVER and row.repairs]
         latest = sorted(over, key=lambda row: row.at, reverse=True)[:10]
         is_narrow = width < _NARROW
         return Group(
             self._head(now, is_live=is_live),
             *_pending(self._state.confirmations, self._page),
-            _line(self._state.totals.hour.get("", Counts())),
+            _totals(self._state.totals.hour.get("", Counts())),
             Text(),
             _models(self._state.models, is_narrow=is_narrow),
             Text(),
             *_tool_servers(self._state.tool_servers, is_narrow=is_narrow),
-            _living(living, now, is_narrow=is_narrow),
+            _running_requests(running, now, is_narrow=is_narrow),
             Text(),
             _repairs(latest, is_narrow=is_narrow),
         )
@@ -74,7 +74,7 @@ class Screen:
 
     def _forget(self) -> None:
         """Drop the oldest rows; running rows changed last, so they stay."""
-        while len(self._rows) > _MOST_ROWS:
+        while len(self._rows) > MOST_ROWS:
             del self._rows[next(iter(self._rows))]
 
     def _head(self, now: float, *, is_live: bool) -> Text:
@@ -91,10 +91,10 @@ def _foreign(text: str, style: str = "") -> Text:
     return Text(visible(text), style=style)
 
 
-def _line(counts: Counts) -> Text:
+def _totals(counts: Counts) -> Text:
     helped = counts.repaired + counts.retried + counts.exhausted
-    many = "request" if counts.requests == 1 else "requests"
-    line = Text(f"{counts.requests} {many}", style="bold").append(
+    noun = "request" if counts.requests == 1 else "requests"
+    line = Text(f"{counts.requests} {noun}", style="bold").append(
         f" in the last hour, {helped} needed help", style="not bold"
     )
     for name, colour in _COLOURS.items():
@@ -121,8 +121,8 @@ def _pending(calls: tuple[PendingCall, ...], page: str) -> tuple[RenderableType,
     if not calls:
         return ()
     names = ", ".join(f"{call.server}.{call.tool}" for call in calls)
-    many = "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"
-    line = _foreign(f"{many} waiting for approval: {names}", style="bold yellow")
+    subject = "1 call is" if len(calls) == 1 else f"{len(calls)} calls are"
+    line = _foreign(f"{subject} waiting for approval: {names}", style="bold yellow")
     return line, Text(f"Allow or refuse at {page}", style="yellow"), Text()
 
 
@@ -150,7 +150,7 @@ def _tool_servers(
     return table, *problems, Text()
 
 
-def _living(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
+def _running_requests(rows: list[Row], now: float, *, is_narrow: bool) -> RenderableType:
     if not rows:
         return Text("No requests are running.", style="dim")
     table = _table("Running", "Stage", *(() if is_narrow else ("Model", "Client")))

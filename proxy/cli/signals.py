@@ -24,7 +24,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     return tuple(number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN)
 
 
-def leave_when_signalled() -> None:
+def exit_when_signalled() -> None:
     """Install handlers that end this process at once."""
     for number in ending_signals():
         signal.signal(number, _leave)

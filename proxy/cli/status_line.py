@@ -21,7 +21,7 @@ Activity: TypeAlias = str | Callable[[], str]
 _TICK_SECONDS = 0.25
 _QUIET_SECONDS = 1.0  # after the last output, so that the line does not flicker between tokens
 _LEAST_CELLS = 16  # of free space; a shorter line is not useful
-_USUAL_COLUMNS = 80
+_USUAL_COLUMNS = 80  # of a terminal that does not report its width
 
 
 class StatusLine:

@@ -24,9 +24,8 @@ logger = logging.getLogger(__name__)
 
 _WIDE = 70  # minimum columns for a full-length progress bar
 _OTHER_COLUMNS = 16  # columns of the spinner, percentage, seconds and gaps
-_FORCED = frozenset(
-    ("FORCE_COLOR", "TTY_COMPATIBLE")
-)  # variables with which rich treats any output as a terminal
+# variables with which rich treats any output as a terminal
+_FORCED = frozenset(("FORCE_COLOR", "TTY_COMPATIBLE"))
 
 
 class Terminal:
@@ -57,7 +56,7 @@ class Terminal:
         if self._bar is not None:
             self._bar.stop()
 
-    def say(self, sentence: str) -> None:
+    def write(self, sentence: str) -> None:
         if self._logs_events and self._bar is None:
             logger.info("%s", sentence)
         elif self._console is None:
@@ -80,7 +79,7 @@ class Terminal:
         if self._bar is not None:
             self._draw(self._bar, progress)
         elif is_new:
-            self.say(f"llama-server: {progress.stage}")
+            self.write(f"llama-server: {progress.stage}")
         if progress.stage == "ready":
             self._finish(progress.name)
 
@@ -113,12 +112,12 @@ class Terminal:
         if address is not None:
             self._announce(address, took)
         elif self._bar is not None:
-            self.say(took)
+            self.write(took)
 
     def _announce(self, address: "PublicAddress", backend: str) -> None:
-        self.say(f"ready at {address.url}/v1 ({backend})")
+        self.write(f"ready at {address.url}/v1 ({backend})")
         if address.ollama_url:
-            self.say(f"ready for Ollama clients at {address.ollama_url}")
+            self.write(f"ready for Ollama clients at {address.ollama_url}")
 
 
 def open_terminal(*, logs_events: bool) -> Terminal:

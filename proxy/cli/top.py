@@ -30,7 +30,7 @@ _KINDS: dict[str, type[Change]] = {
 
 
 async def watch_feed(url: str, key: str) -> bool:
-    """Draw the feed until it is ended; raises `InvalidConfiguration` if there is none.
+    """Draw the feed until the user quits; raises `InvalidConfiguration` without a feed.
 
     If the output is not a terminal, print the current state once.
     """
@@ -42,10 +42,10 @@ async def watch_feed(url: str, key: str) -> bool:
         if not console.is_terminal:
             console.print(screen.draw(console.width, time.time()))
             return True
-        enough = asyncio.Event()
-        with _keys(enough.set), Live(console=console, screen=True, auto_refresh=False) as live:
+        is_ended = asyncio.Event()
+        with _keys(is_ended.set), Live(console=console, screen=True, auto_refresh=False) as live:
             drawing = asyncio.create_task(_draw(changes, screen, live))
-            waiting = asyncio.create_task(enough.wait())
+            waiting = asyncio.create_task(is_ended.wait())
             try:
                 await asyncio.wait((drawing, waiting), return_when=asyncio.FIRST_COMPLETED)
                 if drawing.done():
@@ -64,6 +64,7 @@ async def _draw(changes: AsyncGenerator[Change | None, None], screen: Screen, li
         while True:
             picture = screen.draw(live.console.width, time.time(), is_live=is_live)
             live.update(picture, refresh=True)
+            # a second, as the durations on the screen change even if nothing happens
             await asyncio.wait((coming,), timeout=1.0)
             if coming.done():
                 change = coming.result()
@@ -86,6 +87,7 @@ async def _changes(url: str, key: str) -> AsyncGenerator[Change | None, None]:
                     has_begun = True
                     yield change
         except httpx.HTTPError as error:
+            # once the feed has worked, Temper is probably restarting: keep trying
             if not has_begun:
                 raise InvalidConfiguration("--url", _no_answer(url, error)) from error
         yield None
@@ -96,12 +98,13 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeouts = httpx.Timeout(5.0, read=_SILENCE_SECONDS)
     async with (
+        # the environment's proxies are for other machines, and certificates take long to load
         httpx.AsyncClient(timeout=timeouts, trust_env=False, headers=headers) as client,
         client.stream("GET", f"{url.rstrip('/')}/ui/api/events") as response,
     ):
         if response.status_code != 200:
             raise _refusal(url, response.status_code, await response.aread())
-        decoder = EventDecoder(limit=64_000_000)
+        decoder = EventDecoder(limit=64_000_000)  # a state has more rows than an event of an engine
         async for piece in response.aiter_bytes():
             for event in decoder.feed(piece):
                 if (kind := _KINDS.get(event.event)) is not None:
@@ -143,9 +146,9 @@ def _keys(end: Callable[[], None]) -> Generator[None, None, None]:
         yield
         return
 
-    def hear(typed: bytes) -> None:
+    def on_keys(typed: bytes) -> None:
         if typed.lower().startswith(b"q"):
             end()
 
-    with handle_keys(hear):
+    with handle_keys(on_keys):
         yield

@@ -74,8 +74,8 @@ class _OpenBlock:
 class AnswerBlocks:
     """Splits the events of one answer into blocks.
 
-    `new_call_id` returns an id for a call without one; `no_arguments` is the text of a call without
-    arguments.
+    `new_call_id` makes the ids of calls that have none; `no_arguments` is the text of a call
+    without arguments.
     """
 
     def __init__(self, new_call_id: Callable[[], str], no_arguments: str = "") -> None:
@@ -113,14 +113,18 @@ class AnswerBlocks:
         """End the open block before content of another origin."""
         return [*self._stop(), *self._catch_up()]
 
-    def take_place(self) -> int:
+    def reserve_index(self) -> int:
         """Reserve the index of a block that the caller writes itself."""
         self._count += 1
         return self._count - 1
 
     def finish(self, *, drops_half_call: bool = False) -> list[BlockStep]:
-        """Return the remaining steps; a dropped half call is not stopped and is the last."""
+        """Return the remaining steps; a dropped half call is not stopped and is the last.
+
+        Clients run a call as soon as it is stopped, so a truncated one must never be.
+        """
         steps: list[BlockStep] = []
+        # a waiting event may open another block, whose end lets further events follow
         while self._open is not None or self._waiting:
             if drops_half_call and self._open is not None and self._open.is_half:
                 break
@@ -130,6 +134,7 @@ class AnswerBlocks:
     def _has_to_wait(self, event: ReplyEvent) -> bool:
         if self._open is None or not self._open.is_half:
             return self._is_stuck
+        # fragments of a second call must wait for its start, which waits, too
         self._is_stuck = self._is_stuck or isinstance(event, ToolCallStarted | ToolCalled)
         return True
 
@@ -149,6 +154,8 @@ class AnswerBlocks:
             case ToolCalled(index, call):
                 steps += self._start("tool_use", index, call.id, call.name)
                 steps += self.feed(ToolCallArgumentsDelta(index, call.arguments))
+                # a half call stays open, because only the end of the answer shows whether it is
+                # dropped
                 return steps if self._open and self._open.is_half else [*steps, *self._stop()]
 
     def _go_on(self, kind: Kind, thought: str = "") -> list[BlockStep]:
@@ -176,6 +183,7 @@ class AnswerBlocks:
             return [BlockStopped(sign("".join(block.texts)))]
         self.has_half_call = self.has_half_call or block.is_half
         if block.kind == "tool_use" and self._no_arguments and not any(block.texts):
+            # SDKs parse the joined fragments, and "" is no JSON
             return [BlockDelta(self._no_arguments), BlockStopped()]
         return [BlockStopped()]
 

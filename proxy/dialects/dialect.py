@@ -2,7 +2,13 @@
 
 A dialect reads requests into `Request`, whose `fields`, messages and tools are chat completions,
 and writes events and errors in its own format. It uses neither sockets nor clocks: ids and times
-come from `IdsAndClock`.
+come from `IdsAndClock`, so that tests can compare bytes.
+
+    bytes -> Dialect.decode -> Decoded(request, answering, ...)
+    answering.begin(first) -> StreamEncoder: encode_all(events) ..., end() or fail(problem)
+    answering.builder(first) -> AnswerBuilder: add(event) ..., build()
+
+`tests/fakes/toy_dialect.py` is a complete dialect of 60 lines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +26,7 @@ from proxy.facts import Fact
 
 Identity = TypeVar("Identity")
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, str] = MappingProxyType({})  # immutable, because all instances share it
 _NO_DETAILS: Mapping[str, JsonValue] = MappingProxyType({})
 
 
@@ -149,11 +155,11 @@ class AnswerBuilder(Protocol):
 class Answering(Protocol):
     """Creates the writers of one request's answer, with the options of the request.
 
-    With `tells_prompt_size` the first events of a stream must contain a `PromptProgress`.
+    With `reports_prompt_size` the first events of a stream must contain a `PromptProgress`.
     """
 
     @property
-    def tells_prompt_size(self) -> bool: ...
+    def reports_prompt_size(self) -> bool: ...
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         """Begin a stream; `first` is None if the engine has sent nothing yet."""
@@ -173,7 +179,7 @@ class IdentifiedAnswering(Generic[Identity]):
     stream: Callable[[Identity], StreamEncoder]
     whole: Callable[[Identity], AnswerBuilder]
     new_call_id: Callable[[], str]
-    tells_prompt_size: bool = False
+    reports_prompt_size: bool = False
 
     def begin(self, first: ReplyEvent | None) -> StreamEncoder:
         return self.stream(self._identity(first))
@@ -189,7 +195,7 @@ class Decoded(msgspec.Struct, frozen=True):
     """A decoded request and the writers of its answer.
 
     - `facts`: the dropped parts of the request.
-    - `accepts_prose`: the client expects prose, whatever the operator's policy for text.
+    - `accepts_prose`: the client expects prose; the operator's policy for text does not apply.
     - `compaction`: whether the client allows shortening, None if it does not say.
     - `image_error`: the error for a model without vision, "" without pictures in the request, or
       to pass on the engine's own error.

@@ -32,6 +32,7 @@ def carry_fields(
 ) -> Iterator[tuple[str, JsonValue, str]]:
     """Yield name, value and target of carried fields; raises `InvalidRequest` for refused ones."""
     for name, raw in upstream_request.request.fields.items():
+        # clients that serialize all their options send null for those that are not set
         if name in upstream_request.omits or raw.strip() == _NOTHING:
             continue
         row = table.of(name)

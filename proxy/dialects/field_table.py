@@ -1,7 +1,10 @@
 """The handling of each name in a request: one table per API, which its guide repeats.
 
-No name is dropped silently: every field, block, item and tool has a row, and a test compares the
-rows with the types of the API's SDK.
+    [fields.refused]
+    "Send the history in `messages`." = "thread container"
+
+No name is dropped silently (decision 0011): every field, block, item and tool has a row, and a test
+compares the rows with the types of the API's SDK.
 """
 
 from collections.abc import Mapping

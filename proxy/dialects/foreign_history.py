@@ -1,4 +1,8 @@
-"""Conversion of histories to chat completions, for all dialects but chat completions.
+r"""Conversion of histories to chat completions, for all dialects but chat completions.
+
+    user "Hi", system "Be brief."
+    -> {"role": "user",
+        "content": "Hi\n<system-reminder>\nBe brief.\n</system-reminder>"}
 
 The result depends only on the input, and a later message never changes an earlier one, so a longer
 history begins with the bytes of a shorter one and the engine's prompt cache survives. Readers must
@@ -127,6 +131,7 @@ class ForeignHistory:
     def _add_to_last(self, texts: list[JsonText]) -> None:
         last = self.entries[-1]
         if self._growing is None or self._growing[0] is not last:
+            # once for each entry: thousands of system messages would copy a growing list (F80)
             parts = [*last.parts]
             self._growing = replace(last, parts=parts, _written=None), parts
             self.entries[-1] = self._growing[0]
@@ -175,6 +180,7 @@ def _as_failure(parts: list[Part]) -> list[Part]:
 
 
 def write_content(parts: Sequence[Part]) -> tuple[str, bytes]:
+    """Return the text of a message, and its `content`: a string, or parts if there are media."""
     texts = [part for part in parts if isinstance(part, JsonText)]
     whole = join_lines(texts)
     if len(texts) == len(parts):
@@ -210,6 +216,7 @@ def write_fields(request: Request, sent: Members, copied: Iterable[str]) -> dict
         fields["tools"] = json.join_array([tool.source for tool in request.tools])
         if request.tool_choice is not ToolUse.AUTO:
             fields["tool_choice"] = write_choice(request.tool_choice)
+        # only if it differs from the default, so that equal requests are equal bytes
         if not request.parallel_tool_calls:
             fields["parallel_tool_calls"] = b"false"
     if request.max_tokens is not None:
@@ -250,7 +257,10 @@ def write_tool(
 
 
 def sign(thought: str) -> str:
-    """Return Temper's signature of a complete thought."""
+    """Return Temper's signature of a complete thought.
+
+    It recognizes reasoning that came from Temper; it is no proof, because it has no key.
+    """
     source = thought.encode("utf-8", "surrogatepass")
     return SIGNATURE + blake2b(source, digest_size=16).hexdigest()
 

@@ -1,4 +1,7 @@
-"""Lenient reading of foreign JSON: a value of an unexpected type counts as absent."""
+"""Lenient reading of foreign JSON: a value of an unexpected type counts as absent.
+
+Engines differ in the members that they add to chat completions, and none of those is worth a 502.
+"""
 
 from typing import NamedTuple
 
@@ -29,6 +32,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def as_whole(value: JsonValue) -> int | None:
+    # Python's booleans are integers
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -81,7 +85,7 @@ def read_usage(usage: JsonObject | None) -> TokenCounts:
         answer,
         as_count(as_object(counts.get("prompt_tokens_details")).get("cached_tokens")),
         as_count(as_object(counts.get("completion_tokens_details")).get("reasoning_tokens")),
-        as_count(counts.get("total_tokens")) or prompt + answer,
+        as_count(counts.get("total_tokens")) or prompt + answer,  # some engines omit the total
     )
 
 

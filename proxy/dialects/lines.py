@@ -1,4 +1,10 @@
-"""NDJSON lines: decoding of a byte stream at any chunking."""
+"""NDJSON lines: decoding of a byte stream at any chunking.
+
+    {"message":{"content":"Hi"},"done":false}
+    {"message":{"content":"!"},"done":true}
+
+Ollama streams its replies in this format.
+"""
 
 from proxy import bounds
 

@@ -52,7 +52,7 @@ def kind(value: object) -> str:
     return KINDS.get(type(value), "a number")
 
 
-LINE_END = b"\\n"  # as JSON strings write it
+LINE_END = b"\\n"  # its escape in a JSON string
 
 
 class JsonText(NamedTuple):
@@ -68,11 +68,11 @@ class JsonText(NamedTuple):
 
 
 def own_text(text: str) -> JsonText:
+    """Write a text of Temper, which has no source."""
     return JsonText(text, json.dump(text))
 
 
 def concatenate(*texts: JsonText) -> JsonText:
-    """Concatenate texts."""
     joined = "".join(text.text for text in texts)
     return JsonText(joined, b'"' + b"".join(text.inside for text in texts) + b'"')
 

@@ -39,8 +39,9 @@ def take_requested_tools(body: bytes, hosted: Collection[str]) -> SplitRequest:
 
     Raises InvalidRequest. A body that is not an object is left to the dialect.
     """
-    is_asked = any(word.encode() in body for word in (_MCP, *hosted))
-    request = parse_object(body) if is_asked else None
+    # a search of the bytes, because most requests name no such tool, and parsing them twice is slow
+    may_request = any(word.encode() in body for word in (_MCP, *hosted))
+    request = parse_object(body) if may_request else None
     if request is None:
         return SplitRequest(body)
     members = json.split_object(body)
@@ -63,11 +64,11 @@ def _of_tools(
         if isinstance(tool, dict) and (wanted := _read_wanted(tool, f"{_TOOLS}.{index}", hosted))
     }
     raw = json.split_array(members[_TOOLS])
-    left = [source for index, source in enumerate(raw) if index not in requested]
-    if left or not requested:
-        members[_TOOLS] = json.join_array(left)
+    others = [source for index, source in enumerate(raw) if index not in requested]
+    if others or not requested:
+        members[_TOOLS] = json.join_array(others)
     else:
-        del members[_TOOLS]
+        del members[_TOOLS]  # some engines reject an empty list
     return [*requested.values()]
 
 

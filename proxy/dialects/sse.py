@@ -51,7 +51,7 @@ class EventDecoder:
 
     @property
     def is_between(self) -> bool:
-        """Whether the stream is between two events."""
+        """True if the stream is between two events."""
         return not (self._line or self._data or self._event or self._after_carriage_return)
 
     def feed(self, data: bytes) -> list[Event]:
@@ -82,6 +82,7 @@ class EventDecoder:
         return self._drop_whole(data)
 
     def _drop_whole(self, data: bytes) -> bytes:
+        # only here, at the start of a line, is a colon the start of a comment
         kept, count = _COMMENT.subn(b"", data)
         self._idle_lines += count
         return _BLANK_LINES.sub(_two_ends, kept)

@@ -13,6 +13,9 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from proxy.conversation.json import JsonObject, JsonSchema
+from proxy.conversation.messages import Message
+from proxy.conversation.tools import Tool
+from proxy.conversation.workflows import NO_RULES, Workflow, contradictions
 from proxy.dialects.raw_json import KINDS, kind
 from proxy.errors import InvalidRequest
 
@@ -28,7 +31,7 @@ _EXPECTED = {
     "string_type": "a string",
     "tuple_type": "an array",
 }
-_LONGEST_QUOTE = 40
+_LONGEST_QUOTE = 40  # characters of a client's value in an error
 
 
 _TAGS = {kind: f"<{name}>" for kind, name in KINDS.items()}
@@ -39,13 +42,17 @@ def kind_tag(value: object) -> str:
 
 
 def one_of(expected: str) -> pydantic.Discriminator:
-    """Select a type by the JSON type of the value, so that only one error is reported."""
+    """Select a type by the JSON type of the value, so that only one error is reported.
+
+    A plain union of pydantic tries every type, and reports an error for each.
+    """
     return pydantic.Discriminator(
         kind_tag, custom_error_type="expected", custom_error_message=expected
     )
 
 
 def _whole(value: object) -> object:
+    # JSON does not distinguish 5 from 5.0, which Home Assistant writes
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -78,12 +85,13 @@ class WireObject(pydantic.BaseModel):
 def check(wire: type[Checked], body: JsonObject) -> Checked:
     """Validate a body; raises InvalidRequest that names the first wrong field."""
     if not wire.__pydantic_complete__:
-        with _building:  # large requests are checked by threads of their own
+        with _building:  # large requests are checked in threads, and a rebuild is not thread-safe
             wire.model_rebuild()
     try:
         return wire.model_validate(body)
     except pydantic.ValidationError as failure:
         first = failure.errors(include_url=False)[0]
+        # the location contains the tags of unions, which are no fields
         path = ".".join(step for step in map(str, first["loc"]) if not step.startswith("<"))
         raise InvalidRequest(_problem(first), path) from None
 
@@ -157,7 +165,10 @@ def request_schema(model: type[pydantic.BaseModel], prefix: str = "") -> JsonObj
 
 
 def check_name(name: str, param: str) -> None:
-    """Raise InvalidRequest for an invalid function name at the path `param`."""
+    """Raise InvalidRequest for an invalid function name at the path `param`.
+
+    Invisible characters would make two names look alike in logs and approvals (F41).
+    """
     if not name.strip():
         raise InvalidRequest("Expected the name of the function, got an empty string.", param)
     if not name.isprintable():
@@ -173,3 +184,40 @@ def check_offered(name: str, offered: Collection[str], param: str) -> None:
     if name not in offered:
         known = ", ".join(offered) or "none"
         raise InvalidRequest(f"Unknown tool {name!r}. Available: {known}.", param)
+
+
+class TemperOptions(pydantic.BaseModel):
+    """The member `temper` of a request, the same in every dialect; it is not sent to engines.
+
+        {"model": "m", "messages": [...], "temper": {"workflow": {...}, "tool_rounds": true}}
+
+    Unknown options are rejected.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    workflow: Workflow | None = None
+    tool_rounds: pydantic.StrictBool | None = None
+
+
+_MEMBER = "temper.workflow"
+
+
+def workflow_in(
+    options: TemperOptions | None, messages: tuple[Message, ...], tools: tuple[Tool, ...]
+) -> Workflow:
+    """Return the rules of a request; raises `InvalidRequest` for contradictory rules.
+
+    Rules may name tools that are not offered in this request but were called earlier.
+    """
+    if options is None or options.workflow is None:
+        return NO_RULES
+    rules = options.workflow
+    for path, problem in contradictions(rules):
+        raise InvalidRequest(f"These rules cannot be satisfied: {problem}.", f"{_MEMBER}.{path}")
+    offered = dict.fromkeys(tool.name for tool in tools)
+    called = {call.name for message in messages for call in message.calls}
+    for path, name in rules.tools():
+        if offered and name not in called:
+            check_offered(name, offered, f"{_MEMBER}.{path}")
+    return rules

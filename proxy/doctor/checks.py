@@ -41,7 +41,7 @@ from proxy.systems import open_file_limit
 
 def judge_descriptors(limit: int, streams: int) -> Finding:
     """Check the limit of open files against the number of streams; negative means no limit."""
-    # 64 for Temper itself, and two sockets per stream: the client's and the backend's
+    # 64 for Temper itself, and two sockets for each stream: the client's and the backend's
     needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
         return ok(f"{'unlimited' if limit < 0 else limit} open files are allowed")
@@ -117,21 +117,23 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
                 f"{tool_server.spec.name} {problem}",
                 f"run temper tools, and check mcp.{tool_server.spec.name}",
             )
-    odd = [
+    warnings = [
         f"{tool_server.spec.name} {warning}"
         for tool_server in servers
         for warning in tool_server.warnings
     ]
-    if odd:
-        return warn(odd[0], "run temper tools to see the current definitions")
+    if warnings:
+        return warn(warnings[0], "run temper tools to see the current definitions")
     offered = [tool for tool_server in servers for tool in tool_server.offered]
     names = [tool.tool.name for tool in offered]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        return warn(f"two servers have a tool {twice[0]!r}", "set a prefix for one of the servers")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        problem = f"two servers have a tool {duplicates[0]!r}"
+        return warn(problem, "set a prefix for one of the servers")
     tokens = sum(count_rough_tokens(tool.tool.source.decode()) for tool in offered)
     summary = f"{len(offered)} tools of {len(servers)} servers are offered, about {tokens} tokens"
     remedy = "list fewer tools in mcp.NAME.tools; models choose worse among many"
+    # a gateway that offers 95 tools confuses a model of 30B parameters (decision 0023)
     is_large = window is not None and tokens > window * 0.2
     return warn(summary, remedy) if is_large or len(offered) > 20 else ok(summary)
 
@@ -139,8 +141,8 @@ def judge_tool_servers(servers: tuple[InspectedServer, ...], window: int | None)
 _CHECK_SECONDS = 120.0
 _LONG_CHECK_SECONDS = 600.0  # for a dozen requests: on a processor each takes 10 s and more
 
-Look: TypeAlias = Callable[[Target], Awaitable[Finding]]
-Keep: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
+RunCheck: TypeAlias = Callable[[Target], Awaitable[Finding]]
+OnResults: TypeAlias = Callable[[Target, Sequence[CheckResult]], None]
 OnStep: TypeAlias = Callable[[str], object]
 
 
@@ -149,7 +151,7 @@ class Check:
     """A check with a time limit in `seconds`; if it is vital, its failure ends the list."""
 
     title: str
-    look: Look
+    run: RunCheck
     is_vital: bool = False
     seconds: float = _CHECK_SECONDS
 
@@ -183,14 +185,14 @@ CHECKS: tuple[Check, ...] = (
 async def examine(
     settings: Settings,
     client: Client | None = None,
-    keep: Keep = lambda _target, _results: None,
+    on_results: OnResults = lambda _target, _results: None,
     on_step: OnStep = lambda _step: None,
 ) -> AsyncGenerator[CheckResult, None]:
     """Check this machine, then the server; a configured model file is started first.
 
-    Several models are checked one after the other, each also for a `client`. `keep` receives all
-    results of a model that could be checked. `on_step` receives the name of each long step before
-    it begins. Raises `InvalidConfiguration` if no server or model is configured.
+    Several models are checked one after the other, each also for a `client`. `on_results` receives
+    all results of a model that could be checked. `on_step` receives the name of each long step
+    before it begins. Raises `InvalidConfiguration` if no server or model is configured.
     """
     checks = CHECKS
     if client is not None:
@@ -202,17 +204,17 @@ async def examine(
         )
     if settings.mcp:
         checks += (Check("tool servers", tool_servers),)
-    for title, look in MACHINE.items():
-        yield CheckResult(title, look(settings))
+    for title, check_machine in MACHINE.items():
+        yield CheckResult(title, check_machine(settings))
     for each in [settings_of(settings, name) for name in settings.models] or [settings]:
-        examining = _examine_server(settle_window(each), checks, keep, on_step)
+        examining = _examine_server(settle_window(each), checks, on_results, on_step)
         async with aclosing(examining) as findings:
             async for result in findings:
                 yield result
 
 
 async def _examine_server(
-    settings: Settings, checks: tuple[Check, ...], keep: Keep, on_step: OnStep
+    settings: Settings, checks: tuple[Check, ...], on_results: OnResults, on_step: OnStep
 ) -> AsyncGenerator[CheckResult, None]:
     """Run every check of a server; a managed server is stopped afterwards."""
 
@@ -224,16 +226,16 @@ async def _examine_server(
             if managed is None:
                 on_step("connecting")
             target = await _open_target(settings, managed, stack)
-            everything: list[CheckResult] = []
+            results: list[CheckResult] = []
             for check in checks:
                 on_step(f"checking: {check.title}")
                 finding = await _run_check(check, target)
                 model = settings.model.alias or target.model
-                everything.append(CheckResult(check.title, finding, model))
-                yield everything[-1]
+                results.append(CheckResult(check.title, finding, model))
+                yield results[-1]
                 if check.is_vital and finding.status == "fail":
-                    return
-            keep(target, everything)
+                    return  # nothing was measured
+            on_results(target, results)
     except ProcessFailed as error:
         # the last log lines often contain the actual cause
         last = " | ".join(("last log lines:", *error.log[-3:])) if error.log else "see above"
@@ -259,6 +261,7 @@ async def _open_target(
         limits=httpx.Limits(max_keepalive_connections=0),
         trust_env=False,
     )
+    # localhost, which passes Temper's check of the Host header (F38)
     temper = httpx.AsyncClient(
         base_url="http://localhost", transport=through, timeout=patience, headers=headers
     )
@@ -277,7 +280,7 @@ async def _run_check(check: Check, target: Target) -> Finding:
     """Run a check; its errors and timeouts become findings."""
     try:
         async with asyncio.timeout(check.seconds):
-            return await check.look(target)
+            return await check.run(target)
     except TimeoutError:
         problem = f"no response within {check.seconds:g} seconds"
         return fail(problem, "check whether the server is busy with other requests")

@@ -26,9 +26,9 @@ _LOG = "check the server's log"
 class Client:
     """A client: its requests for an `answer` in text and for a streamed `call` of a tool.
 
-    The stream of the call contains `mark`, and `end` in its last event. `words` writes the
+    The stream of the call contains `mark`, and `end` in its last event. `configuration` writes the
     client's configuration for copying, which `instruction` introduces. The client makes wrong
-    assumptions (window, features) about models with a name that begins with one of `tricky`.
+    assumptions (window, features) about models with a name that begins with one of `prefixes`.
     """
 
     title: str
@@ -37,9 +37,9 @@ class Client:
     call: JsonObject
     mark: bytes
     end: bytes
-    tricky: tuple[str, ...]
+    prefixes: tuple[str, ...]
     instruction: str
-    words: Callable[[Target, int | None], str]
+    configuration: Callable[[Target, int | None], str]
 
     async def answers(self, target: Target) -> Finding:
         response = await target.ask(self.answer, path=self.path)
@@ -62,7 +62,7 @@ class Client:
     async def window(self, target: Target) -> Finding:
         """Check the window size, and that the client cannot mistake the model for a hosted one."""
         window = target.known.window
-        if target.model.startswith(self.tricky):
+        if target.model.startswith(self.prefixes):
             return warn(
                 f"{self.title} mistakes {target.model!r} for a hosted model of that name",
                 "serve the model under another name, e.g. with model.alias",
@@ -77,7 +77,7 @@ class Client:
         return ok(f"the window has {window} tokens")
 
     async def settings(self, target: Target) -> Finding:
-        return ok(self.instruction, self.words(target, target.known.window))
+        return ok(self.instruction, self.configuration(target, target.known.window))
 
 
 def _environment(target: Target, window: int | None) -> str:
@@ -97,7 +97,7 @@ def _address(target: Target) -> str:
     server = target.settings.server
     host = "127.0.0.1" if server.host in _ANYWHERE else server.host
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{server.port or 8367}"
+    return f"http://{name}:{server.port or 8367}"  # a free port is known only to the running server
 
 
 def _has_keys(target: Target) -> bool:

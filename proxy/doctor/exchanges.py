@@ -28,13 +28,15 @@ _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
 _LINES = 60  # a few hundred tokens
 _MOST_TOKENS = 65536  # larger windows are not filled, as that takes too long
-_SLOW_SECONDS = 1.5
-_LOOK_SECONDS = 0.05
-_TOLERANCE = 0.02
-_LEAST_TOKENS = 8
+_SLOW_SECONDS = 1.5  # a llama-server needs 3 to 190 ms (decision 0004)
+_POLL_SECONDS = 0.05
+_TOLERANCE = 0.02  # share of the prompt
+_LEAST_TOKENS = 8  # with fewer, the speed is mostly that of the connection
 _CACHE_OPTIONS = {"vLLM": ": start it with --enable-prompt-tokens-details"}
+# vLLM has no /slots, but counts its requests in /metrics
 _RUNNING = re.compile(rb"^vllm:num_requests_(?:running|waiting)\{[^}]*\} ([\d.]+)", re.MULTILINE)
-_AS_IT_IS = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
+# measures the engine: neither a retry nor a shortened prompt may be part of the result
+_UNCHANGED = {"x-temper-guardrails": "off", "x-temper-compaction": "off"}
 
 
 async def force_call(target: Target) -> Finding:
@@ -101,8 +103,8 @@ async def counting(target: Target) -> Finding:
     """Compare the token count of a prompt with the usage in the response."""
     # the prompt of `repeat_prompt`: it is cached already, which saves time on slow machines
     body = _long_request("repeated")
-    counting = await target.ask(body, path=COUNT, headers=_AS_IT_IS)
-    answer = await target.ask(body, headers=_AS_IT_IS)
+    counting = await target.ask(body, path=COUNT, headers=_UNCHANGED)
+    answer = await target.ask(body, headers=_UNCHANGED)
     counted = count(counting.document, "input_tokens")
     charged = count(answer.document, "usage", "prompt_tokens")
     if counted is None or charged is None:
@@ -118,7 +120,7 @@ async def speed(target: Target) -> Finding:
     """Measure the speed of a reply: the server's timings, or else the total time."""
     body = _long_request("timed", "Count from one to a hundred, in words.", 64)
     began = time.monotonic()
-    answer = await target.ask(body, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_UNCHANGED)
     seconds = time.monotonic() - began
     tokens = count(answer.document, "usage", "completion_tokens") or 0
     by_the_clock = tokens / max(seconds, 1e-6)
@@ -152,7 +154,8 @@ async def overflow(target: Target) -> Finding:
         return skip("the window is unknown, or too large to fill in a test")
     too_much = " ".join(f"word{number}" for number in range(window))  # two tokens each, or more
     body: JsonObject = {"messages": [_user_message(too_much)], "max_tokens": 1}
-    answer = await target.ask(body, headers=_AS_IT_IS)
+    answer = await target.ask(body, headers=_UNCHANGED)
+    # Temper's own error for a prompt that the engine has truncated (F18)
     is_cut = member(answer.document, "error", "n_read") is not None
     if member(answer.document, "error", "code") == "context_length_exceeded" and not is_cut:
         return ok("a prompt beyond the window is rejected")
@@ -188,7 +191,7 @@ async def disconnect(target: Target) -> Finding:
                 "the server keeps generating after a client has disconnected",
                 "update the server",
             )
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     needed = clock() - left
     summary = f"a slot is free {needed * 1000:.0f} ms after its client disconnects"
     if needed > _SLOW_SECONDS:
@@ -222,11 +225,8 @@ def _user_message(text: str) -> JsonObject:
     return {"role": "user", "content": text}
 
 
-_CALL_CONSTRAINTS = (
-    "required_arguments",
-    "strict",
-    "schema_beside_tools",
-)  # each can constrain a call
+# each of them can constrain a call
+_CALL_CONSTRAINTS = ("required_arguments", "strict", "schema_beside_tools")
 
 
 async def constraints(target: Target) -> Finding:

@@ -29,7 +29,7 @@ _MARKS = {
     "fail": ("fail", "bold red"),
     "skipped": ("-", "dim"),
 }
-_TITLE_WIDTH = 18
+_TITLE_WIDTH = 18  # of the longest, "Claude Code answer"
 
 
 def line(examined: CheckResult, before: Sequence[CheckResult] = ()) -> Text:
@@ -90,6 +90,7 @@ def write_bundle(path: Path, settings: Settings, examined: Sequence[CheckResult]
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents.items():
+                # the path of the home directory contains the user's name
                 archive.writestr(name, json.dump_text(content).replace(str(Path.home()), "~"))
     except OSError as error:
         raise InvalidConfiguration("--bundle", f"cannot write {path}: {error.strerror}") from error
@@ -140,6 +141,7 @@ def build_tried_table(tried: Sequence[TriedModel]) -> Table:
     shown = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         justify: JustifyMethod = "right" if 4 <= number <= 6 else "left"
+        # a date must not be folded
         least = len("2026-01-01") if column == "tried" else len(column)
         shown.add_column(column, overflow="fold", justify=justify, min_width=least)
     measured = ("calls", "window", "reads_per_second", "writes_per_second")

@@ -7,8 +7,8 @@ from proxy.dialects.lenient_json import member
 from proxy.doctor.target import Finding, Target, fail, ok, skip, warn
 from proxy.settings import is_loopback
 
-_STRANGE_ORIGIN = "https://temper-doctor.invalid"
-_SMALL_WINDOW = 8192
+_STRANGE_ORIGIN = "https://temper-doctor.invalid"  # a name that nobody can have (RFC 2606)
+_SMALL_WINDOW = 8192  # tokens; the first prompt of an agent has 5,000 to 18,000
 _MODELS = "/v1/models"
 _VERSIONS = (
     ("/props", "build_info", "llama-server, build"),
@@ -60,6 +60,7 @@ async def version(target: Target) -> Finding:
 
 
 async def window(target: Target) -> Finding:
+    # asked for again, as a server may reduce the requested window without an error
     real = target.known.window
     if real is None:
         return skip("the server does not report its window; set context.window_tokens")
@@ -120,7 +121,10 @@ async def template(target: Target) -> Finding:
 
 
 async def web_pages(target: Target) -> Finding:
-    """Send a request as a foreign web page would, without a key."""
+    """Send a request as a foreign web page would, without a key.
+
+    A browser sends such requests to any address that it can reach, also to loopback.
+    """
     page = await target.look(_MODELS, {"origin": _STRANGE_ORIGIN})
     if page.status in (401, 403):
         return ok("the server requires a key, so web pages cannot use it")

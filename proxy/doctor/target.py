@@ -19,7 +19,7 @@ Severity: TypeAlias = Literal["ok", "warn", "fail", "skipped"]
 class Finding(NamedTuple):
     """A result: `summary` is a sentence without a full stop, `remedy` an instruction.
 
-    `copy` holds lines for copying, `measured` the figures for programs.
+    `copy` holds lines for copying, `measured` the figures that `temper models --tried` lists.
     """
 
     status: Severity

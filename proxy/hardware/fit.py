@@ -14,7 +14,7 @@ from proxy.hardware.shape import Layer, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator; the memory of a `is_unified` one is part of the host's."""
+    """An accelerator; unified memory is part of the host's memory."""
 
     name: str
     total: int
@@ -42,10 +42,11 @@ STEP = 256  # llama-server rounds windows to this
 _BATCH = 512  # tokens that are computed at once, llama-server's own default
 _FLOAT = 4
 _MASK = 2  # bytes of the attention mask for each token of a batch and of the window
-_MARGIN = GIB  # what llama-server's own --fit-target leaves on each device
-_HOST_MARGIN = 0.1  # of what is free, and no more than the margin of a device
-_USEFUL = 4096  # with less of it on the device, the whole machine's memory is worth using
+_MARGIN = GIB  # the default of llama-server's own --fit-target, per device
+_HOST_MARGIN = 0.1  # of the free memory, at most the margin of a device
+_USEFUL = 4096  # if the device has room for less, a part of the model goes to the host
 
+# Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
 _OLLAMA_LEAST = 4096
 
@@ -81,7 +82,7 @@ class Caching:
     values: CacheType = CacheType.F16
 
     def suits(self, shape: ModelShape) -> bool:
-        """Return whether llama-server takes the types: every head has to be whole blocks."""
+        """Return whether llama-server accepts the types: a head must consist of whole blocks."""
         return not any(
             layer.heads
             and (layer.key_length % self.keys.block or layer.value_length % self.values.block)

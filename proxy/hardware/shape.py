@@ -11,9 +11,9 @@ conversation its beginning, one that is too large crashes the server.
 #   sliding attention    the same, but for the last tokens only; the layers are given by a list, a
 #                        period (its last layer has full attention) or, in older files, only by
 #                        the architecture
-#   latent attention     one compressed key for all heads (`key_length_mla` is there), from which
+#   latent attention     one compressed key for all heads (`key_length_mla` is set), from which
 #                        the value is computed again
-#   shared cache         the last `shared_kv_layers` read what an earlier layer wrote
+#   shared cache         the last `shared_kv_layers` read the cache of an earlier layer
 #   recurrent            a state of a fixed size for each slot: Mamba, RWKV, gated convolutions and
 #                        delta networks, either every layer or those without heads
 
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 _MOST_LAYERS = 4096  # more is a broken file
 _FLOAT = 4  # bytes; recurrent states are kept as 32-bit floats
 
-# architectures that kept the period of their sliding layers to themselves
+# architectures whose older files do not contain the period of their sliding layers
 _SLIDING_PERIODS = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "olmo2": 4}
 _FULL_ATTENTION_PERIODS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
-_ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # beside attention, in every layer
+_ALWAYS_RECURRENT = frozenset({"falcon-h1"})  # in every layer, in addition to attention
 _MIXED_FEED_FORWARD = frozenset({"nemotron_h", "nemotron_h_moe"})  # some layers only feed forward
 
 
@@ -89,7 +89,7 @@ class _Keys:
         return max(0, value) if isinstance(value, int) else 0
 
     def each(self, name: str) -> tuple[int, ...]:
-        """Return a list with a value for each layer; empty if there is none."""
+        """Return a list with a value for each layer; empty if it is missing."""
         value = self._metadata.get(f"{self.architecture}.{name}")
         if not isinstance(value, tuple | list):
             return ()
@@ -126,12 +126,13 @@ def _count_stored_heads(keys: _Keys, index: int, count: int) -> int:
         keys.architecture, 1
     )
     is_recurrent = (index + 1) % period != 0
-    reads_anothers = index >= count - keys.number("attention.shared_kv_layers")
-    if is_recurrent or reads_anothers:
+    shares_cache = index >= count - keys.number("attention.shared_kv_layers")
+    if is_recurrent or shares_cache:
         return 0
     heads = keys.at("attention.head_count_kv", index)
-    is_told = keys.number("attention.head_count_kv") or keys.each("attention.head_count_kv")
-    return heads if is_told else keys.at("attention.head_count", index)
+    # without grouped-query attention, the number is missing and equals that of all heads
+    is_known = keys.number("attention.head_count_kv") or keys.each("attention.head_count_kv")
+    return heads if is_known else keys.at("attention.head_count", index)
 
 
 def _is_sliding(keys: _Keys, index: int) -> bool:

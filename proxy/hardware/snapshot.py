@@ -48,7 +48,7 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
         if not folder.is_relative_to(top):
             return
         limit, current = _text(folder / "memory.max"), _text(folder / "memory.current")
-        if limit.isdecimal() and current.isdecimal():  # "max" is none
+        if limit.isdecimal() and current.isdecimal():  # "max" means no limit
             yield int(limit), max(0, int(current) - _reclaimable(folder))
 
 
@@ -58,9 +58,9 @@ def _reclaimable(folder: Path) -> int:
     return _number(dict(line.partition(" ")[::2] for line in lines).get("inactive_file"))
 
 
-_VENDOR = "0x1002"
-# what a processor's own GPU sets aside; what it uses beyond that is the host's memory
-_MOST_SET_ASIDE = 2 << 30
+_AMD = "0x1002"  # PCI vendor id
+# Memory reserved for the GPU of a processor; beyond that it uses the host's memory (GTT).
+_MOST_RESERVED = 2 << 30
 
 
 def amd_devices(root: Path, host: Memory) -> tuple[Device, ...]:
@@ -70,13 +70,13 @@ def amd_devices(root: Path, host: Memory) -> tuple[Device, ...]:
 
 
 def _devices(card: Path, host: Memory) -> Iterator[Device]:
-    if _text(card / "vendor") != _VENDOR:
+    if _text(card / "vendor") != _AMD:
         return
     total, used = (_number(_text(card / f"mem_info_vram_{word}")) for word in ("total", "used"))
     if not total:
         return
     name = _text(card / "product_name") or f"AMD {_text(card / 'device')}".strip()
-    if total > _MOST_SET_ASIDE:
+    if total > _MOST_RESERVED:
         yield Device(name, total, max(0, total - used))
         return
     shared, taken = (_number(_text(card / f"mem_info_gtt_{word}")) for word in ("total", "used"))
@@ -98,8 +98,8 @@ _COMMAND = ("/usr/sbin/sysctl", *_NAMES)
 _TOOL_SECONDS = 1.0
 _MIB = 1 << 20
 _SMALL = 36 << 30
-# what Metal recommends as its working set, as observed: two thirds of a small machine's memory
-# and three quarters of a larger one's
+# Metal's recommended working set, as observed: two thirds of the memory of a small machine, and
+# three quarters of that of a larger one.
 _SMALL_SHARE, _LARGE_SHARE = 2 / 3, 3 / 4
 
 
@@ -136,8 +136,8 @@ Handle: TypeAlias = object  # NVML's own
 def nvidia_devices(nvml: ModuleType, host: Memory, visible: str | None) -> tuple[Device, ...]:
     """List the NVIDIA devices that programs may use; never raises.
 
-    `nvml` is `pynvml`, `visible` is CUDA_VISIBLE_DEVICES. A device without memory of its own
-    (Jetson, GB10) uses the host's. Any error of NVML means that there is no device.
+    `nvml` is `pynvml`, `visible` is CUDA_VISIBLE_DEVICES. A device without separate memory
+    (Jetson, GB10) uses the host's. After an error of NVML the list is empty.
     """
     try:
         nvml.nvmlInit()

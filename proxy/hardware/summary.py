@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
+from proxy.bounds import KIB, MIB
 from proxy.conversation.json import JsonObject
 from proxy.hardware import fit
 from proxy.hardware.shape import ModelShape
 
-_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
-
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A model that could be started on this machine."""
+    """A model, the memory of the machine and the number of slots to start it with."""
 
     shape: ModelShape
     memory: fit.Memory
@@ -54,9 +53,9 @@ def document(prospect: Prospect) -> JsonObject:
 
 
 def amount(size: int) -> str:
-    if size >= _GIB:
-        return f"{size / _GIB:.1f} GiB"
-    return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / _KIB:.1f} KiB"
+    if size >= fit.GIB:
+        return f"{size / fit.GIB:.1f} GiB"
+    return f"{size / MIB:.1f} MiB" if size >= MIB else f"{size / KIB:.1f} KiB"
 
 
 def _ways(prospect: Prospect) -> tuple[fit.Caching, ...]:

@@ -23,7 +23,7 @@ from proxy.observability.rows import Row, ToolCalls, row_of
 
 MOST_ROWS = 500
 _PLAIN = frozenset((Asked, Compacted))  # facts without text of a client or a model
-_LONGEST = 64
+_LONGEST = 64  # characters, and facts; rows of larger records are made at once
 
 
 class LiveSource(Protocol):

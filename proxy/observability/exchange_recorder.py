@@ -1,6 +1,9 @@
 """Records one exchange: each raw generation, and the client's answer.
 
-Without a configured recording, requests run without this wrapper. One exchange is at most four
+    generation    [["text", "Let me look."], ["call", 0, "k", "find"], ["arguments", 0, "{}"],
+                   ["finished", "tool_calls"]]
+
+Without a configured recording, requests run without this policy. An exchange has at most four
 million characters; a larger one is not recorded.
 """
 

@@ -122,7 +122,7 @@ class History:
             bucket.first_tokens.append(record.first_token)
 
     def note_load(self, running: int, waiting: int, now: float) -> None:
-        """Note the present load; the previous one counts as a peak if it lasted a moment."""
+        """Note the present load; the previous load counts as a peak if it lasted 10 ms."""
         if now - self._since >= _MOMENT:
             self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now

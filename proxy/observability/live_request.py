@@ -129,7 +129,7 @@ class LiveRequest:
         self._path, self._dialect = path, dialect
         self._clock = clock
         self._arrived = clock()
-        self._arrived_at = time.time()
+        self._arrived_at = time.time()  # for people; durations use the monotonic clock (F58)
         self._attempts: list[_LiveAttempt] = []
         self._tools: list[ToolRecord] = []
         self._calls: dict[str, ToolRecord] = {}
@@ -140,7 +140,7 @@ class LiveRequest:
         """Return the record so far, the stage, and the share of the prompt that was read."""
         facts = self.facts if self.facts_so_far is None else self.facts_so_far()
         so_far = self._record(facts, None)
-        tools = (*so_far.tools, *self._calls.values())
+        tools = (*so_far.tools, *self._calls.values())  # the running calls are not recorded yet
         return msgspec.structs.replace(so_far, tools=tools), self._stage, self._progress
 
     def cancel(self) -> bool:
@@ -217,7 +217,7 @@ class LiveRequest:
             self._enter(RequestStage.ASKED_AGAIN)
         return running
 
-    def ask_person(self, call_id: str, server: str, name: str) -> None:
+    def wait_for_person(self, call_id: str, server: str, name: str) -> None:
         """Note that a call waits for a person's approval."""
         self._call(ToolRecord(server, name, call_id, 0, 0.0, 0.0, WAITING))
 
@@ -303,7 +303,10 @@ class LiveRequest:
             load.run(-1, -self._share)
 
     def _queue_seconds(self, now: float) -> float | None:
-        """Return the seconds spent waiting; a request that never got a slot has them, too."""
+        """Return the seconds spent waiting, for a model and for slots.
+
+        Also for a request that left the queue without a slot: its wait is no overhead of Temper.
+        """
         if self._joined is None and self._admitted is None:
             return self._loaded
         return (self._loaded or 0.0) + self._waited + self._since_joined(now)

@@ -23,7 +23,7 @@ from proxy.facts import WORDS, ReplyOutcome, context, cut, repairs, tools
 from proxy.observability.record import CHAT, CLIENT_LEFT, RequestRecord
 from proxy.observability.sentences import escape, summarize
 
-LONGEST_VALUE = 256
+LONGEST_VALUE = 256  # characters of a field
 
 Value: TypeAlias = str | int | float | bool | None
 LogFormat: TypeAlias = Literal["auto", "text", "json"]
@@ -42,7 +42,7 @@ def replica_name() -> str:
 
 
 _DIM, _RED, _GREEN, _YELLOW = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"
-_LONGEST_MODEL = 32
+_LONGEST_MODEL = 32  # columns on a terminal
 _ROOM_FOR_TIME = 60  # columns; on a narrower terminal the time would displace the outcome
 _COLORS = {
     ReplyOutcome.REPAIRED: _YELLOW,

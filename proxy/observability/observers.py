@@ -10,7 +10,7 @@ from proxy.observability.peer_workers import SharedCounts, SiblingBoards
 from proxy.observability.record import Load, RequestRecord, Sink
 from proxy.observability.recording import Recording
 
-_MOST_HELD = 32
+_MOST_HELD = 32  # requests
 _HELD_SECONDS = 0.05
 
 

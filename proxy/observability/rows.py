@@ -110,6 +110,7 @@ def row_of(
         outcome=record.outcome.value if record.outcome is not None else None,
         left=record.left if phase == OVER else None,
         repairs=sentences(record.facts),
+        # a turn has few attempts, but a run of tools may have hundreds
         attempts=tuple(map(_attempt, record.attempts[:12])),
         tools=tuple(map(_tool, record.tools[:100])),
         first_token=_or_none(record.first_token),

@@ -134,7 +134,7 @@ class Tracing:
             # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the defaults
             resource=Resource(defaults).merge(OTELResourceDetector().detect()),
             id_generator=self._ids,
-            span_limits=SpanLimits(max_attribute_length=256),
+            span_limits=SpanLimits(max_attribute_length=256),  # names come from clients
             shutdown_on_exit=False,  # `close` does this, with a time limit
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -165,6 +165,7 @@ class Tracing:
                 name, parent, trace.SpanKind.CLIENT, attributes, start_time=_nanoseconds(at)
             )
             _end(child, at + part.seconds, is_failed=part.error is not None)
+        # 499, a client that disconnected, is no failure of the server
         is_failed = record.status > CLIENT_LEFT or record.error is not None
         _end(span, begun + record.seconds, is_failed=is_failed)
 
@@ -248,10 +249,9 @@ class RunTracing:
             "gen_ai.request.model": model,
         }
         with self._tracer.start_as_current_span(
-            # an exception's message could contain a prompt or a result
             f"invoke_agent {agent}",
             attributes=attributes,
-            record_exception=False,
+            record_exception=False,  # its message could contain a prompt or a result
         ) as span:
             spans = RunSpans(self._tracer, span, model)
             try:

@@ -6,6 +6,6 @@ and explains failures. `start_progress` reads its progress, and `embedded` is th
 `model_caches` lists the downloaded models. `pdf_text` is a separate process that reads PDF files of
 clients.
 
-`supervisor` restarts one server when `restarts` says so, and `managed` is the backend of a
-supervised server. `fleet` runs several servers that do not all fit, as `swapping` decides.
+`supervisor` restarts one server as `restarts` decides, and `managed` is the backend of a supervised
+server. `fleet` runs several servers that do not all fit into memory, as `swapping` decides.
 """

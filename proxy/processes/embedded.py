@@ -1,7 +1,7 @@
 """The embedded llama-server: xllamacpp with the few flags that a launch plan uses.
 
-Run as `python -m proxy.processes.embedded`, in a separate process because an abort in C++ would end
-the proxy. It implements the HTTP API of llama-server, so no other module depends on it.
+It runs as `python -m proxy.processes.embedded`, in a separate process, because an abort in C++
+would end the proxy. It implements the HTTP API of llama-server, so no other module depends on it.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         if value is not None and hasattr(target, name):  # builds differ in their members
             setattr(target, name, value)
 
-    if options.threads is not None:
+    if options.threads is not None:  # a flag of llama-server sets both
         parameters.cpuparams.n_threads = options.threads
         parameters.cpuparams_batch.n_threads = options.threads
 
@@ -94,7 +94,7 @@ def list_devices() -> None:
 
 
 def resolve_enumerators(options: argparse.Namespace) -> dict[str, object]:
-    """Return what xllamacpp wants as a member of an enumeration, as far as it was given."""
+    """Return the options that xllamacpp takes as members of an enumeration, if they were set."""
     from xllamacpp import ggml_type, llama_flash_attn_type, llama_pooling_type
 
     kinds = {

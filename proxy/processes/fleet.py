@@ -1,4 +1,11 @@
-"""Loads and stops servers that do not all fit at once, as `swapping` decides."""
+"""Loads and stops servers that do not all fit into memory, as `swapping` decides (decision 0010).
+
+    with fleet.lease("qwen3", key) as lease:     the request joins the queue
+        await lease.wait_until_granted()         the model is loaded
+        ...                                      and stays loaded until the block ends
+
+A model that failed is not loaded again for ten seconds.
+"""
 
 import asyncio
 import logging
@@ -16,7 +23,7 @@ from proxy.shares import find_displaced
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 256
-_ADVICE_SECONDS = 5
+_ADVICE_SECONDS = 5  # for Retry-After
 
 
 class StartableServer(Protocol):
@@ -73,13 +80,14 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
+        # a stream waits in intervals, between which it sends news, and cancels each wait
         failure = await asyncio.shield(self._fate)
         if failure is not None:
             raise failure.with_traceback(None)  # many tasks raise it, and each would add its frames
 
     @property
     def is_settled(self) -> bool:
-        """Whether the model can be used, or loading it has failed."""
+        """True if the model can be used, or loading it has failed."""
         return self._fate.done()
 
     def settle(self, failure: ProcessFailed | QueueFull | None = None) -> None:
@@ -179,6 +187,7 @@ class Fleet:
             self._obey(self.swapping.note_failed(name, now()))
 
     def _obey(self, orders: Orders) -> None:
+        # leases end during the shutdown, and must not start another model
         if self._is_closed:
             return
         for ticket in (*orders.served, *orders.refused):
@@ -187,6 +196,7 @@ class Fleet:
                     None if ticket.is_served else self._failures[ticket.model]
                 )
         for name in orders.stop:
+            # a load that no request waits for any more
             if (loading := self._loading.pop(name, None)) is not None:
                 loading.cancel()
             self._run(self._stop(name))

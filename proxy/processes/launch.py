@@ -1,6 +1,8 @@
 """The start of a llama-server: the program, the plan, and the command line.
 
-What cannot work is refused here, before anything is started for it.
+    llama-server -m qwen3.gguf -np 2 -c 65536 --host 127.0.0.1 --port 0 --jinja --no-webui ...
+
+A plan that cannot work is rejected before a process is started for it.
 """
 
 import importlib.util
@@ -55,10 +57,12 @@ class LaunchPlan:
     def command(self) -> tuple[str, ...]:
         """Return the command line; it holds no secret."""
         source = ("-m", str(self.model)) if isinstance(self.model, Path) else ("-hf", self.model)
-        # by default slots share one KV pool, and a request that overfills it makes all of them fail
+        # without -np, slots share one KV cache, and a request that overfills it fails all of them
+        # `-c` is divided among the slots
         size = ("-np", str(self.slots), "-c", str(self.slots * self.context_tokens))
         address = ("--host", HOST, "--port", str(self.port))
         alias = ("-a", self.alias) if self.alias else ()
+        # Jinja renders tools; the doctor reads /slots and /metrics
         options = ("--jinja", "--no-webui", "--slots", "--metrics", *alias, *self.extra)
         return (*self.program, *source, *size, *self._tuning(), *address, *options)
 
@@ -86,7 +90,7 @@ class LaunchPlan:
 
     @property
     def downloads(self) -> bool:
-        """Whether the server loads its model from Hugging Face or its cache."""
+        """True if the server loads its model from Hugging Face or its cache."""
         return not isinstance(self.model, Path)
 
     @property
@@ -163,7 +167,7 @@ def check_model_file(model: Path) -> None:
 
 
 def model_file_problem(model: Path) -> str:
-    """Return why `model` cannot be a model, "" if it can."""
+    """Return the reason why a file cannot be a model, "" if it can."""
     try:
         if model.is_dir():
             return "is a folder: give the path of the .gguf file in it"

@@ -1,4 +1,4 @@
-"""Starts a managed llama-server and waits until it is ready; the supervisor does the rest.
+"""Starts a managed llama-server and waits until it is ready; `supervisor` restarts it.
 
 The server listens on loopback, on a port that the system chooses and the server logs. It requires
 a random key that only the child process receives, so a server that requires this key is the child.
@@ -29,7 +29,7 @@ from proxy.systems import KILL
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0  # for one request
 _LISTENING = re.compile(rf"listening on http://{re.escape(launch.HOST)}:(\d+)\s*(?:-|$)")
 
 
@@ -42,7 +42,7 @@ async def start_llama_server(
 ) -> AsyncGenerator[RunningServer]:
     """Start a server, yield it when it is ready, and stop it in the end.
 
-    Raises LaunchFailed if it ends before, NeverBecameReady after `ready_seconds`; both say why.
+    Raises LaunchFailed if it ends before that, and NeverBecameReady after `ready_seconds`.
     """
     launch.check_plan(plan)
     api_key = secrets.token_urlsafe(32)
@@ -80,7 +80,10 @@ async def start_llama_server(
 
 
 def environment(api_key: str) -> dict[str, str]:
-    """Return the settings that are not arguments: a secret, and options that old builds refuse."""
+    """Return the settings that are not arguments: a secret, and options that old builds refuse.
+
+    Arguments are visible to every user of the machine.
+    """
     no_colours = {"LLAMA_LOG_COLORS": "off", "LLAMA_ARG_LOG_COLORS": "off", "NO_COLOR": "1"}
     return {"LLAMA_API_KEY": api_key, "LLAMA_ARG_CORS_ORIGINS": "localhost", **no_colours}
 
@@ -93,6 +96,7 @@ async def _wait_until_ready(
     exited = asyncio.create_task(process.wait())
     goes_on = True
     try:
+        # a new wait begins as long as a download makes progress: its size is unknown
         while goes_on:
             before = log.progress
             either = asyncio.FIRST_COMPLETED
@@ -167,7 +171,7 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # the model is about to be loaded when it is complete: no more of it than has to be
+    # the server loads the model after the download, until it is stopped: the smaller, the better
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
@@ -217,8 +221,9 @@ def _find_meaning(log_lines: Sequence[str]) -> str | None:
         for line in log_lines:
             _, match, rest = line.lower().partition(needle.lower())
             if match:
-                words = line[len(line) - len(rest) :].strip(" :")
-                return str(meaning).replace("{said}", words)
+                # from `line`, as `rest` is in lower case
+                original = line[len(line) - len(rest) :].strip(" :")
+                return str(meaning).replace("{rest}", original)
     return None
 
 

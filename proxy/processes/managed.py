@@ -14,7 +14,7 @@ from proxy.processes.process import ServerAddress
 from proxy.processes.restarts import RestartState
 from proxy.processes.supervisor import ServerStatus
 
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.02  # between looks at the supervisor's status
 
 Connect: TypeAlias = Callable[[ServerAddress], LlamaServer]
 
@@ -66,7 +66,7 @@ class ManagedBackend(DeferredBackend):
 
     @property
     def is_down(self) -> bool:
-        """Whether the server is down for good: it is not restarted."""
+        """True if the server is down for good: it is not restarted."""
         return self.server.status.state is RestartState.DOWN
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class ManagedBackend(DeferredBackend):
             await self._connected[1].close()
 
     def lease(self) -> "ManagedBackend | None":
-        """Return what a request has to wait for; None if the server is ready, or down."""
+        """Return the claim that a request has to wait for; None if the server is ready, or down."""
         return None if self.is_granted else self
 
     @property
@@ -117,6 +117,7 @@ class ManagedBackend(DeferredBackend):
                     async for part in parts:
                         yield part
             except BackendUnavailable as error:
+                # a request that the server has read may have crashed it, and is not sent again
                 if not (error.is_unreached and await self._is_gone(address)):
                     raise self._explain(error) from error
             else:

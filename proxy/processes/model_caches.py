@@ -18,8 +18,8 @@ _QUANTISATION = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-_DEEPEST = 6
-_MOST_FILES = 10_000
+_DEEPEST = 6  # levels: Hugging Face's snapshots are at the fourth
+_MOST_FILES = 10_000  # a home folder may be mounted into a cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def _gguf_files(owner: str, folder: Path) -> Iterator[CachedModel]:
     """List the GGUF models in a folder; the parts of a split model count as one."""
     parts: dict[Path, list[CachedModel]] = {}
     for path in _files_in(folder):
+        # a projector of images (mmproj) is part of another model
         if path.suffix.lower() != ".gguf" or "mmproj" in path.name.lower():
             continue
         whole = path.with_name(_PART.sub("", path.stem))
@@ -105,7 +106,10 @@ def _name_of(owner: str, path: Path) -> str:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Walk through a folder in order, with limits on depth and files; each folder once."""
+    """Walk through a folder in order, with limits on depth and files; each folder once.
+
+    Links are followed, because Hugging Face's cache consists of links, and may form a circle.
+    """
     seen: set[tuple[int, int]] = set()
     files = 0
     for parent, folders, names in os.walk(folder, followlinks=True):

@@ -1,8 +1,8 @@
 """Kills a child program when Temper dies, even by kill -9.
 
-Run as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`: it makes the
-arrangement and becomes the program, so that the process id and the signals are the program's own.
-Knows nothing of what it starts, and imports next to nothing because it is started every time.
+It runs as `python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...`, makes the
+arrangement and executes the program in its place, so that the process id and the signals are those
+of the program. It imports few modules, because it runs at every start.
 """
 
 # On Linux the kernel sends the signal (PR_SET_PDEATHSIG, which survives exec). Elsewhere a forked
@@ -17,7 +17,7 @@ import sys
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def ask_the_kernel(parent: int) -> None:
+def request_death_signal(parent: int) -> None:
     """Have this process killed when the process `parent`, which started it, dies."""
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("prctl refused PR_SET_PDEATHSIG")
@@ -25,7 +25,7 @@ def ask_the_kernel(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def leave_a_watcher() -> None:
+def start_watcher() -> None:
     """Have this process killed when its standard input ends."""
     watched = os.getpid()
     if os.fork() != 0:
@@ -35,16 +35,16 @@ def leave_a_watcher() -> None:
     os.dup2(silence, 2)
     while os.read(0, 1):
         pass
-    if os.getppid() == watched:
+    if os.getppid() == watched:  # otherwise the program has ended, and its id may be reused
         os.kill(watched, signal.SIGKILL)
     os._exit(0)
 
 
 def main() -> None:
     if sys.platform == "linux":
-        ask_the_kernel(int(sys.argv[1]))
+        request_death_signal(int(sys.argv[1]))
     else:
-        leave_a_watcher()
+        start_watcher()
     try:
         os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
     except OSError as problem:

@@ -17,13 +17,15 @@ MOST_BYTES = 32 * 2**20
 MOST_PAGES = 200
 MOST_CHARACTERS = 1_000_000
 MOST_SECONDS = 20.0
-_MOST_MEMORY = 2**30
+_MOST_MEMORY = 2**30  # bytes: a small PDF may unpack to gigabytes
 
 _MISSING = (
     "capability_rejected: document_block (to read PDFs this server needs the extra `documents`: "
     "pip install 'temper-proxy[documents]'; or send the text of the PDF)"
 )
-_UNREADABLE = "capability_rejected: document_block (the PDF cannot be read: {why}; send its text)"
+_UNREADABLE = (
+    "capability_rejected: document_block (the PDF cannot be read: {reason}; send its text)"
+)
 
 
 class PdfText(msgspec.Struct, frozen=True):
@@ -61,12 +63,12 @@ def read_pdf(data: bytes) -> PdfText:
         raise _refuse("it is broken, encrypted or too large when unpacked") from None
 
 
-def _refuse(why: str) -> InvalidRequest:
-    return InvalidRequest(_UNREADABLE.format(why=why))
+def _refuse(reason: str) -> InvalidRequest:
+    return InvalidRequest(_UNREADABLE.format(reason=reason))
 
 
 def extract(data: bytes) -> PdfText:
-    """Read the text, page by page, up to the bounds; raises what the reader raises."""
+    """Read the text, page by page, up to the bounds; raises the errors of pypdf."""
     from pypdf import PdfReader
 
     reader = PdfReader(BytesIO(data))
@@ -80,7 +82,7 @@ def extract(data: bytes) -> PdfText:
 
 
 def _limit_memory() -> None:
-    with suppress(ImportError, ValueError, OSError):  # not everywhere
+    with suppress(ImportError, ValueError, OSError):  # Windows, and macOS, which ignores the limit
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))

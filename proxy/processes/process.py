@@ -22,7 +22,7 @@ from proxy.errors import LaunchFailed
 from proxy.observability.sentences import visible
 from proxy.processes import parent_death
 
-MOST_LINES = 200
+MOST_LINES = 200  # of the log, for errors
 LONGEST_LINE = 1000
 _PERCENTAGE = re.compile(r"\d{1,3}%(\\x1b\[K)?$")  # the end of a progress bar
 
@@ -76,32 +76,32 @@ class PseudoTerminal:
     def __init__(self) -> None:
         import termios  # not available on Windows
 
-        self._own, self.child = os.openpty()
+        self._parent, self.child = os.openpty()
         attributes = termios.tcgetattr(self.child)
         attributes[1] &= ~termios.OPOST  # otherwise every line ends with a carriage return
         termios.tcsetattr(self.child, termios.TCSANOW, attributes)
-        os.set_blocking(self._own, False)
+        os.set_blocking(self._parent, False)
 
     async def read(self, size: int) -> bytes:
         """Return the next bytes as soon as they arrive, b"" when the child is gone."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                return os.read(self._own, size)
+                return os.read(self._parent, size)
             except BlockingIOError:
                 ready = asyncio.Event()
-                loop.add_reader(self._own, ready.set)
+                loop.add_reader(self._parent, ready.set)
                 try:
                     await ready.wait()
                 finally:
-                    loop.remove_reader(self._own)
+                    loop.remove_reader(self._parent)
             except OSError as error:
                 if error.errno == errno.EIO:  # the other end is closed
                     return b""
                 raise
 
     def close(self) -> None:
-        os.close(self._own)
+        os.close(self._parent)
 
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Process:
         self._grace_seconds = grace_seconds
         self._tail = LogTail()
         self._stop_wanted = asyncio.Event()
-        self._owner = asyncio.create_task(self._look_after(), name=f"owner of {name}")
+        self._owner = asyncio.create_task(self._supervise(), name=f"owner of {name}")
 
     @classmethod
     async def start(
@@ -160,12 +160,14 @@ class Process:
     ) -> "Process":
         """Start `command` in a new session, with `environment` added to Temper's.
 
-        Every line it writes goes to `listener`, which must not raise, to the debug log and to the
-        tail; `listener` sees a row of dots grow as well. It dies with us, or with the thread that
-        runs this event loop. `stop` leaves it `grace_seconds` between the request to end and the
-        kill. With `on_terminal` it takes what it writes to for a terminal.
+        Every line of its output goes to `listener`, which must not raise, to the debug log and to
+        the tail; `listener` also sees a growing row of dots. The child dies with Temper, or with
+        the thread of this event loop. `stop` waits `grace_seconds` between SIGTERM and SIGKILL.
+        With `on_terminal` its output is a pseudo-terminal: curl and llama.cpp report the progress
+        of a download only there.
         """
         with ExitStack() as opened:
+            # its standard input ends when Temper dies, which `parent_death` notices
             reading_end, lifeline = os.pipe()
             opened.callback(os.close, lifeline)
             has_terminal = on_terminal and systems.HAS_PSEUDO_TERMINALS
@@ -207,11 +209,13 @@ class Process:
         self._stop_wanted.set()
         return await self.wait()
 
-    async def _look_after(self) -> int:
+    async def _supervise(self) -> int:
         listening = asyncio.create_task(self._listen())
         ending = asyncio.create_task(self._end_when_wanted())
         try:
             exit_code = await self._child.wait()
+            # the reason of a crash is in the output that is still in the pipe; a grandchild may
+            # keep the pipe open
             await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
         finally:
             self._kill()  # reached with a live process only if this task is canceled

@@ -32,9 +32,9 @@ _MOVES = {
 class RestartPolicy:
     """The number of restarts and their delays, in seconds.
 
-    The wait begins with `first_delay` and doubles with every failure, up to `longest_delay`; up to
-    half of it is left to chance, so that servers that fell together do not rise together. The
-    failure that is number `most_failures` within `window` seconds is the last.
+    The delay begins with `first_delay` and doubles with every failure, up to `longest_delay`. Up to
+    half of it is random, so that servers that failed together do not restart together. After
+    `most_failures` within `window` seconds the server stays down.
     """
 
     first_delay: float = 0.5
@@ -67,7 +67,7 @@ class Restarts:
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
         """Note that it ended; return the seconds until the next start, None if it stays down.
 
-        A failure `is_lasting` when the next start would end in the same way.
+        A failure `is_lasting` if the next start would fail in the same way, as for an invalid file.
         """
         if self._ready_since is not None:
             self._served += now - self._ready_since

@@ -1,4 +1,8 @@
-"""The progress of a llama-server's start, read from its output. Pure."""
+"""The progress of a llama-server's start, read from its output. Pure.
+
+Downloading qwen3-8b-q4_k_m.gguf ──────── 42%    -> downloading, 0.42
+..........                                       -> loading, 0.1
+"""
 
 import re
 from collections.abc import Callable

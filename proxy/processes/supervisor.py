@@ -27,15 +27,14 @@ Start: TypeAlias = Callable[[], AbstractAsyncContextManager[RunningServer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The state of a server; `since` is a time of the event loop.
+    """The state of a server, which has an `address` only while it is ready.
 
-    It has an `address` only while it is ready. `reason` is the last failure in one sentence and
-    `log` its last lines, both empty before the first failure. `restarts` counts the restarts; the
-    next one is due `retry_after` seconds after `since`.
+    `reason` is the last failure in one sentence and `log` its last lines, both empty before the
+    first failure. `restarts` counts the restarts; `retry_after` is the delay of the next one, in
+    seconds.
     """
 
     state: RestartState = RestartState.STOPPED
-    since: float = 0.0
     address: ServerAddress | None = None
     reason: str = ""
     log: tuple[str, ...] = ()
@@ -96,7 +95,7 @@ class Supervisor:
             self._settle(NeverBecameReady(self.name, "was stopped"))
             if owner.done():  # after it gave up
                 self._reset()
-        async with self._alone:
+        async with self._alone:  # free when the owner has stopped the server
             pass
 
     async def close(self) -> None:
@@ -119,7 +118,7 @@ class Supervisor:
                 raise
 
     async def _serve(self) -> ProcessFailed:
-        """Start the server and wait for its end; returns why it ended."""
+        """Start the server and wait for its end; return the reason why it ended."""
         try:
             async with self._start() as server:
                 self._restarts.become_ready(now())
@@ -136,7 +135,7 @@ class Supervisor:
             return failure
 
     def _report_failure(self, failure: ProcessFailed) -> float | None:
-        """Report a failure; returns the seconds until the next start, None for never."""
+        """Report a failure; return the seconds until the next start, None for never."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         waiting = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
         status = replace(self.status, address=None, reason=str(failure), log=failure.log)
@@ -154,7 +153,7 @@ class Supervisor:
         self._publish(ServerStatus())
 
     def _publish(self, status: ServerStatus) -> None:
-        self.status = replace(status, state=self._restarts.state, since=now())
+        self.status = replace(status, state=self._restarts.state)
         self._on_change(self.status)
 
     def _settle(self, outcome: RunningServer | ProcessFailed) -> None:

@@ -198,8 +198,8 @@ class SwapPlanner:
 
     def _decide(self, orders: Orders, now: float) -> Orders:
         """Go through the queue once, oldest first."""
-        claimed: set[str] = set()
-        is_blocked = False
+        claimed: set[str] = set()  # loaded models that an older request needs to be stopped
+        is_blocked = False  # an older request waits for memory, so no younger one may take it
         for ticket in tuple(self._queue):
             member = self._members[ticket.model]
             if member.presence == "loaded":

@@ -28,8 +28,8 @@ class Arguments:
     """The arguments, see docs/guides/growing.md.
 
     `config` is a settings file on every node, "" for `temper.toml` in the working directory. A new
-    `revision` makes replicas read it again. `replicas` may be "auto" if each has an engine of its
-    own: 1 to `most`. In the folder `scraping` every replica publishes the address of its metrics.
+    `revision` makes replicas read it again. `replicas` may be "auto" for units, replicas with a
+    managed engine: 1 to `most`. In the folder `scraping` every replica publishes its metrics.
     `cpus` and `gpus` are reserved for each. The `affinity` routes requests: by default to the
     replica of the session if each has an engine, else to the least loaded one.
     """
@@ -92,7 +92,7 @@ def check_settings(arguments: Arguments) -> Settings:
 
 
 def is_unit(settings: Settings) -> bool:
-    """Return whether each replica has an engine of its own."""
+    """Return whether each replica is a unit: Temper with a managed llama-server."""
     return settings.model.source is not None or bool(settings.models)
 
 
@@ -103,7 +103,7 @@ def fingerprint(arguments: Arguments) -> str:
     """
     try:
         content = arguments.file.read_bytes()
-    except OSError:  # there need not be one
+    except OSError:  # optional: the settings may come from the environment
         content = b""
     return hashlib.sha256(content + arguments.revision.encode()).hexdigest()[:16]
 
@@ -120,7 +120,7 @@ def deployment_options(
         "name": "temper",
         "max_ongoing_requests": settings.server.max_connections,
         "graceful_shutdown_timeout_s": settings.server.grace_seconds + _MARGIN_SECONDS,
-        "health_check_period_s": 2.0,
+        "health_check_period_s": 2.0,  # Ray's default is 10 s, in which a dead unit gets requests
         "max_constructor_retry_count": _TRIES,
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
     }

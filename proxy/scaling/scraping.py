@@ -19,7 +19,7 @@ from proxy.api.server import listen, serving
 from proxy.conversation import json
 from proxy.errors import InvalidConfiguration
 
-_BEGINNING = "temper-"
+_PREFIX = "temper-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ async def serve_metrics(app: ASGIApp, folder: Path, host: str) -> AsyncGenerator
     with contextlib.closing(listen(host, 0)) as listening:
         port = listening.getsockname()[1]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        async with serving(MetricsOnly(app), listening, 1, signals=()):
+        async with serving(MetricsOnly(app), listening, 1, signals=()):  # Serve handles signals
             with publish_address(folder, address):
                 yield
 
@@ -67,11 +67,11 @@ def publish_address(folder: Path, address: str) -> Iterator[Path]:
 
 def _write(folder: Path, address: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for other in folder.glob(f"{_BEGINNING}*.json"):
-        number = other.stem.removeprefix(_BEGINNING)
+    for other in folder.glob(f"{_PREFIX}*.json"):
+        number = other.stem.removeprefix(_PREFIX)
         if number.isdecimal() and not psutil.pid_exists(int(number)):
             other.unlink(missing_ok=True)
-    file = folder / f"{_BEGINNING}{os.getpid()}.json"
+    file = folder / f"{_PREFIX}{os.getpid()}.json"
     unfinished = file.with_suffix(".new")  # Prometheus may read at any moment
     unfinished.write_bytes(json.dump([{"targets": [address]}]))
     unfinished.replace(file)

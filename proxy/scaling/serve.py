@@ -40,22 +40,23 @@ def app(args: Mapping[str, object]) -> Application:
 
 
 class Replica:
-    """One Temper, with the methods that Serve calls.
+    """A replica of Temper, with the methods that Serve calls.
 
-    Another `fingerprint` makes Serve replace it.
+    Serve replaces replicas when an argument has changed, and the `fingerprint` changes with the
+    contents of the settings file.
     """
 
     def __init__(self, config: str, scraping: str, fingerprint: str) -> None:
         host = _node_address()
 
-        def beside(asgi_app: ASGIApp) -> AbstractAsyncContextManager[None]:
+        def serve_own_metrics(asgi_app: ASGIApp) -> AbstractAsyncContextManager[None]:
             return serve_metrics(asgi_app, Path(scraping), host) if scraping else nullcontext()
 
         context = serve.get_replica_context()
         read = partial(load_settings, Path(config) if config else None)
         self.fingerprint = fingerprint
         self._hosted = Hosted(
-            read, beside=beside, replica=f"{context.app_name}#{context.replica_tag}"
+            read, companion=serve_own_metrics, replica=f"{context.app_name}#{context.replica_tag}"
         )
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:

@@ -1,5 +1,8 @@
 """Limits concurrent requests to the backend's slots; keys of waiting clients take turns.
 
+    waiting (oldest first)    a1 a2 a3 b1 c1
+    served                    a1 b1 c1 a2 a3
+
 An engine with more requests than slots serves them in order of arrival, so one client with fifty
 requests would block all others. The queue is bounded, so that excess requests fail immediately.
 When it is full, a request of a key with few waiting requests displaces the newest request of the
@@ -21,7 +24,7 @@ from proxy.errors import QueueFull
 from proxy.shares import find_displaced
 
 MOST_WAITING = 256
-MOST_PASSED_OVER = 8
+MOST_PASSED_OVER = 8  # times in a row, after which a lower priority is served
 
 
 class Priority(Enum):
@@ -89,6 +92,7 @@ class WaitingQueue:
         The newest ticket of the key with the most waiting tickets is displaced. None if `key` would
         then have as many itself. Background work displaces only background work.
         """
+        # background work is never urgent enough to displace anything else
         lowest = [*Priority].index(priority)
         displaceable = [priority] if priority is Priority.LOW else [*Priority][: lowest + 1]
         waiting = [
@@ -106,7 +110,7 @@ class WaitingQueue:
         return self._append(Ticket(key, priority, number)), displaced
 
     def leave(self, ticket: Ticket) -> list[Ticket]:
-        """Return a ticket, served or waiting; returns the tickets that are served next."""
+        """Take back a ticket, served or waiting; return the tickets that are served next."""
         if ticket.is_served:
             self.served -= 1
         elif not ticket.is_displaced:
@@ -120,6 +124,7 @@ class WaitingQueue:
 
     def upcoming(self) -> Iterator[Ticket]:
         """Yield the waiting tickets in the order in which they are served if no other joins."""
+        # a copy, which the simulation empties
         waiting = {
             priority: OrderedDict((key, deque(tickets)) for key, tickets in keys.items())
             for priority, keys in self._waiting.items()
@@ -226,7 +231,7 @@ class Admission:
 
     def leave(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Return a slot; `seconds` is how long a successful request held it."""
-        if seconds is not None:
+        if seconds is not None:  # failures are short, and would make the advice too small
             self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
         self._wake(self.queue.leave(ticket))
 

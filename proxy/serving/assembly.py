@@ -1,4 +1,4 @@
-"""Translates the settings for serving: terms of requests, recognition of models, fitting."""
+"""Translates the settings for serving: policy, recognition of models, fitting."""
 
 import difflib
 from functools import partial
@@ -20,7 +20,7 @@ from proxy.settings import Settings
 from proxy.settings.sections import Guardrails
 from proxy.settings.sections import Profile as ProfileSettings
 
-_SWITCH = {"auto": None, "on": True, "off": False}
+_SWITCH = {"auto": None, "on": True, "off": False}  # None leaves it to the profile
 
 
 def overrides_of(
@@ -38,6 +38,7 @@ def overrides_of(
     convention, replay = settings.tools_in_prompt, settings.replay
     return Overrides(
         known[settings.name] if settings.name is not None else None,
+        # None leaves the decision to the profile, "" is the decision against a description
         None if convention == "auto" else "" if convention == "never" else convention,
         None if replay == "auto" else replay,
         setting,
@@ -47,7 +48,7 @@ def overrides_of(
 
 
 def service_options_of(settings: Settings) -> ServiceOptions:
-    """Translate how models are served; raises InvalidConfiguration."""
+    """Translate the settings of services; raises InvalidConfiguration."""
     profiles = load_profiles(settings.profile.folder)
     return ServiceOptions(
         profiles=profiles,
@@ -82,7 +83,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
-    """Return what tuned settings change of what the operator left open; raises ValueError."""
+    """Return the tuned settings that the operator has not set; raises ValueError."""
     explicit, wanted = (
         settings.guardrails.model_dump(exclude_unset=True),
         tuned.get("guardrails", {}),
@@ -103,17 +104,18 @@ def tuned_changes(settings: Settings, tuned: Tuned) -> Tuned:
 def _context(everything: Settings) -> ContextPolicy:
     settings = everything.context
     is_ours = everything.model.source is not None
-    is_left_out = "compaction" in everything.guardrails.without
+    is_disabled = "compaction" in everything.guardrails.without
     rules = Rules(
         has_failed,
         never_clear=frozenset(settings.never_clear),
         recent=settings.recent_groups,
         high=settings.high,
         low=settings.low,
+        # counted prompts use the whole budget (decision 0020), unless the operator sets a limit
         high_counted=settings.high if "high" in settings.model_fields_set else 1.0,
     )
     return ContextPolicy(
-        FittingMode.OFF if is_left_out else FittingMode(settings.compaction),
+        FittingMode.OFF if is_disabled else FittingMode(settings.compaction),
         settings.strategy,
         settings.window_tokens or None,
         rules,

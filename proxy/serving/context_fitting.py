@@ -2,6 +2,13 @@
 
 `context` decides how to shorten a conversation, from its history alone. This module requests token
 counts from the backend, and keeps the measurements of each model.
+
+Theory of operation
+-------------------
+An estimate costs microseconds, a count a request to the engine (0.3 s for 400 kB). So a prompt
+that is far below the window by its estimate is sent as it is. If an estimate leaves a doubt, the
+engine counts the whole prompt; only if that does not fit are the messages counted one by one,
+because the cut needs the size of each (decision 0020).
 """
 
 import asyncio
@@ -42,7 +49,7 @@ _TINY = 250  # tokens; a shorter prompt says nothing about the size of a token
 _FEW = 16  # texts; if more were never counted, the whole prompt is counted first
 _MOST_ROUNDS = 5  # of counting the notes that cuts add, because a count may move the cut
 _MOST_MODELS = 64
-_MOST_SESSIONS = 256
+_MOST_SESSIONS = 256  # whose last prompts are compared
 
 
 class FittingMode(Enum):
@@ -60,8 +67,8 @@ Strategy: TypeAlias = Literal["tiered", "sliding", "none"]
 class ContextPolicy:
     """The operator's settings; `limit` is an upper bound for the window, in tokens.
 
-    The `budget` applies to servers that Temper did not start. `own` is the compaction of a program
-    that embeds Temper.
+    The `budget` applies to servers that Temper did not start. A program that embeds Temper may set
+    `create_compaction` to use a different compaction.
     """
 
     mode: FittingMode = FittingMode.AUTO
@@ -70,7 +77,7 @@ class ContextPolicy:
     rules: Rules = field(default_factory=lambda: Rules(has_failed))
     budget: BudgetMode = "backend"
     texts: TextCache = field(default_factory=TextCache, compare=False, repr=False)
-    own: Callable[[TokenBook, Window], Compaction] | None = None
+    create_compaction: Callable[[TokenBook, Window], Compaction] | None = None  # of a program
 
     def window(self, slot: int, doubt: float = 1.0) -> Window:
         """Return the usable part of a slot of `slot` tokens."""
@@ -80,8 +87,8 @@ class ContextPolicy:
     def compaction(
         self, book: TokenBook, window: Window, *, is_counted: bool = False
     ) -> Compaction:
-        if self.own is not None:
-            return self.own(book, window)
+        if self.create_compaction is not None:
+            return self.create_compaction(book, window)
         rules = self.rules
         if is_counted:
             rules = replace(rules, high=rules.high_counted)
@@ -123,6 +130,7 @@ class Fitting:
         if size is not None:
             return leave_unchanged(plan.messages, size, window.size)
         chosen = self._policy.compaction(book, window, is_counted=book.knows(plan.tools))
+        # the request is sent unchanged, but its record contains the cut
         if mode is FittingMode.REPORT or plan.is_untouchable:
             return plan.fit(Reported(chosen))
         try:
@@ -133,6 +141,7 @@ class Fitting:
                 return Fitted(plan.messages)
             raise
         account, most = fitted.compacted, self._room(plan, slot)
+        # the sum of the parts says that the uncut prompt may fit; only the whole count decides
         if total is None and account is not None and account.epoch and account.client <= most:
             total = await self._count_whole(plan, book, headers)
         if total is not None and total <= most:
@@ -150,7 +159,7 @@ class Fitting:
         The second value is the exact total of the prompt, None if it was not counted.
         """
         whole = plan.upstream_request()
-        if whole.messages is not plan.messages:
+        if whole.messages is not plan.messages:  # tools described in the prompt add messages
             await self._weigh(whole.messages)
         room = self._room(plan, slot, book.doubt)
         expected = book.expect(whole.messages, whole.tools)
@@ -179,7 +188,7 @@ class Fitting:
     async def _count_whole(
         self, plan: RequestPlan, book: TokenBook, headers: Headers
     ) -> int | None:
-        """Have the backend count the uncut prompt; None if it cannot count."""
+        """Count the uncut prompt with the backend; None if it cannot count."""
         total = await self._backend.count(plan.upstream_request(), headers)
         if total is not None:
             book.count_whole(plan.messages, plan.tools, total)
@@ -250,7 +259,7 @@ class Fitting:
         return any(weighed.media for weighed in self._sizes.weigh_all(messages))
 
     async def _learn(self, book: TokenBook, unknown: tuple[Message, ...], headers: Headers) -> bool:
-        """Have messages counted for the first time; return False if the backend cannot count."""
+        """Count messages for the first time; return False if the backend cannot count."""
         texts = map(countable, unknown)  # lazy: this is slow, and few backends count
         counted = await self._backend.count_texts(texts, headers) if unknown else None
         for message, tokens in zip(unknown, counted or (), strict=False):

@@ -1,4 +1,9 @@
-"""Lists the available models with their profiles, for `temper models`."""
+"""Lists the available models with their profiles, for `temper models`.
+
+    {"id": "qwen3-8b", "profile": "qwen3", "reason": "...", "syntaxes": ["hermes"], "memory": {...}}
+
+A line of text is made from `summary`, a line of `--json` from `document`.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -31,7 +36,7 @@ from proxy.settings import Settings
 class ListedModel:
     """A model by the name that clients use, with its profile or a problem.
 
-    The `prospect` is the memory of a model that Temper would start a server for.
+    The `prospect` is the memory that a server started by Temper would need.
     """
 
     name: str

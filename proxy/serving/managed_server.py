@@ -56,7 +56,7 @@ _MEASURED = ("full", "fast")  # budgets for which the hardware decides
 
 
 @asynccontextmanager
-async def keep_going(
+async def keep_running(
     settings: Settings,
     on_stage: StageListener,
     on_change: StatusListener = lambda _status: None,
@@ -72,7 +72,7 @@ async def keep_going(
     server = supervisor(settings, on_stage, on_change)
     try:
         async with asyncio.TaskGroup() as group:
-            first_start = group.create_task(server.ready())
+            first_start = group.create_task(server.ready())  # its failure cancels the block
             yield server
             first_start.cancel()
     except BaseExceptionGroup as failures:
@@ -161,6 +161,7 @@ def settle_window(settings: Settings) -> Settings:
 
     memory = usable_by(find_program(configured.server), snapshot())
     window = fit_window(configured, settings.context, model_file(configured), memory)
+    # `backend`: from here on, the window that the started server reports is the right one
     model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})
@@ -185,6 +186,7 @@ def launch_plan(settings: Settings) -> LaunchPlan:
         extra=(
             *profile.launch_flags,
             *sampling_flags(profile.sampling),
+            # last, so that the operator's values replace those of the profile
             *configured.extra_arguments,
         ),
     )
@@ -262,6 +264,7 @@ def ollama_window(model_info: JsonObject, size: int, memory: Memory | None = Non
         return None
     memory = memory or snapshot()
     default = ollama_default_window(sum(device.total for device in memory.devices))
+    # never less than Ollama would use without Temper
     least = min(default, shape.trained_context)
     return max(least, largest_window(shape, memory, Caching()).window)
 

@@ -37,7 +37,7 @@ from proxy.serving.assembly import overrides_of
 from proxy.serving.managed_server import (
     connect_managed,
     connection_to,
-    keep_going,
+    keep_running,
     model_file,
     ollama_fitting,
     settle_window,
@@ -58,7 +58,7 @@ async def open_services(
     *,
     remote: Supervised | None = None,
 ) -> AsyncGenerator[Services, None]:
-    """Open every configured model; raises `InvalidConfiguration` if there is none.
+    """Open every configured model; raises `InvalidConfiguration` without one.
 
     A managed server starts in the background. If another process manages it, it is `remote`.
     """
@@ -83,7 +83,7 @@ async def open_backend(
         elif urls:
             yield await enter(_connect_to_servers(settings, urls))
         else:
-            starting = keep_going(settings, on_stage)
+            starting = keep_running(settings, on_stage)
             server = remote if remote is not None else await enter(starting)
             yield await enter(connect_managed(settings, server))
 
@@ -114,7 +114,7 @@ async def open_shared_server(
     if server_urls(settings):
         yield None
     else:
-        async with keep_going(settings, on_stage, on_change) as server:
+        async with keep_running(settings, on_stage, on_change) as server:
             yield server
 
 
@@ -130,6 +130,7 @@ async def _connect_to_servers(
     settings: Settings, urls: Sequence[str]
 ) -> AsyncGenerator[Backend, None]:
     """Connect to several servers of one model; while one loads, another may be ready."""
+    # so the pool waits for a load, and only if no member is ready
     impatient = settings.backend.model_copy(update={"load_wait_seconds": 0})
     alone = settings.model_copy(update={"backend": impatient})
     async with AsyncExitStack() as stack:
@@ -166,6 +167,7 @@ async def _connect_to_server(settings: Settings, url: str) -> AsyncGenerator[Bac
         yield DetectedBackend(connection, adapter_for) if kind is None else adapter_for(kind)
     finally:
         for ollama in ollamas:
+            # a model that was loaded with Temper's window would stay in memory
             await ollama.unload()
         await connection.close()
 
@@ -212,7 +214,7 @@ def ways_to_name(command: str) -> str:
 async def find_backend(
     settings: Settings, urls: Sequence[str], command: str = "serve"
 ) -> FoundServer | None:
-    """Look for a running server if the settings name none: at `urls`, or at the usual addresses.
+    """Look for a running server if the settings name none: at `urls`, or at the default addresses.
 
     The first server counts. The doctor also looks for a running Temper, because it can examine a
     managed server only through it. If no server answers, raises `InvalidConfiguration`, which lists
@@ -252,6 +254,7 @@ async def open_models(
     Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
     each = {name: settings_of(settings, name) for name in settings.models}
+    # all plans are checked now: a wrong file must not be an error of the first request for it
     servers = {
         name: supervisor(alone) for name, alone in each.items() if alone.model.source is not None
     }
@@ -292,15 +295,15 @@ def settings_of(settings: Settings, name: str) -> Settings:
         "backend": settings.backend.model_copy(update=address),
         "model": served.model_copy(update={"alias": name}),
         "profile": settings.profile.model_copy(update=profile),
-        "models": {},
+        "models": {},  # otherwise it would be opened as several models again
     }
     return settings.model_copy(update=changed)
 
 
 def overrides_for(settings: Settings, name: str, profiles: tuple[Profile, ...]) -> Overrides:
     """Return the operator's overrides of one model's profile; raises `InvalidConfiguration`."""
-    has_own = settings.models[name].profile is not None
-    setting = f"models.{name}.profile" if has_own else "profile.name"
+    is_named = settings.models[name].profile is not None
+    setting = f"models.{name}.profile" if is_named else "profile.name"
     return overrides_of(settings_of(settings, name).profile, profiles, setting)
 
 
@@ -324,6 +327,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
+        # the planner would load it alone, and exceed the operator's limit with every load
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"it takes {-(-needed // _MB)} MB with its window, and swapping.memory_mb is "

@@ -44,7 +44,7 @@ _TEXT_POLICY = "x-temper-text-policy"
 _MODE = "x-temper-guardrails"
 _COMPACTION = "x-temper-compaction"
 _PRIORITY = "x-temper-priority"
-# fields with which a client would order requests in the engine (vLLM) or choose a slot (llama.cpp)
+# fields with which a client could order requests in the engine (vLLM) or choose a slot (llama.cpp)
 _ORDER_FIELDS = frozenset({"priority", "id_slot"})
 _ANONYMOUS = Client()
 
@@ -147,11 +147,12 @@ class RequestPreparation:
         policy = structs.replace(policy, quirks=quirks, workflow=rules, habit=known.habit)
         is_slow = takes_long(*request.fields.values())
         planning = partial(_plan_large_request if is_slow else plan_request, request, policy)
+        # a thread costs more than planning a usual request, but a large one blocks all others
         plan = await asyncio.to_thread(planning) if is_slow else planning()
         if hides_images:
             plan = structs.replace(plan, messages=hide_pictures(plan.messages))
         facts = (*decoded.facts, *(skipped if plan.offer is not None else ()))
-        if request.load.options and known.engine != OLLAMA:
+        if request.load.options and known.engine != OLLAMA:  # other engines load with fixed ones
             facts += (Omitted("load_options"),)
         if facts:
             plan = structs.replace(plan, facts=(*plan.facts, *facts))
@@ -178,7 +179,11 @@ class RequestPreparation:
         *,
         is_last: bool = False,
     ) -> Turn | None:
-        """Fit a request again after the backend rejected its prompt; None if nothing can go."""
+        """Fit a request again after the backend rejected its prompt.
+
+        Returns None if nothing more can be removed.
+        """
+        # the backend knows its window better than any setting
         known = replace(planned.known, window=overflow.window or planned.known.window)
         narrowed = structs.replace(planned, known=known)
         try:
@@ -231,10 +236,10 @@ class RequestPreparation:
 
 
 def takes_long(*pieces: bytes) -> bool:
-    """Whether processing some JSON would noticeably delay other requests.
+    """Return whether processing some JSON would noticeably delay other requests.
 
-    The number of objects decides, not the number of bytes: to start a thread costs more than to
-    read one long text.
+    The number of objects decides, not the number of bytes: starting a thread costs more than
+    reading one long text.
     """
     size = sum(map(len, pieces))
     if not bounds.LARGE_BYTES < size <= bounds.HUGE_BYTES:
@@ -282,9 +287,10 @@ def _fitting_mode(client: Client, decoded: Decoded) -> FittingMode | None:
 
 
 def _must_hide_images(decoded: Decoded, known: KnownModel) -> bool:
-    """Whether a note has to replace images, because the model cannot see any.
+    """Return whether notes have to replace images, because the model cannot see any.
 
-    Raises `InvalidRequest` if the user's latest message has an image.
+    Raises `InvalidRequest` if the user's latest message has an image: an answer that ignores it
+    would mislead. Images of earlier turns stay in the history of every further request.
     """
     if not (decoded.image_error and known.is_blind):
         return False

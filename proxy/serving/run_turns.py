@@ -1,6 +1,6 @@
 """The turns of a run, where tools of the operator or of a program run between the model's replies.
 
-A plain chat has one turn and imports nothing of this.
+A plain chat has one turn and does not import this module. `api.tool_run` and agents use it.
 """
 
 from collections.abc import Sequence
@@ -60,11 +60,12 @@ class RunTurns:
 
     async def begin(self, ask: "Ask") -> Turn:
         self._is_last, self._shortenings, self._has_shown_text = ask.is_last, 0, False
-        if self._is_begun:
+        if self._is_begun:  # by the request itself
             self._is_begun = False
             return self.turns[-1]
         planned = self._planned = await self.plan(ask.request)
         service, known = planned.service, planned.known
+        # the server may have been restarted with other slots while the tools ran
         service.resize(known, self.workers)
         broken = service.fitting.watch_prefix(known.model, planned.plan)
         self.prefix_broken = self.prefix_broken or broken
@@ -88,5 +89,6 @@ class RunTurns:
         return turn
 
     def note(self, batch: Sequence[ReplyEvent]) -> None:
+        """Note the events of a turn that the client has been sent."""
         if not self._has_shown_text:
             self._has_shown_text = any(isinstance(event, TextDelta) for event in batch)

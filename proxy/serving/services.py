@@ -1,4 +1,9 @@
-"""The models that clients can request, and the backend of each."""
+"""The models that clients can request, and the backend of each.
+
+    "gpt-4o" --patterns--> "qwen3" --find--> Service(name="qwen3") --upstream--> "qwen3:8b-q4_K_M"
+
+The last name is the one that the backend is sent.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -13,6 +18,7 @@ from msgspec.structs import replace
 from proxy.backends.client import (
     Backend,
     BackendModel,
+    ChatBackend,
     Headers,
     Health,
     PassthroughRequest,
@@ -91,6 +97,10 @@ class Service:
     tried: TriedModels = field(default_factory=TriedModels)
     presets: Mapping[str, Defaults] = field(default_factory=dict)
 
+    def pin(self) -> ChatBackend:
+        """Return the backend for one turn: in a pool, all attempts go to the same member."""
+        return self.backend.pin() if isinstance(self.backend, Pool) else self.backend
+
     def lease(self, key: str = "") -> AbstractContextManager[LoadClaim | None]:
         """Claim the model for a client's `key` while a block runs; None if it needs no loading.
 
@@ -107,7 +117,7 @@ class Service:
     ) -> AbstractContextManager[LoadClaim | None]:
         """Claim the model for a request; a request that only unloads the model claims nothing.
 
-        The model stays loaded as long as the request says. Raises `QueueFull`.
+        The model stays loaded for the time in the request. Raises `QueueFull`.
         """
         if self.fleet is not None:
             self.fleet.keep(self.name, request.load.seconds)
@@ -115,7 +125,7 @@ class Service:
         return nullcontext(None) if is_unload else self.lease(key)
 
     async def load(self, request: Request, headers: Headers) -> None:
-        """Have an Ollama load or unload the model; other engines have it loaded already."""
+        """Let an Ollama load or unload the model; other engines have already loaded it."""
         known = await self.look_up(request.model)
         if known.engine == OLLAMA:
             fields = {"model": request.fields["model"]}
@@ -150,6 +160,7 @@ class Service:
         if self.name or self.upstream or request.model not in _DEFAULTS:
             return request
         known = await self.look_up(request.model)
+        # without a window it is a llama-server in router mode, which checks names, too
         if known.engine == LLAMA_SERVER and known.window is not None:
             return request
         name = await self.models.first_listed()
@@ -160,6 +171,7 @@ class Service:
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, divided by the number of processes."""
         slots = self.parallel or known.slots
+        # at least one: with more processes than slots, the rest would serve nobody
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
     @property
@@ -273,7 +285,7 @@ class Services:
         return service
 
     def resolve(self, model: str) -> str:
-        """Return the model that a name means by the patterns; the name itself without a match."""
+        """Apply the aliases and patterns to a name; return the name itself without a match."""
         for name in _spellings(model):
             if name in self._by_name:
                 return name
@@ -302,7 +314,7 @@ class Services:
         named = [offer for offer in offers if offer.id in _spellings(resolved)]
         for offer in named or offers:
             if offer.id in (*_spellings(resolved), service.name) or resolved in _DEFAULTS:
-                is_described = "capabilities" in offer.details
+                is_described = "capabilities" in offer.details  # entries of a catalogue are not
                 known = {} if is_described else await service.describe(offer.id)
                 return BackendModel(offer.id, {**known, **offer.details})
         raise UnknownModel(model, tuple(offer.id for offer in offers))
@@ -310,7 +322,7 @@ class Services:
     async def identify(self, model: str) -> tuple[Service, KnownModel]:
         """Return the service and the profile of a model; without a name, of the only model.
 
-        Raises `InvalidRequest` kinds of errors, and `BackendFailed` if the backend cannot be asked.
+        Raises `InvalidRequest` kinds of errors, and `BackendFailed` kinds without an answer.
         """
         if not model:
             names = [model.id for model in await self.models()]

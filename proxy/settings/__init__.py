@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         frozen=True,
         extra="forbid",
-        hide_input_in_errors=True,
+        hide_input_in_errors=True,  # pydantic quotes the value, which may be a key (F40)
         env_prefix=sources.PREFIX,
         env_nested_delimiter="__",
         env_ignore_empty=True,
@@ -101,6 +101,7 @@ _CONFIDENTIAL = tuple(
 _NAMES = Names(
     sections=tuple(Settings.model_fields),
     settings=tuple(_FIELDS),
+    # those that may be read from a file; headers and environments are tables
     secrets=tuple(name for name in _CONFIDENTIAL if name.endswith(("_key", ".secret"))),
     open=("workflows", "aliases"),
     tables=TABLES,
@@ -155,6 +156,7 @@ def load_with_origins(
         given |= sources.usable(_without_rivals(layer, chosen), _NAMES, problems)
     given |= sources.usable(chosen, _NAMES, problems)
     settings = _check(given, problems)
+    # no contradictions of values that are invalid themselves: one mistake would be two errors
     wrong = {problem.setting for problem in problems}
     problems += (
         InvalidConfiguration(names[0], problem)
@@ -187,16 +189,20 @@ def _without_rivals(layer: Layer, chosen: Layer) -> Layer:
     kept = {*named, *(allowed for name in named for allowed in _SERVED[name])}
     rivals = {"backend.kind", *_SERVED} - kept
     has_several = any(sources.parts(name)[0] == "models" for name in layer)
-    sections_left_out = _OF_SEVERAL if has_several else ()
+    dropped_sections = _OF_SEVERAL if has_several else ()
     return {
         name: value
         for name, value in layer.items()
-        if name not in rivals and sources.parts(name)[0] not in sections_left_out
+        if name not in rivals and sources.parts(name)[0] not in dropped_sections
     }
 
 
 def _check(given: Layer, problems: list[InvalidConfiguration]) -> Settings:
-    """Return the valid settings, and append an error for each invalid one."""
+    """Return the valid settings, and append an error for each invalid one.
+
+    Valid settings are checked again without the invalid ones, so that one run reports all errors,
+    also the contradictions between the others.
+    """
     try:
         return Settings.model_validate(sources.nest(given, _NAMES))
     except ValidationError as error:
@@ -232,6 +238,7 @@ def _depth(details: ErrorDetails) -> int:
 
 
 def _may_hold_secret(name: str, given: GivenValue) -> bool:
+    # llama-server's arguments may contain --api-key, and a value with "@" may be a URL's password
     is_secret = _NAMES.generic(name) in _CONFIDENTIAL or name.endswith("extra_arguments")
     return is_secret or given.is_confidential or "@" in str(given.value)
 

@@ -1,4 +1,11 @@
-"""Settings of several models, and errors in their combination."""
+"""Settings of several models, and errors in their combination.
+
+    [models.qwen3]
+    path = "models/qwen3-8b-q4_k_m.gguf"
+    ttl_seconds = 600
+
+A model with a file is loaded on demand, one with an address is served by a running server.
+"""
 
 import difflib
 import re

@@ -1,4 +1,7 @@
-"""The settings there are, section by section: names, bounds, defaults and what each is for."""
+"""The sections of settings: names, bounds, defaults and descriptions.
+
+The reference, the example file and the schema of the Helm chart are generated from them.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -35,6 +38,7 @@ from proxy.settings.values import (
 class Section(BaseModel):
     """A section of settings; immutable, unknown names are rejected."""
 
+    # pydantic quotes the invalid value in its errors, and that may be a key (F40)
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -47,6 +51,7 @@ class Server(Section):
         min_length=1,
     )
     port: Count = setting(8367, "TCP port to listen on; 0 picks a free port", ge=0, le=65535)
+    # Home Assistant, VS Code and others speak only Ollama's API (decision 0028)
     ollama_port: Count = setting(
         0,
         "additional port for clients that expect Ollama, usually 11434; 0 disables it",
@@ -74,6 +79,7 @@ class Server(Section):
     stall_seconds: Seconds = setting(
         60, "maximum time that a client may stop reading the response, in seconds"
     )
+    # a Temper forwards more tokens than most engines generate (decision 0024)
     workers: Count = setting(
         1, "number of worker processes; 1 is enough for most machines", ge=1, le=64
     )
@@ -114,7 +120,7 @@ class Address(Section):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All servers that are named; they serve the same model."""
+        """The configured servers, which serve the same model."""
         return tuple(dict.fromkeys(self.urls)) if self.url is None else (self.url,)
 
 
@@ -126,6 +132,8 @@ class Backend(Address):
         600, "time limit for the first byte of a response, in seconds"
     )
     idle_seconds: Seconds = setting(120, "maximum pause within a response, in seconds")
+    # not `first_byte_seconds`: the host of a long prompt acknowledges packets, a lost one does not
+    # (F89 to F91)
     lost_seconds: Seconds = setting(
         15,
         "time without TCP acknowledgments after which the host counts as unreachable, in seconds",
@@ -201,11 +209,14 @@ class Guardrails(Section):
     mode: Literal["on", "observe", "off"] = setting(
         "on", "on, off, or observe (report interventions without making them)"
     )
+    # with the earlier default `respond`, only 8 of 34 clients finished their tool loop (decision
+    # 0003)
     text_policy: Literal["auto", "respond", "accept", "require"] = setting(
         "auto",
         "how a reply without a tool call is treated when the request has tools: auto, accept, "
         "respond or require",
     )
+    # a call of 3,000 tokens would otherwise be a minute of silence (decision 0018)
     stream_calls: bool = setting(
         True, "stream the arguments of a call as soon as they are known to be valid"
     )
@@ -215,6 +226,7 @@ class Guardrails(Section):
         "or empty",
     )
     strict: bool = setting(False, 'same as exhausted = "error"')
+    # the request, a nudge, and a constrained attempt (docs/turn.md): a fourth would repeat one
     max_attempts: Count = setting(3, "maximum number of attempts per request, 1 to 3", ge=1, le=3)
     max_repeats: Count = setting(
         3,
@@ -233,6 +245,7 @@ class Guardrails(Section):
         "the prompt",
         ge=1,
     )
+    # helps some models and harms others, so `temper tune` decides (decision 0027)
     close_out: Literal["off", "structural", "always"] = setting(
         "off",
         "close-out check when a turn ends in text: off, structural (after a tool result that "
@@ -291,7 +304,8 @@ class State(Section):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets, first the one that seals; an empty one where none is needed."""
+        """The secrets: the first one encrypts and decrypts, the others only decrypt."""
+        # a store on this machine needs no secret, but its values are sealed in the same way
         return ("",) if self.secret is None else (*self.secret.get_secret_value().split(),)
 
 
@@ -312,6 +326,7 @@ class Context(Section):
     window_tokens: Count = setting(
         0, "maximum part of the window to use, in tokens; 0 means all of it", ge=0
     )
+    # a margin for estimated sizes; exact counts need none (decision 0020)
     high: Share = setting(
         0.9,
         "share of the prompt budget at which compaction starts; if not set, and the engine "

@@ -26,7 +26,8 @@ PREFIX = "TEMPER_"
 # For a service called `temper`, Kubernetes sets variables with our prefix: TEMPER_SERVICE_HOST,
 # TEMPER_PORT=tcp://10.0.0.1:80, TEMPER_PORT_80_TCP_ADDR.
 _SERVICE_ADDRESS = re.compile(r"TEMPER_([A-Z0-9]+_)*(SERVICE_(HOST|PORT)|PORT_[0-9]+_)")
-_NEAR = 0.75  # similarity for suggestions
+_NEAR = 0.75  # similarity for suggestions; below it a variable may belong to another program
+# the brace is optional, so that a missing one is an error and not part of the value
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
@@ -93,11 +94,12 @@ def environment_layer(model: type[BaseSettings], names: Names) -> Layer:
     try:
         # decodes JSON for lists and tables
         values = dict(_flatten(EnvSettingsSource(model)(), names))
-    except (SettingsError, RecursionError):
-        values = {}
+    except (SettingsError, RecursionError):  # invalid or deeply nested JSON in any variable
+        values = {}  # the variables are read as text below, and validation names the wrong one
     for name_of_variable, text in os.environ.items():
         if text and name_of_variable.startswith(PREFIX):
             name = name_of_variable.removeprefix(PREFIX).lower().replace("__", ".")
+            # TEMPER_BACKEND={"url": ...} has already become backend.url
             is_decoded = any(known.startswith(f"{name}.") for known in values)
             is_address = text.startswith(("tcp://", "udp://", "sctp://"))
             if not (is_decoded or is_address or _SERVICE_ADDRESS.match(name_of_variable)):
@@ -136,6 +138,7 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
                 raise _unknown(name, given, names)
             plain = _expand(name, given)
             if secret is None:
+                # `setdefault`: a key from a file of the same layer takes precedence
                 usable_values.setdefault(name, plain)
             elif plain.value != "":
                 usable_values[secret] = _secret_from_file(name, plain)
@@ -204,7 +207,7 @@ def _unknown(name: str, given: GivenValue, names: Names) -> InvalidConfiguration
 
 
 def _is_foreign(name: str, names: Names) -> bool:
-    """Whether a variable probably belongs to another program (Docker: TEMPER_NAME, TEMPER_ENV_X).
+    """Return whether a variable is probably foreign (Docker's links: TEMPER_NAME, TEMPER_ENV_X).
 
     A misspelled secret is never treated as foreign, as the server would then be open.
     """

@@ -19,12 +19,13 @@ from proxy.settings.values import (
 )
 
 ALL = "*"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # no dot, which ends it in SERVER.TOOL
 
 
 class Tools(Section):
     """Access to the tools of [mcp.NAME], and limits per request."""
 
+    # models choose worse among many tools, and prompts lose their cache (decision 0023)
     offer: Literal["asked", "toolless", "always"] = setting(
         "asked",
         "requests that receive the tools: asked (those that name a server), toolless (also "
@@ -62,6 +63,7 @@ class ToolServer(Section):
     )
     env: Environment = setting({}, "environment variables of the program")
     cwd: str = setting("", "working directory of the program")
+    # none by default, because only listed tools run (decision 0023)
     tools: list[str] = setting([], 'names of the tools to offer; ["*"] means all, [] none')
     ask: list[str] = setting(
         [], 'names of the tools whose calls need approval on the dashboard; ["*"] means all'
@@ -105,7 +107,10 @@ def tool_server_contradictions(
 def find_approval_conflicts(
     servers: Mapping[str, ToolServer], server: Server, ui: Ui
 ) -> Iterator[Contradiction]:
-    """Find settings that make it impossible to approve calls."""
+    """Find settings that make it impossible to approve calls.
+
+    Such a call would wait for `tools.confirm_seconds` and then be refused, every time.
+    """
     asking = next(
         (f"mcp.{name}.ask" for name, tool_server in servers.items() if tool_server.ask), None
     )

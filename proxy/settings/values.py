@@ -34,7 +34,8 @@ def setting(
     return Field(default, description=description, ge=ge, le=le, min_length=min_length)
 
 
-# arguments that Temper passes to llama-server itself, and the alternative to each
+# Arguments that Temper passes to llama-server itself, and the alternative to each. Temper relies
+# on their values: window, slots, address and key.
 _OWN_ARGUMENTS = {
     "-m --model": "set path",
     "-hf -hfr --hf-repo -hff --hf-file -mu --model-url": "set hf_repo",
@@ -56,10 +57,11 @@ _OWN_ARGUMENTS = {
 _REMEDIES = {flag: remedy for flags, remedy in _OWN_ARGUMENTS.items() for flag in flags.split()}
 
 
-def _not_our_own(arguments: list[str]) -> list[str]:
+def _without_reserved(arguments: list[str]) -> list[str]:
     for argument in arguments:
-        if remedy := _REMEDIES.get(argument.partition("=")[0]):
-            raise ValueError(f"must not contain {argument.partition('=')[0]}: {remedy}")
+        flag = argument.partition("=")[0]
+        if remedy := _REMEDIES.get(flag):
+            raise ValueError(f"must not contain {flag}: {remedy}")
     return arguments
 
 
@@ -110,7 +112,7 @@ CacheType: TypeAlias = Literal[
 ]
 ValueCacheType = Annotated[CacheType, AfterValidator(_with_flash_attention)]
 Layers = Annotated[Literal["auto"] | int, BeforeValidator(_auto_or_a_number)]
-Arguments = Annotated[list[str], AfterValidator(_not_our_own)]
+Arguments = Annotated[list[str], AfterValidator(_without_reserved)]
 
 
 def _not_a_truth_value(value: object) -> object:
@@ -121,7 +123,10 @@ def _not_a_truth_value(value: object) -> object:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is loopback; host names other than localhost are not."""
+    """Return whether an address is loopback; host names other than localhost are not.
+
+    A name is not resolved: it may resolve to another address a moment later.
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -157,19 +162,20 @@ def _usable_headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 def _sendable(headers: dict[str, SecretStr], reserved: re.Pattern[str]) -> dict[str, SecretStr]:
-    """Reject invalid headers and those in `own`; messages do not contain values."""
+    """Reject invalid and `reserved` headers; error messages do not contain values."""
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is not the name of a header")
         if reserved.fullmatch(name.lower()):
             raise ValueError(f"{name} is set by Temper itself")
+        # no line breaks, which would begin another header
         if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
             raise ValueError(f"the value of {name} may contain only visible ASCII characters")
     return headers
 
 
 def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    """Reject invalid variable names, and NUL characters in values."""
+    """Reject names and values with which the operating system cannot start a program."""
     for name, value in variables.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not the name of an environment variable")
@@ -178,7 +184,7 @@ def _usable_environment(variables: dict[str, SecretStr]) -> dict[str, SecretStr]
     return variables
 
 
-_MOST_SECRETS, _SHORTEST_SECRET = 2, 16
+_MOST_SECRETS, _SHORTEST_SECRET = 2, 16  # the current and the previous one; characters
 _STATE_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
 _STATE_OPTIONS = {"namespace", "ssl_ca_certs"}
 
@@ -225,7 +231,7 @@ Seconds = Annotated[float, _NUMBER, Field(gt=0, allow_inf_nan=False)]
 Patience = Annotated[float, _NUMBER, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, _NUMBER, Field(gt=0, le=1)]
 
-# "" means None
+# "" means None: a variable in a shell or a Helm value cannot be unset in any other way
 OrNone: TypeAlias = Annotated[
     Value | None, BeforeValidator(lambda value: None if value == "" else value)
 ]

@@ -36,7 +36,7 @@ class MemoryStore(ResponseStore):
     _entries: OrderedDict[tuple[str, str], _StoredEntry] = field(default_factory=OrderedDict)
     _items: dict[tuple[str, str], tuple[str, bytes]] = field(default_factory=dict)
     _size: int = 0
-    _lock: RLock = field(default_factory=RLock)
+    _lock: RLock = field(default_factory=RLock)  # large requests are decoded in threads
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         with self._lock:
@@ -47,7 +47,7 @@ class MemoryStore(ResponseStore):
             for item in response.items:
                 if item_id := id_of(item):
                     self._items[owner, item_id] = (response.id, item)
-            self._use(owner, response.id)
+            self._use(owner, response.id)  # its predecessors are in use as well
             self._evict()
 
     def chain(self, owner: str, response_id: str) -> list[StoredResponse]:

@@ -42,9 +42,9 @@ LOSSES = (*dict.fromkeys(_REASONS.values()), _OTHER, _SLOW)
 
 Read = TypeVar("Read")
 
-BUSY_SECONDS = 1.0
+BUSY_SECONDS = 1.0  # that a write waits for other processes
 _APPLICATION, _VERSION = 0x54656D70, 1  # "Temp", in the file's header
-_MOST_TRIES, _PAUSE = 40, 0.05
+_MOST_TRIES, _PAUSE = 40, 0.05  # two seconds
 _SETUP = (
     "PRAGMA synchronous = NORMAL",  # a power cut may lose the last responses, but never the file
     "PRAGMA foreign_keys = ON",

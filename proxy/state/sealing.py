@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-NONCE_BYTES = 12
-_KEY_BYTES = 32
+NONCE_BYTES = 12  # of AES-GCM (RFC 5116, 5.2)
+_KEY_BYTES = 32  # AES-256
 _VERSION = b"\x01"
 _LENGTH_BYTES = 8
 
@@ -70,6 +70,7 @@ class Sealing:
 
 
 def _derive(secret: str, purpose: bytes) -> bytes:
+    # without a salt, because all replicas must derive the same keys (RFC 5869, 3.1)
     return HKDF(SHA256(), _KEY_BYTES, salt=None, info=purpose).derive(secret.encode())
 
 

@@ -115,7 +115,7 @@ class ValkeyStore:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the server is expected to accept a write, by the latest results."""
+        """True if the server is expected to accept a write, by the latest results."""
         return not self._is_full and self._breaker.state(self.clock()) == "closed"
 
     async def watch(self) -> None:

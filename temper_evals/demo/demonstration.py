@@ -27,7 +27,7 @@ from proxy.processes.launch import NAME, LaunchPlan, embedded_program
 from proxy.processes.llama_server import start_llama_server
 from proxy.processes.process import ServerAddress
 from proxy.processes.start_progress import StartProgress
-from proxy.serving.managed_server import alias_of, keep_going, settle_window
+from proxy.serving.managed_server import alias_of, keep_running, settle_window
 from proxy.settings import Settings
 from temper_evals.demo.answers import ClientAnswer, Comparison, read_answer
 from temper_evals.demo.own_model import demonstration_of
@@ -129,7 +129,7 @@ def model_opening(settings: Settings) -> Opening:
 
         settled, name = settle_window(settings), alias_of(settings.model)
         async with (
-            keep_going(settled, on_stage) as server,
+            keep_running(settled, on_stage) as server,
             open_app(settled, remote=server) as app,
         ):
             running = await server.ready()

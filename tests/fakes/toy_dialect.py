@@ -15,7 +15,7 @@ from proxy.errors import InvalidRequest
 class ShoutedAnswer:
     """One answer, in capital letters: as a stream, as a whole, and what makes both."""
 
-    tells_prompt_size = False
+    reports_prompt_size = False
 
     said: list[str] = field(default_factory=list)
 

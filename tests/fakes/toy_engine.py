@@ -32,7 +32,7 @@ FIELDS = FieldTable(
 )
 
 
-def encode_question(upstream_request: UpstreamRequest) -> bytes:
+def encode_request(upstream_request: UpstreamRequest) -> bytes:
     """Write the request body; raises `InvalidRequest` for what the engine cannot do."""
     said: list[JsonValue] = [[message.role, message.text] for message in upstream_request.messages]
     tools: JsonObject = {tool.name: tool.parameters for tool in upstream_request.tools}
@@ -83,7 +83,7 @@ class ToyEngine(HttpBackend):
     """The adapter, for a case in `proxy/serving/opening.py`."""
 
     async def prepare(self, upstream_request: UpstreamRequest, lacks: Lacks) -> OutgoingRequest:
-        return OutgoingRequest("/talk", encode_question(upstream_request), upstream_request)
+        return OutgoingRequest("/talk", encode_request(upstream_request), upstream_request)
 
     def new_reading(self) -> PieceReading[bytes]:
         return PieceReading(LineDecoder(), LineReader())

@@ -23,7 +23,7 @@ from proxy.conversation.tools import Tool
 from proxy.dialects.anthropic_messages.dialect import MessagesDialect
 from proxy.dialects.dialect import Client, Dialect, IdsAndClock
 from proxy.dialects.openai_chat.dialect import ChatDialect
-from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.encode import encode_request
 from proxy.dialects.openai_responses.dialect import ResponsesDialect
 from proxy.errors import CallBrokeOff
 from proxy.guardrails.reasoning import EnoughHeardError
@@ -89,7 +89,7 @@ def answer(dialect: Dialect, body: bytes) -> None:
     turn = begin(plan, decoded.answering.new_call_id, lambda: True)
     upstream_request = turn.next_request()
     assert upstream_request is not None
-    encode_question(upstream_request, {})
+    encode_request(upstream_request, {})
     builder = decoded.answering.builder(ReplyStarted())
     builder.build()
 

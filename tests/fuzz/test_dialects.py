@@ -14,15 +14,15 @@ from proxy.conversation.replies import ReplyStarted
 from proxy.conversation.requests import Request, UpstreamRequest
 from proxy.dialects.anthropic_messages.upstream.decode import EventReader
 from proxy.dialects.anthropic_messages.upstream.encode import (
-    encode_question as encode_for_anthropic,
+    encode_request as encode_for_anthropic,
 )
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.lines import LineDecoder
 from proxy.dialects.ollama_chat.decode import LineReader
-from proxy.dialects.ollama_chat.encode import encode_question as encode_for_ollama
+from proxy.dialects.ollama_chat.encode import encode_request as encode_for_ollama
 from proxy.dialects.ollama_chat.fields import ModelSettings
 from proxy.dialects.openai_chat.decode import decode_request
-from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.encode import encode_request
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import Event
 from proxy.errors import InvalidRequest
@@ -90,7 +90,7 @@ def test_a_request_is_read_or_refused_and_travels_as_it_was_written(body: bytes)
     if request is None:
         return
     written = json.split_object(body)
-    sent = json.split_object(encode_question(question_of(request), {}))
+    sent = json.split_object(encode_request(question_of(request), {}))
     ours = {"stream", "stream_options", "temper"}
     assert {name: raw for name, raw in sent.items() if name not in ours} == {
         name: raw for name, raw in written.items() if name not in ours

@@ -65,6 +65,7 @@ class Chat:
     tools: "ToolHosting | None" = None
 
     async def __call__(self, connection: ClientConnection) -> None:
+        # queued requests count as open, so the budget sees them from the start (decision 0015)
         with self.budget.request() as ticket:
             received = self.receive(connection, ticket)
             live, stream = received.live, received.stream
@@ -91,13 +92,14 @@ class Chat:
         if self.tools is not None:
             resolved, tools = self.tools.offer_to(resolved)
         service, has_prompt = resolved.service, not decoded.load_status
+        # a model that another request has evicted could neither count the prompt nor answer it
         with service.lease_for(
             resolved.request, received.queue_key, has_prompt=has_prompt
         ) as claim:
             if claim is not None:
                 with received.live.wait_for_model(self.observers.load(service.title)):
                     await received.stream.wait_for(claim, decoded)
-            if decoded.load_status:
+            if decoded.load_status:  # Ollama: a request without a prompt only loads or unloads
                 await service.load(resolved.request, received.upstream)
                 await received.connection.respond(200, {}, decoded.load_status)
                 return
@@ -157,6 +159,7 @@ class Chat:
         load = self.observers.load(service.title)
         if self.tools is None or not tools:
             return Answer(received, planned, turn, load, preparation)
+        # imported here because these modules import the SDK of MCP, which is slow (decision 0007)
         from proxy.api.tool_run import ToolRun
         from proxy.serving.run_turns import RunTurns
 
@@ -171,6 +174,7 @@ class Chat:
         return ToolRun(received, turns, load, hosting=self.tools, offered=tools)
 
     def _report(self, received: Received) -> None:
+        """Pass the record to the observers, and the exchange to a recording."""
         note_status(received.live, received.connection)
         record = received.live.record()
         self.observers.take(record)
@@ -178,7 +182,7 @@ class Chat:
         planned = received.planned
         if recording is None or recorder is None or planned is None:
             return
-        if not recorder.is_whole:
+        if not recorder.is_whole:  # replay would judge half an exchange differently
             recording.leave_out(record.number)
             return
         exchange = recorder.exchange(planned.known, planned.plan, record)
@@ -213,5 +217,5 @@ class TokenCount:
 
 
 def _decoder(decode: Decode, tools: "ToolHosting | None") -> Decode:
-    """Return a decoder that also extracts the requested tools of the operator, if there are any."""
+    """Make the decoder also extract the requested tools of the operator, if it has any."""
     return decode if tools is None else partial(tools.decode, decode)

@@ -1,6 +1,11 @@
-"""For operators: `/healthz`: the process runs. `/readyz`: a backend answers. `/health`, `/metrics`.
+"""The routes of probes and of Prometheus.
 
-`/health` tells whether the model is loaded, as llama-server does.
+    /healthz    200 while the process runs
+    /readyz     200 if a backend would answer a request now, else 503
+    /health     llama-server's: 200, or 503 with `"Loading model"`, by which its clients wait
+    /metrics    the exposition formats of Prometheus and OpenMetrics
+
+They need no guardrails, so they are ordinary routes of FastAPI.
 """
 
 import asyncio
@@ -26,24 +31,24 @@ _PATIENCE = 2.0  # seconds for a backend's answer; Prometheus waits for ten
 _EXPOSITION: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
 }
-# a probe's answer, not an error
+# declared, because the default response is the error of the dialect, which a probe never gets
 _NOT_READY: dict[int | str, dict[str, object]] = {
     503: {"description": "Not now", "content": {"application/json": {"schema": {}}}}
 }
 
 
 def health_router(services: Services) -> APIRouter:
-    """Make the routes that probes ask."""
+    """Create the routes for probes."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz")
     async def alive() -> JSONResponse:
-        """Tell that the process runs; it needs no backend for that."""
+        """Return 200 while the process runs, with or without a backend."""
         return JSONResponse({"status": "ok"})
 
     @router.get("/readyz", responses=_NOT_READY)
     async def ready() -> JSONResponse:
-        """Return whether a request would be answered now, and how each of several servers does."""
+        """Return whether a request would be answered now, and the health of each server."""
         healths = await services.healths()
         health = best_health(healths.values())
         state: JsonObject = {"status": health.value, "backend": services.name}
@@ -69,18 +74,18 @@ def health_router(services: Services) -> APIRouter:
 def metrics_router(
     services: Services, observers: Observers, tools: "ToolHosting | None" = None
 ) -> APIRouter:
-    """Make the route that Prometheus and inference gateways ask, if requests are counted."""
+    """Create the route for Prometheus and inference gateways, if requests are counted."""
     router = APIRouter(tags=["metrics"])
     if (meter := observers.meter) is None:
         return router
     meter.follow(service.title for service in services)
 
     async def look_at(service: Service) -> None:
-        felt: dict[str, Health] = {}
-        with suppress(TimeoutError):
+        healths: dict[str, Health] = {}
+        with suppress(TimeoutError):  # a backend that hangs must not cost the other metrics
             async with asyncio.timeout(_PATIENCE):
-                felt = await service.healths()
-        are_up = {name: state is Health.READY for name, state in felt.items()}
+                healths = await service.healths()
+        are_up = {name: state is Health.READY for name, state in healths.items()}
         restarts = service.backend.restarts if isinstance(service.backend, ManagedBackend) else 0
         meter.report_backend(service.title, are_up, restarts=restarts)
 
@@ -91,7 +96,7 @@ def metrics_router(
         source = tools.offer.source if tools is not None else None
         servers = {name: source.is_ready(name) for name in source.names} if source else {}
         meter.report_tool_servers(servers)
-        observers.flush()
+        observers.flush()  # records are written in batches, and the scrape must not miss any
         body, content_type = meter.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

@@ -1,6 +1,11 @@
-"""Ollama's API besides answers: models and their management, the version, embeddings.
+"""Ollama's API apart from chats: models and their management, the version, embeddings.
 
-Models are managed by an Ollama backend, if there is one, and only for operators.
+    GET  /api/tags       {"models": [{"name": "qwen3:latest", "details": {...}}]}
+    POST /api/show       {"model": "qwen3"} -> {"capabilities": ["completion", "tools"], ...}
+    POST /api/pull       JSON lines of progress, forwarded to an Ollama backend, for operators only
+    POST /api/embed      {"model": "e", "input": ["a"]} -> {"embeddings": [[0.1, ...]]}
+
+Ollama's chats are served by `chat`, in the dialect `dialects.ollama_chat.downstream`.
 """
 
 import time
@@ -57,6 +62,7 @@ class OllamaRoutes:
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
         services = [*self.services]
+        # only an Ollama knows when it will unload a model; with several services the list is ours
         if len(services) == 1 and (ollama := await self._ollama()) is not None:
             return await self._pass_on(request, ollama, b"{}")
         loaded: list[ListedModel] = []
@@ -77,6 +83,7 @@ class OllamaRoutes:
             return await self._pass_on(request, service, named, has_model=True)
         offers = [*map(to_listed_model, await service.offers())]
         model = next((offer for offer in offers if offer.id == known.model), None)
+        # llama-server answers for its only model under any name, so any name describes that model
         if model is None and len(offers) != 1:
             raise UnknownModel(name, tuple(offer.id for offer in offers))
         model = model or offers[0]
@@ -111,7 +118,7 @@ class OllamaRoutes:
         return [*map(to_listed_model, await self.services.models())]
 
     async def _find(self, name: str) -> tuple[Service, KnownModel]:
-        name = name.removesuffix(":latest")
+        name = name.removesuffix(":latest")  # Ollama's clients add it to a name without a tag
         service = self.services.find(name)
         return service, await service.look_up(self.services.resolve(name))
 
@@ -123,13 +130,17 @@ class OllamaRoutes:
         return None
 
     async def _body(self, request: Request) -> bytes:
+        # Ollama's documentation calls curl without a content type (decision 0028)
         limits = replace(self.reader.body, takes_any_type=True)
         return await read_body(request.scope, request.receive, limits)
 
     async def _pass_on(
         self, request: Request, service: Service, body: bytes, *, has_model: bool = False
     ) -> Response:
-        """Pass a request and its response through; it names a model if it `has_model`."""
+        """Pass a request and its response through.
+
+        With `has_model` it names a model, which may have a different name at the backend.
+        """
         scope, name = request.scope, resources.read_name(body)
         passage = PassthroughRequest(
             scope["path"],
@@ -141,7 +152,7 @@ class OllamaRoutes:
         if has_model:
             passage = service.address_to_backend(passage)
         pieces = service.backend.relay(passage, self.reader.upstream_headers(scope))
-        first = await anext(pieces, b"")
+        first = await anext(pieces, b"")  # a refusal by Ollama is raised here, with its own status
 
         async def rest() -> AsyncGenerator[bytes, None]:
             yield first
@@ -152,6 +163,7 @@ class OllamaRoutes:
             except TemperError as error:
                 yield error_reply(describe(error), scope).body + b"\n"
 
+        # Ollama ends only the lines of a stream with a line break, and has no other mark for one
         media_type = _LINES if b"\n" in first else "application/json"
         return StreamingResponse(rest(), media_type=media_type)
 
@@ -170,6 +182,7 @@ def ollama_router(routes: OllamaRoutes, posts: Iterable[str]) -> Router:
     routes_here = [
         Route(f"/{name}", answer, methods=methods) for name, (answer, methods) in names.items()
     ]
+    # never called: without them the router would answer 404 instead of 405 to other methods
     others = [Route(path.removeprefix("/api"), routes.show, methods=["POST"]) for path in posts]
     return Router([*routes_here, *others], redirect_slashes=False)
 
@@ -184,14 +197,14 @@ class Vectors(Relay):
         name = resources.read_name(body)
         if not name:
             raise InvalidRequest("model is required")
-        resources.ask_for_vectors(body)  # raises InvalidRequest
+        resources.to_embeddings_request(body)  # raises InvalidRequest
         text_field = "prompt" if self.path == _OLD else "input"
         return PassthroughRequest(self.path, text_field, name, json.split_object(body))
 
     async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
         if (await service.look_up(passage.model)).engine == OLLAMA:
             return passage
-        fields = resources.ask_for_vectors(passage.body())
+        fields = resources.to_embeddings_request(passage.body())
         fields["model"] = json.dump(passage.model.removesuffix(":latest"))
         return structs.replace(passage, path="/v1/embeddings", fields=fields)
 

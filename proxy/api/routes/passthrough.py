@@ -1,7 +1,9 @@
 """Passes requests through without guardrails, such as `POST /v1/embeddings` and `/v1/rerank`.
 
+    {"model": "e5", "input": ["a text"]}    only `model` and `stream` are read
+
 They wait for a slot like chats and end when their client disconnects. Requests and responses are
-not changed.
+not changed. Without them a client that embeds or reranks would need a second address.
 """
 
 import asyncio
@@ -12,7 +14,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
-import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -74,7 +75,10 @@ class Relay:
     observers: Observers = field(default_factory=Observers)
 
     def read(self, body: bytes) -> PassthroughRequest:
-        """Read only the model and `stream`; raises `InvalidRequest`."""
+        """Read only the model and `stream`; raises `InvalidRequest`.
+
+        `stream` is ignored where the backend never streams: embeddings of llama-server come whole.
+        """
         nodes, (text_field, may_stream) = nodes_in(read_object(body), body), PASSED_ON[self.path]
         model, stream = nodes.word("model"), nodes.value("stream")
         fields = json.split_object(body)
@@ -83,7 +87,7 @@ class Relay:
         )
 
     async def put(self, passage: PassthroughRequest, service: Service) -> PassthroughRequest:
-        """Return the request for the backend of a service."""
+        """Translate a client's request for the backend of a service."""
         del service
         return passage
 
@@ -132,7 +136,7 @@ class Relay:
                 response = Response(body, 200, headers, "application/json")
             await response(connection.scope, _never, connection.send)
 
-        async with aclosing(pieces):
+        async with aclosing(pieces):  # ends the backend's work as soon as the client disconnects
             await connection.while_connected(work())
 
     async def _stream(self, pieces: Pieces, backend: str, headers: dict[str, str]) -> Response:
@@ -144,7 +148,7 @@ class Relay:
                 first.result()
         except BaseException:
             first.cancel()
-            await asyncio.wait((first,))
+            await asyncio.wait((first,))  # a generator that still runs cannot be closed
             raise
         return EventSourceResponse(
             _until_it_breaks(first, pieces, Deadline(self.timeouts.deadline, backend)),
@@ -152,7 +156,6 @@ class Relay:
             sep="\n",
             ping=self.timeouts.keep_alive,
             ping_message_factory=_Sign,
-            shutdown_event=anyio.Event(),
             shutdown_grace_period=self.timeouts.grace,
         )
 
@@ -175,10 +178,11 @@ class Relay:
                 with live.wait_for_model(load):
                     async with load_wait(claim, self.timeouts.load_wait):
                         await claim.wait_until_granted()
+            # the number of slots may only be known once the model is loaded
             service.resize(await service.look_up(passage.model), self.process_count)
             live.wait(load)
             async with service.admission.slot(key, priority, live.number):
-                live.admit(0.0)
+                live.admit(0.0)  # its prompt is not counted
                 with live.attempt(upstream) as headers:
                     async with aclosing(service.backend.relay(passage, headers)) as answer:
                         async for piece in answer:
@@ -202,12 +206,13 @@ async def _until_it_breaks(first: Awaitable[bytes], pieces: Pieces, deadline: De
 
 
 async def _never() -> Message:
-    """Never receive anything; the connection notices disconnects."""
+    """Wait forever, because the connection already notices disconnects."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 def _last_words(error: TemperError) -> bytes:
+    # the line break ends an event that the backend has left incomplete
     return b"\n" + sse.encode_data(CHAT.error(describe(error), "").body)
 
 

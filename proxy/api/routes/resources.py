@@ -30,8 +30,7 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
     """
     router = APIRouter(tags=["models"])
 
-    # as llama-server has it, whose other routes below it load and unload
-    @router.get("/models", include_in_schema=False)
+    @router.get("/models", include_in_schema=False)  # llama-server's, which has both
     @router.get("/v1/models", openapi_extra=query_parameters("limit", "after_id", "before_id"))
     async def list_models(request: Request) -> JSONResponse:
         """List the available models."""
@@ -67,7 +66,8 @@ def models_router(services: Services, dialects: Dialects) -> APIRouter:
 
 def _page_in(query: QueryParams) -> Page:
     limit = query.get("limit", "")
-    most = int(limit) if limit.isdecimal() else None
+    # cut, because `int` raises ValueError for thousands of digits; a page has at most 1,000 models
+    most = int(limit[:9]) if limit.isdecimal() else None
     return Page(most, query.get("after_id", ""), query.get("before_id", ""))
 
 
@@ -77,7 +77,7 @@ def to_listed_model(model: BackendModel) -> ListedModel:
     return ListedModel(model.id, window, details)
 
 
-_ONE = "/v1/responses/{response_id}"
+_RESPONSE = "/v1/responses/{response_id}"
 _UPGRADE = Problem(
     426,
     "invalid_request_error",
@@ -104,24 +104,24 @@ def responses_router(store: ResponseStore | None) -> APIRouter:
         """Return an error that names the supported alternative of an endpoint."""
         return error_response(responses.not_offered(request.scope["path"]), request.scope)
 
-    @router.get(_ONE)
+    @router.get(_RESPONSE)
     async def show(request: Request) -> Response:
-        """Show a response that was kept."""
+        """Show a stored response."""
         return await _answer(request, store, responses.retrieve)
 
-    @router.delete(_ONE)
+    @router.delete(_RESPONSE)
     async def delete(request: Request) -> Response:
-        """Forget a response."""
+        """Delete a stored response."""
         return await _answer(request, store, responses.delete)
 
-    @router.get(f"{_ONE}/input_items")
+    @router.get(f"{_RESPONSE}/input_items")
     async def list_inputs(request: Request) -> Response:
-        """List the items that a response was made from, with those of all before it."""
+        """List the input items of a response, with those of all responses before it."""
         return await _answer(request, store, responses.list_inputs)
 
-    @router.post(f"{_ONE}/cancel")
+    @router.post(f"{_RESPONSE}/cancel")
     async def cancel(request: Request) -> Response:
-        """Refuse: only background responses can be cancelled, and there are none."""
+        """Refuse: only background responses can be canceled, and Temper does not support those."""
         return error_response(responses.cancel(request.path_params["response_id"]), request.scope)
 
     return router
@@ -131,6 +131,7 @@ async def _answer(
     request: Request, store: ResponseStore | None, answer: responses.LookUp
 ) -> Response:
     owner, name = client_of(request.scope).owner, request.path_params["response_id"]
+    # a thread, because the store may be a file or another machine
     body = await to_thread(answer, store, owner, name, request.query_params)
     if isinstance(body, Problem):
         return error_response(body, request.scope)

@@ -26,6 +26,7 @@ from proxy.api.errors import dashboard_problem, error_response
 from proxy.api.request_reader import BodyLimits, read_body
 from proxy.api.watching import Watching
 from proxy.errors import ForeignOrigin, InvalidRequest, NotTheOperator
+from proxy.observability.board import MOST_ROWS
 from proxy.observability.peer_workers import BoardRequest, BoardResponse, SiblingBoards
 from proxy.observability.recording import Recording
 from proxy.observability.replay import before_after
@@ -37,8 +38,7 @@ ROOT_PATH = "/"
 _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
-_PING_SECONDS = 15
-_MOST_ROWS = 500
+_PING_SECONDS = 15  # `temper top` gives up after twice as long
 _SMALL = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -51,11 +51,13 @@ _PLAIN = {
     "cross-origin-resource-policy": "same-origin",
 }
 _DATA = {**_PLAIN, "cache-control": "no-store"}
+# text of clients and models, which the page shows, must not become a script
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types lit-html"
 )
+# `/docs` has inline styles only; without scripts nothing that a route is named can be executed
 _DOCUMENTATION_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _DASHBOARD_LINE = "  /ui                    the dashboard, for a browser\n"
 
@@ -114,6 +116,7 @@ async def _file(request: Request) -> Response:
     asset = _FILES.get(request.path_params.get("name", "index.html"))
     if asset is None:
         return Response(status_code=404, headers=_DATA)
+    # no-cache: after an upgrade the page and its scripts must be of the same version
     headers = {
         **_PLAIN,
         "content-security-policy": _POLICY,
@@ -152,7 +155,8 @@ class Dashboard:
 
     async def requests(self, request: Request) -> Response:
         limit, before = (request.query_params.get(name, "") for name in ("limit", "before"))
-        most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else _MOST_ROWS
+        # short, because `int` raises ValueError for thousands of digits
+        most = int(limit) if limit.isdecimal() and len(limit) < len("1000") else MOST_ROWS
         return await self._query_board(request, BoardRequest("older", before, most))
 
     async def request(self, request: Request) -> Response:
@@ -164,6 +168,7 @@ class Dashboard:
         )
 
     async def cancel(self, request: Request) -> Response:
+        # reading the body requires JSON, which another site's page can send only after a preflight
         await read_body(request.scope, request.receive, _SMALL)
         if self.watching.about.read_only:
             return _refusal(request, "ui_read_only")
@@ -191,7 +196,7 @@ class Dashboard:
     def respond(self, query: BoardRequest) -> BoardResponse:
         """Answer the query of a page, or of another worker, about a request on this board."""
         board, name = self.watching.board, query.name
-        number = board.number_of(name)
+        number = board.number_of(name)  # None for a row of another worker, or of an earlier process
         if query.what == "older" and (number is not None or not name):
             return _to_board_response({"requests": board.rows(query.limit, number)})
         if number is None:
@@ -231,7 +236,11 @@ class Dashboard:
 
 
 class _Feed(Response):
-    """The feed, or the `refusal` if there are too many watchers."""
+    """The feed, or the `refusal` if there are too many watchers.
+
+    The watchers are counted when the response starts: before that, 200 pages that arrive together
+    would all be let in (F83).
+    """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
         super().__init__()
@@ -249,7 +258,7 @@ class _Feed(Response):
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether the request comes from a page of another origin, even one that may use the API.
+    """Return whether the request comes from another origin, even one that may use the API.
 
     Browsers send no Origin header with simple GET requests, but Sec-Fetch-Site.
     """

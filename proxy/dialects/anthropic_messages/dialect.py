@@ -46,13 +46,13 @@ from proxy.dialects.dialect import (
 from proxy.dialects.foreign_history import PICTURE, write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
 from proxy.dialects.raw_json import Members, nodes_in, read_object
-from proxy.dialects.temper_options import workflow_in
-from proxy.dialects.wire_schema import check, schema_or_any
+from proxy.dialects.wire_schema import check, schema_or_any, workflow_in
 from proxy.errors import InvalidRequest
 
-# `max_tokens` up to this is reserved in the window; clients send a higher value as a ceiling.
+# `max_tokens` up to this is reserved in the window. Clients send a higher value as a ceiling, and
+# reserving that would leave no room for the conversation.
 _SHORT = 1_024
-_USUAL_SHARE = 0
+_USUAL_SHARE = 0  # the answer gets the rest of the window
 
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
@@ -96,9 +96,9 @@ class MessagesDialect:
         value = read_object(body)
         checked, nodes = check(MessagesRequest, value), nodes_in(value, body)
         for name, member in value.items():
-            if member:
+            if member:  # null, false and empty values request nothing
                 FIELDS.check(name, member)
-        if checked.max_tokens is None and not is_count:
+        if checked.max_tokens is None and not is_count:  # required by the API, but not for a count
             raise InvalidRequest("Field required", "max_tokens")
         offered = ToolSet(nodes.elements("tools"))
         messages, facts = read_history(nodes.get("system"), nodes["messages"], offered)
@@ -107,13 +107,14 @@ class MessagesDialect:
         request = replace(request, fields=_fields(request, nodes))
         # a summary and a request without tools end in prose
         is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
-        # cannot occur in a JSON string, where quotes are escaped
+        # the mark cannot occur in a JSON string, where quotes are escaped
         has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
             request,
             self._answering(checked, client.request_id),
             facts,
             accepts_prose=is_summary or not request.tools,
+            # Claude Code then replaces the picture by a text, and goes on
             image_error=_NO_SIGHT if has_pictures else "",
         )
 
@@ -132,7 +133,7 @@ class MessagesDialect:
             )
 
         return IdentifiedAnswering(
-            identify, MessageStream, MessageBuilder, new_call_id, tells_prompt_size=True
+            identify, MessageStream, MessageBuilder, new_call_id, reports_prompt_size=True
         )
 
 
@@ -149,7 +150,7 @@ def _request(
         tool_choice=choice_in(checked, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
         stream=bool(checked.stream),
-        max_tokens=None if limit is None else max(1, limit),
+        max_tokens=None if limit is None else max(1, limit),  # engines reject 0
         stop_strings=any(checked.stop_sequences or ()),
         wants_stop=any(checked.stop_sequences or ()),
         round_reports=RoundReports.AS_MADE if has_reports else RoundReports.NONE,
@@ -162,7 +163,10 @@ def _request(
 
 
 def _session_in(metadata: Mapping[str, JsonValue] | None) -> str:
-    """Return the session that Claude Code writes into `user_id`; other ids may name a person."""
+    """Return the session that Claude Code writes into `user_id`; other ids may name a person.
+
+    The session routes a conversation to the server of a pool that has it in its cache.
+    """
     user_id = parse_object(as_text((metadata or {}).get("user_id")))
     return as_text((user_id or {}).get("session_id"))
 

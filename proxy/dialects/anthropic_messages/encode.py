@@ -40,7 +40,10 @@ _AT_START_ONLY = ("cache_creation", "service_tier")
 
 
 def usage_at_start(progress: PromptProgress | None) -> JsonObject:
-    """Return the usage of `message_start`; the totals at the end replace it."""
+    """Return the usage of `message_start`; the totals at the end replace it.
+
+    Claude Code shows it, and compacts by it, before the usage at the end is known.
+    """
     return _usage(0, 0, 0) if progress is None else _usage(progress.total, progress.cached, 0)
 
 
@@ -58,6 +61,7 @@ def usage_of_delta(usage: JsonObject) -> JsonObject:
 
 
 def _usage(prompt: int, cached: int, output: int) -> JsonObject:
+    # unlike OpenAI's prompt tokens, the input tokens do not include the cached ones
     return {
         "input_tokens": max(0, prompt - cached),
         "cache_creation_input_tokens": 0,
@@ -90,7 +94,7 @@ def error_reply(problem: Problem, request_id: str) -> ErrorReply:
 
 
 def _message(problem: Problem) -> str:
-    if problem.code == "context_length_exceeded":
+    if problem.code == "context_length_exceeded":  # clients search for these words, and compact
         tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
         if not isinstance(tokens, int) or not isinstance(window, int):
             return "prompt is too long"
@@ -141,7 +145,7 @@ class MessageOptions:
 
 
 class _WholeBlock(msgspec.Struct, frozen=True):
-    """A complete block of a call that Temper ran."""
+    """A complete block of a call that Temper ran: `mcp_tool_use` or `mcp_tool_result`."""
 
     index: int
     block: JsonObject
@@ -192,7 +196,8 @@ class _AnswerEncoder:
                 return self._blocks.finish()
             case RoundMessages():
                 steps = self._blocks.interrupt()
-                indexes = ((self._blocks.take_place(), block) for block in _blocks_that_ran(event))
+                ran = _blocks_that_ran(event)
+                indexes = ((self._blocks.reserve_index(), block) for block in ran)
                 return [*steps, *(_WholeBlock(index, block) for index, block in indexes)]
             case _:
                 return [] if self._terms.shows_nothing else self._blocks.feed(event)
@@ -209,8 +214,9 @@ class _AnswerEncoder:
         return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None}
 
     def _stop_reason(self) -> str:
-        if self._terms.shows_nothing:
+        if self._terms.shows_nothing:  # `max_tokens: 0` is reached at once
             return ending_of(LENGTH).messages
+        # `tool_use` makes a client run the calls, so a half call must not end with it
         is_cut_off = is_cut(self._reason) and self._blocks.has_half_call
         if self._blocks.has_calls and not is_cut_off:
             return ending_of(CALLS).messages

@@ -1,9 +1,11 @@
 """The messages of a Messages request, converted to chat completions.
 
-{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"},
-                             {"type": "text", "text": "Go on"}]}
--> {"role": "tool", "tool_call_id": "a", "content": "5"}
-   {"role": "user", "content": "Go on"}
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"},
+                                 {"type": "text", "text": "Go on"}]}
+    -> {"role": "tool", "tool_call_id": "a", "content": "5"}
+       {"role": "user", "content": "Go on"}
+
+The conversion of a message does not depend on the messages around it, so it is cached by its bytes.
 """
 
 import re
@@ -31,12 +33,13 @@ from proxy.dialects.raw_json import JsonText, Members, Node, concatenate, own_te
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
+# the text of a reference to a deferred tool, which models have no other word for
 _AVAILABLE = own_text("Tool "), own_text(" is available now.")
 # members with readable text in the results of tools that Anthropic's servers ran
 _OPEN = ("title", "url", "text", "stdout", "stderr")
 _NESTED = ("content", "source", "data")
 _BINARY = "base64"
-_DEEPEST = 4
+_DEEPEST = 4  # levels: a block, its list, a document, its source
 _RESULT = "_tool_result"
 RAN_PREFIX = "mcptoolu_"  # of the ids of calls that Temper ran
 
@@ -62,8 +65,8 @@ class Findings:
     omitted: dict[str, None] = field(default_factory=dict)
     named: dict[str, None] = field(default_factory=dict)
 
-    def omit(self, what: str) -> None:
-        self.omitted[what] = None
+    def omit(self, kind: str) -> None:
+        self.omitted[kind] = None
 
     @property
     def facts(self) -> tuple[Omitted, ...]:
@@ -164,6 +167,10 @@ _READERS: Mapping[str, _Reader] = {
 
 
 def _open_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
+    """Yield the readable texts in the result of a tool that ran at Anthropic.
+
+    Most of such a result is encrypted, or base64, and would only fill the window.
+    """
     if content is None or not depth:
         return
     if content.is_text:
@@ -197,7 +204,7 @@ class _Converted(NamedTuple):
     findings: Findings
 
 
-# Clients send the whole conversation with every request.
+# Clients send the whole conversation with every request, so all but the last messages are known.
 _converted: KeptByDocument[_Converted] = KeptByDocument(most=_MOST_BYTES)
 
 
@@ -267,7 +274,10 @@ def _change_tools(block: RawBlock, tools: ToolSet, findings: Findings) -> None:
 
 
 def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEntry]:
-    """Yield the tool results in their order, and then the user's own content."""
+    """Yield the tool results in their order, and then the user's content.
+
+    Engines require the results directly after the calls.
+    """
     parts: list[Part] = []
     has_results = False
     for block in blocks:
@@ -276,6 +286,7 @@ def _read_user(blocks: list[RawBlock], findings: Findings) -> Iterator[HistoryEn
             yield _read_result(block, findings)
         else:
             parts += parts_of(block, findings)
+    # results alone must not be followed by an empty message of the user
     if not has_results or any(not isinstance(part, JsonText) or part.text for part in parts):
         yield user_entry(parts)
 
@@ -327,11 +338,11 @@ def _read_ran(block: RawBlock, calls: list[HistoryCall], findings: Findings) -> 
     return result_entry(call_id, texts)
 
 
-def _call_id(written: JsonText | None) -> JsonText | None:
+def _call_id(call_id: JsonText | None) -> JsonText | None:
     """Return the id of a call without the prefix of calls that Temper ran."""
-    if written is None or not written.text.startswith(RAN_PREFIX):
-        return written
-    return own_text(written.text.removeprefix(RAN_PREFIX))
+    if call_id is None or not call_id.text.startswith(RAN_PREFIX):
+        return call_id
+    return own_text(call_id.text.removeprefix(RAN_PREFIX))
 
 
 def _thought(members: Members, findings: Findings) -> list[JsonText]:

@@ -1,4 +1,10 @@
-"""The model list in the format of the Messages API."""
+"""The model list in the format of the Messages API.
+
+    {"data": [{"type": "model", "id": "qwen3", "display_name": "qwen3", "created_at": "..."}],
+     "has_more": true, "first_id": "qwen3", "last_id": "qwen3"}
+
+This is the first page, for `limit=1`; `after_id=qwen3` requests the next one.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,7 +13,7 @@ from proxy.conversation.json import JsonObject
 from proxy.dialects.dialect import ListedModel, Page
 from proxy.dialects.lenient_json import as_unix_time
 
-_MOST = 1_000
+_MOST = 1_000  # both limits are Anthropic's
 _USUAL = 20
 
 

@@ -10,7 +10,6 @@ from pydantic import Field, StrictBool, StrictStr, Tag
 
 from proxy.dialects import wire_schema as wire
 from proxy.dialects.dialect import Schemas
-from proxy.dialects.temper_options import TemperOptions
 
 
 class Block(wire.WireObject):
@@ -31,7 +30,7 @@ class InputMessage(wire.WireObject):
 
 
 class OfferedTool(wire.WireObject):
-    """A tool the model may use; `type` is absent for one that the client describes itself."""
+    """A tool that the model may use; a custom tool may omit `type`."""
 
     type: StrictStr | None = None
     name: StrictStr | None = None
@@ -50,7 +49,7 @@ class Choice(wire.WireObject):
 
 
 class Thinking(wire.WireObject):
-    """Whether the model thinks before it answers, and how many tokens of it at most."""
+    """The switch for reasoning (`enabled`, `disabled` or `adaptive`) and its limit in tokens."""
 
     type: StrictStr
     budget_tokens: wire.TokenCount | None = None
@@ -64,7 +63,7 @@ class AnswerFormat(wire.WireObject):
 
 
 class OutputConfig(wire.WireObject):
-    """The form of the answer, and the effort that goes into it."""
+    """The form of the answer, and the effort: `low`, `medium` or `high`."""
 
     format: AnswerFormat | None = None
     effort: StrictStr | None = None
@@ -89,7 +88,7 @@ class MessagesRequest(wire.WireObject):
     output_format: AnswerFormat | None = None
     context_management: dict[str, wire.Unread] | None = None
     metadata: dict[str, wire.Unread] | None = None
-    temper: TemperOptions | None = None
+    temper: wire.TemperOptions | None = None
 
 
 def messages_schemas() -> Schemas:

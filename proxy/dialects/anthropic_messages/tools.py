@@ -1,5 +1,9 @@
 """The offered tools of a Messages request, in an order that keeps the prompt cache.
 
+    {"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}
+    -> {"type": "function", "function": {"name": "read", "description": "Read a file.",
+        "parameters": {"type": "object"}}}
+
 Tools with `defer_loading` come last, in the order in which the history first names them, so a tool
 that is found later does not change the prompt before it.
 """
@@ -19,7 +23,7 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-_PLACE = "tool"  # the path of a tool that is read outside of its request
+_PLACE = "tool"  # the path of a cached tool, which `_describe` replaces by that in the request
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
 
@@ -55,7 +59,7 @@ class ToolSet:
             first = next(iter(self._dropped))
             problem = f"Temper does not run the tool {first!r}. Provide a custom tool."
             raise InvalidRequest(problem, "tools")
-        if _SEARCH in self._dropped:
+        if _SEARCH in self._dropped:  # the model cannot search, so it must see all tools
             for name in deferred:
                 self.add(name)
 

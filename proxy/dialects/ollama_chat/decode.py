@@ -81,7 +81,7 @@ class LineReader:
         number, self._calls = self._calls, self._calls + 1
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else json.dump_text(arguments or {})
-        # a repeated id counts as missing; an accepted call then gets a new one
+        # a repeated id counts as missing (F47); an accepted call then gets a new one
         call_id = as_text(call.get("id"))
         is_new = bool(call_id) and call_id not in self._ids
         self._ids.add(call_id)

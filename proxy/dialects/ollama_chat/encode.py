@@ -23,7 +23,7 @@ from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
-_MOST_INLINED = 256  # references per tool; nested ones multiply
+_MOST_INLINED = 256  # references per tool: nested ones multiply (F80)
 # Ollama keeps these keywords of a parameter and drops every other before the model sees it, so the
 # others are appended to the description. Ollama's decoder refuses the request if a keyword has
 # another type. Replies are checked against the client's own schema anyway.
@@ -172,8 +172,8 @@ def _add_words(schema: JsonObject, words: str) -> JsonObject:
     return {**schema, "description": words}
 
 
-def encode_question(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
-    """Write the request body; raises InvalidRequest for what Ollama cannot do."""
+def encode_request(upstream_request: UpstreamRequest, terms: ModelSettings) -> bytes:
+    """Write the request body; raises InvalidRequest for fields that Ollama does not have."""
     body: JsonObject = {
         "model": terms.model,
         "messages": encode_messages(upstream_request.messages),

@@ -1,8 +1,10 @@
-"""The fields of a request beside its messages and tools, in Ollama's words.
+"""The fields of an upstream request for Ollama, except messages and tools.
 
-Ollama ignores what it does not know, so nothing may reach it that it would drop in silence. What it
-cannot do is refused with the name of the field, and so is the same thing asked for twice in
-different ways.
+    {"stop": "X", "temperature": 0.1, "reasoning_effort": "none"}
+    -> {"think": false, "options": {"stop": ["X"], "temperature": 0.1}}
+
+Ollama silently ignores unknown fields (decision 0011). So Temper rejects them with the name of the
+field, and also two fields that set the same one differently.
 """
 
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ FIELDS = FieldTable(
     copies("logprobs top_logprobs"),
     copies("temperature top_p top_k min_p typical_p seed presence_penalty", "options."),
     copies("frequency_penalty repeat_penalty repeat_last_n", "options."),
-    # Ollama's own
+    # fields that only Ollama has
     rows(CARRIED, "think keep_alive options"),
     rows(
         refuse("Temper never truncates a conversation silently. Remove it.", (False,)),
@@ -42,7 +44,7 @@ FIELDS = FieldTable(
     unknown=refuse("Ollama has no such field. Remove it; its own parameters go under `options`."),
 )
 
-# The parameters that Ollama hands on to the runner of a model; it drops any other without a word.
+# The parameters that Ollama passes to the runner of a model; it silently drops all others.
 _OPTION_NAMES = """
     frequency_penalty main_gpu min_p num_batch num_ctx num_gpu num_keep num_predict num_thread
     presence_penalty repeat_last_n repeat_penalty seed stop temperature top_k top_p typical_p
@@ -50,17 +52,18 @@ _OPTION_NAMES = """
 """
 OPTIONS = frozenset(_OPTION_NAMES.split())
 
+# Ollama's `think` is a boolean, or one of three levels
 _EFFORTS: dict[str, JsonValue] = {"none": False, "minimal": "low"}
 _LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What the operator decided for a model: its name there, its window, how long it stays loaded.
+    """The settings of a model: its name at Ollama, its window and its idle time.
 
-    `num_ctx` counts tokens, None where Ollama decides; `keep_alive` is a duration as Ollama writes
-    it, or a number of seconds. It `thinks` unless Ollama says that it cannot, and `has_efforts`
-    where it takes a word for how much: Ollama refuses to have others think.
+    `num_ctx` is in tokens, None for Ollama's choice; `keep_alive` is a duration such as "5m", or a
+    number of seconds. A model `thinks` unless Ollama reports that it cannot; Ollama rejects `think`
+    for the others. With `has_efforts` it takes a level of effort.
     """
 
     model: str
@@ -70,22 +73,28 @@ class ModelSettings:
     has_efforts: bool = False
 
 
+def with_tag(name: str) -> str:
+    """Return the name of a model with its tag; Ollama's default is `:latest`."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
 def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> JsonObject:
-    """Write all members of the body but model, messages and tools; raises InvalidRequest."""
+    """Write all members of the body except model, messages and tools; raises InvalidRequest."""
     body: JsonObject = {}
     for name, value, target in carry_fields(upstream_request, FIELDS):
         if target:
             put_once(body, target, value, name)
         else:
             _write(body, name, value, terms)
-    _write_wishes(body, upstream_request, terms)
+    _write_typed(body, upstream_request, terms)
     load = upstream_request.request.load
     if load.keep_alive is not None:
         put_once(body, "keep_alive", load.keep_alive, "keep_alive")
     if load.options:
         group = group_in(body, _OPTIONS)
+        # the window is that of the settings in every request, or Ollama would reload the model
         group |= {name: value for name, value in load.options.items() if name != "num_ctx"}
-    if terms.keep_alive is not None:
+    if terms.keep_alive is not None:  # the operator's, for requests without one
         body.setdefault("keep_alive", terms.keep_alive)
     if terms.num_ctx is not None:
         group_in(body, _OPTIONS)["num_ctx"] = terms.num_ctx
@@ -93,10 +102,8 @@ def body_fields(upstream_request: UpstreamRequest, terms: ModelSettings) -> Json
     return {**body, _OPTIONS: options} if options else body
 
 
-def _write_wishes(
-    body: JsonObject, upstream_request: UpstreamRequest, terms: ModelSettings
-) -> None:
-    """Write what no field of the client's says, or not in the end."""
+def _write_typed(body: JsonObject, upstream_request: UpstreamRequest, terms: ModelSettings) -> None:
+    """Write the options that other dialects set without a field, and those of this attempt."""
     thinking = upstream_request.request.thinking
     if thinking.is_on is False:
         body["think"] = False
@@ -110,8 +117,8 @@ def _write_wishes(
     if upstream_request.request.max_tokens is not None:
         put_once(body, "options.num_predict", upstream_request.request.max_tokens, "max_tokens")
     if upstream_request.schema is not None:
-        # Asked for beside `tools` and not instead of them: the prompt stays the same, so does
-        # what is cached of it, and with a form no parser of Ollama's finds a call to take out.
+        # The tools are sent as well, so that the prompt and its cache stay the same. With a format
+        # none of Ollama's parsers removes a call from the text.
         body["format"] = upstream_request.schema
 
 

@@ -1,6 +1,6 @@
-"""The chat completions language, spoken by clients and by most backends.
+"""OpenAI's chat completions, for clients and for most engines.
 
-Towards clients: `dialect`, which reads requests with `decode` (`schema`, `tool_rounds`) and writes
-answers with `encode`. Towards backends: `encode` writes questions, `replies` reads `chunks`, with
-`fragments` for those that nearly all chunks are. `thinking` is for both.
+For clients, `dialect` reads requests with `decode` (`schema`, `tool_rounds`) and writes answers
+with `encode`. For engines, `encode` writes upstream requests, and `replies` reads `chunks`, with a
+fast path for the most common ones in `fragments`. `thinking` serves both.
 """

@@ -40,7 +40,7 @@ class Delta(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
-    """One of the answers, of which only the first is read.
+    """One of the answers, of which only the first is read: `n` is limited to 1.
 
     The stop string is `stop_reason` in vLLM and `matched_stop` in SGLang; both are numbers if a
     token ended the answer.
@@ -55,7 +55,7 @@ class Choice(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """The progress of reading the prompt, in tokens."""
+    """llama-server's progress of reading the prompt, in tokens."""
 
     total: int = 0
     cache: int = 0
@@ -80,7 +80,7 @@ class Chunk(msgspec.Struct, rename={"verbose": "__verbose"}):
     timings: msgspec.Raw = NOTHING
     prompt_progress: Progress | None = None
     verbose: Verbose | None = None
-    error: None = None
+    error: None = None  # any other value makes the decoder fail, and the slow path reads the error
 
 
 # Raises `OTHER_FORM` for a chunk of another form: skipped members may be nested without limit.
@@ -116,10 +116,10 @@ def as_chunk(raw: JsonObject) -> Chunk:
 def _as_choice(raw: JsonValue) -> Choice:
     if not isinstance(raw, dict):
         raise ValueError(f"a choice is {kind(raw)}")
-    if raw.get("index"):
+    if raw.get("index"):  # Temper requests only one choice
         return Choice(Delta(), 1)
     delta = raw.get("delta")
-    if delta is None:
+    if delta is None:  # a whole completion, from an engine that ignores `stream`
         delta = raw.get("message") or {}
     if not isinstance(delta, dict):
         raise ValueError(f"a delta is {kind(delta)}")
@@ -149,8 +149,8 @@ def _split_content(content: JsonValue) -> tuple[str, str]:
     if not all(isinstance(part, str | dict) for part in parts):
         raise ValueError("content has parts that are not objects")
     is_reasoning = [as_object(part).get("type") in _REASONING_PARTS for part in parts]
-    thoughts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if is_one]
-    texts = [part for part, is_one in zip(parts, is_reasoning, strict=True) if not is_one]
+    thoughts = [part for part, thinks in zip(parts, is_reasoning, strict=True) if thinks]
+    texts = [part for part, thinks in zip(parts, is_reasoning, strict=True) if not thinks]
     return _flatten(texts), _flatten(thoughts)
 
 
@@ -179,7 +179,7 @@ def as_fragment(raw: JsonValue) -> CallFragment:
     if not isinstance(function, dict):
         raise ValueError("the function of a tool call is not an object")
     arguments = function.get("arguments")
-    if arguments is not None and not isinstance(arguments, str):
+    if arguments is not None and not isinstance(arguments, str):  # Ollama's form
         arguments = json.dump_text(arguments)
     return CallFragment(
         index if isinstance(index, int) else None,
@@ -188,7 +188,7 @@ def as_fragment(raw: JsonValue) -> CallFragment:
     )
 
 
-def _elements(value: JsonValue, what: str) -> list[JsonValue]:
+def _elements(value: JsonValue, name: str) -> list[JsonValue]:
     if value and not isinstance(value, list):
-        raise ValueError(f"{what} are {kind(value)}")
+        raise ValueError(f"{name} are {kind(value)}")
     return as_list(value)

@@ -1,4 +1,11 @@
-"""Chat completions as a dialect: the format to which all other dialects are converted."""
+"""Chat completions as a dialect: the format to which all other dialects are converted.
+
+    {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    -> {"id": "chatcmpl-1", "object": "chat.completion", "model": "m", "usage": {...}, "choices":
+        [{"index": 0, "message": {"role": "assistant", "content": "Hi!"}, "finish_reason": "stop"}]}
+
+A member of the request that Temper does not know is sent to the engine unchanged.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -31,7 +38,7 @@ class ChatCatalogue:
         return {**entry, "id": model.id, "object": "model"}
 
 
-class OpenAIFront(ABC):
+class OpenAIDialect(ABC):
     """The common part of OpenAI's APIs: errors, request ids and token counts."""
 
     __slots__ = ()
@@ -55,8 +62,8 @@ class OpenAIFront(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatDialect(OpenAIFront):
-    """Speaks `POST /v1/chat/completions`."""
+class ChatDialect(OpenAIDialect):
+    """The dialect of `POST /v1/chat/completions`."""
 
     stamp: dialect.IdsAndClock
     name: str = "chat"

@@ -44,11 +44,13 @@ _logprobs_of = attrgetter("logprobs")
 _NO_USAGE: JsonObject = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
-def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
+def encode_request(upstream_request: UpstreamRequest, extra: Mapping[str, JsonValue]) -> bytes:
     """Write the body of an upstream request; members of `extra` replace the client's."""
     request = upstream_request.request
-    left_out = upstream_request.omits | {"temper"}
-    members = {name: raw for name, raw in request.fields.items() if name not in left_out}
+    # `temper` stays in the request for recordings, but no engine knows it
+    omitted = upstream_request.omits | {"temper"}
+    members = {name: raw for name, raw in request.fields.items() if name not in omitted}
+    # unchanged messages and tools stay the client's bytes, for the prompt cache (decision 0006)
     if "messages" not in members or upstream_request.messages != request.messages:
         members["messages"] = json.join_array(
             [message.source for message in upstream_request.messages]
@@ -59,7 +61,7 @@ def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonV
         members["tools"] = json.join_array([tool.source for tool in upstream_request.tools])
     if upstream_request.stops:
         members["stop"] = json.dump([*upstream_request.stop_strings])
-    members["stream"] = b"true"
+    members["stream"] = b"true"  # always (decision 0004), with the usage, which the record needs
     if "stream_options" not in upstream_request.omits:
         sent = members.get("stream_options", b"null")
         options = {} if sent == b"null" else json.split_object(sent)
@@ -70,7 +72,7 @@ def encode_question(upstream_request: UpstreamRequest, extra: Mapping[str, JsonV
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What every chunk of an answer says of it; `created` is a Unix time in seconds."""
+    """The members that every chunk of an answer repeats; `created` is a Unix time in seconds."""
 
     id: str
     created: int
@@ -105,6 +107,8 @@ class ChunkEncoder:
     def encode_all(self, events: Sequence[ReplyEvent]) -> bytes:
         if len(events) == 1:
             return self.encode(events[0])
+        # events that arrive together are usually of one type: a token of such a row takes 1.0 us,
+        # not 1.4
         return b"".join(self._encode_row([*row]) for _, row in groupby(events, type))
 
     def encode(self, event: ReplyEvent) -> bytes:
@@ -162,6 +166,7 @@ class ChunkEncoder:
         lines = json.dump_lines(filter(None, map(_text_of, row)))
         if not lines:
             return b""
+        # a line break in a text is escaped, so each of these separates two texts
         return self._role() + head + lines[:-1].replace(b"\n", tail + head) + tail
 
     def _fragment(self, delta: Delta) -> bytes:
@@ -182,6 +187,7 @@ class ChunkEncoder:
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
+        # the last occurrence, because the id and the model's name precede the text
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
         return head, tail
@@ -201,6 +207,7 @@ class ChunkEncoder:
         last = _last_members(self._usage, self._identity)
         if not self._include_usage:
             return self._role() + self._chunk(choice, last)
+        # as in OpenAI's API: the usage is in a chunk without choices, after the finish reason
         usage = self._usage.usage if self._usage is not None else _NO_USAGE
         return self._role() + self._chunk(choice) + self._chunk(b"", {"usage": usage, **last})
 
@@ -210,7 +217,7 @@ class ChunkEncoder:
 
 
 def _last_members(usage: UsageReported | None, identity: Identity) -> JsonObject:
-    """Return members that come only at the end: timings, and vLLM's fingerprint."""
+    """Return the members that only the end has: llama-server's timings, and vLLM's fingerprint."""
     if usage is None:
         return {}
     members: JsonObject = {} if usage.timings is None else {"timings": usage.timings}
@@ -289,6 +296,7 @@ class CompletionBuilder(msgspec.Struct):
         ]
         message: JsonObject = {
             "role": "assistant",
+            # OpenAI's API has null next to calls, and "" for an empty answer
             "content": None if calls and not reply.text else reply.text,
         }
         if reply.reasoning:

@@ -32,7 +32,7 @@ def fragment_in(data: str) -> Fragment | None:
     """Read a chunk with one fragment and nothing else; None for any other chunk."""
     try:
         chunk = read_chunk(data)
-        (choice,) = chunk.choices
+        (choice,) = chunk.choices  # raises ValueError for any other number
     except OTHER_FORM:
         return None
     raws = (chunk.usage, chunk.timings, choice.logprobs)
@@ -63,6 +63,7 @@ _read_text = msgspec.json.Decoder(str).decode
 _read_texts = msgspec.json.Decoder(list[str]).decode
 
 
+# without the garbage collector, because there is one of it per read and it holds only strings
 class ChunkRun(msgspec.Struct, frozen=True, gc=False):
     """The texts of chunks that otherwise equal that of `sample`; `end` is an offset or index."""
 
@@ -101,6 +102,7 @@ class Runs:
         """Return the start of a run among payloads of one segment, and the run."""
         if len(payloads) < _LEAST or not self.patience:
             return None
+        # the middle, because the first payloads carry the role and the last ones the usage
         self.learn(DATA + payloads[len(payloads) // 2])
         if self._pattern is None:
             return None

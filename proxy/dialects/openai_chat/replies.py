@@ -4,7 +4,8 @@
            {"index": 0, "id": "k", "function": {"name": "f", "arguments": "{"}}]}}]}
     -> ToolCallStarted(0, "k", "f"), ToolCallArgumentsDelta(0, "{")
 
-Engines are read as leniently as possible without guessing.
+Engines are read as leniently as possible without guessing. Every lenient form was seen in an
+engine; comments name its issue or version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,6 +74,7 @@ class _ArrivingCall(msgspec.Struct):
 
     @property
     def is_whole(self) -> bool:
+        # parsing after each fragment would be quadratic, so the last characters are tried first
         may_be = "".join(self.held[-2:]).rstrip().endswith("}")
         return may_be and parse_object("".join(self.held)) is not None
 
@@ -129,7 +131,7 @@ class CallsInProgress(msgspec.Struct):
         return call.go_on(arguments)
 
     def finish(self) -> list[CallEvent]:
-        """Start the calls without a name, so that they are judged like all others."""
+        """Start the calls without a name, so that the guardrails review them like all others."""
         return [event for call in self._calls if not call.name for event in call.start()]
 
     def _is_another(self, known: _ArrivingCall, arguments: str) -> bool:
@@ -269,11 +271,13 @@ class ChunkDecoder:
             return json.parse(data)
         except ValueError:
             chunk = json.parse_halves(data)
+        # from now on every chunk takes this slower path: the other half may arrive in any of them
         self._halves = self._halves or SplitPairs()
         return chunk
 
     def _take(self, chunk: Chunk, parts: list[ReplyPart]) -> None:
         progress = chunk.prompt_progress
+        # a chunk that only counts tokens does not begin a reply
         if not self._is_started and (chunk.choices or chunk.id or progress is not None):
             self._is_started = True
             parts.append(
@@ -285,14 +289,14 @@ class ChunkDecoder:
                 )
             )
             self._has_fingerprint = bool(chunk.system_fingerprint)
-        self._take_account(chunk)
+        self._store_account(chunk)
         if progress is not None:
             parts.append(PromptProgress(progress.total, progress.cache, progress.processed))
         for choice in chunk.choices:
             if not choice.index:
                 self._take_choice(choice, parts)
 
-    def _take_account(self, chunk: Chunk) -> None:
+    def _store_account(self, chunk: Chunk) -> None:
         """Store usage, timings and fingerprint; the last ones count."""
         if chunk.system_fingerprint and not self._has_fingerprint:
             self._late_fingerprint = chunk.system_fingerprint
@@ -320,7 +324,7 @@ class ChunkDecoder:
             parts += self.finish()
         elif choice.finish_reason:
             self._reason = ending_of(choice.finish_reason).reason
-            stop = choice.stop_reason or choice.matched_stop
+            stop = choice.stop_reason or choice.matched_stop  # vLLM's name, and SGLang's
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def go_on(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
@@ -343,7 +347,7 @@ class ChunkDecoder:
 
     @property
     def has_reason(self) -> bool:
-        """Whether only the usage and `[DONE]` are missing."""
+        """True if only the usage and `[DONE]` are missing."""
         return bool(self._reason) and not self._is_ended
 
     def finish(self, *, is_complete: bool = False) -> list[ReplyPart]:

@@ -1,7 +1,7 @@
 """The wire format of a chat completion request, for validation and for the OpenAPI document.
 
-Lax where clients are lax: null is absent, unknown members are welcome. It checks each member by
-itself; what members mean together is the decoder's business.
+As lenient as clients require: null is absent, unknown members are accepted, because engines have
+fields of which Temper knows nothing. Each member is checked alone; the decoder checks combinations.
 """
 
 from typing import Annotated, Literal, Self, TypeAlias
@@ -24,7 +24,6 @@ from pydantic_core import PydanticCustomError
 from proxy.conversation.json import JsonObject
 from proxy.dialects import wire_schema as wire
 from proxy.dialects.dialect import Schemas
-from proxy.dialects.temper_options import TemperOptions
 
 _EXPECTED_CHOICE = '"auto", "none", "required" or {"type": "function", "function": {"name": ...}}'
 
@@ -39,6 +38,7 @@ def _wrap_url(value: object) -> object:
 
 
 def _inline(url: str) -> str:
+    # an address would be fetched by Temper's or the engine's machine for the client (F39)
     if url[:5].lower() != "data:":
         raise PydanticCustomError(
             "remote", 'Temper never fetches addresses. Send the content itself as a "data:" URL.'
@@ -92,6 +92,7 @@ class ContentPart(wire.WireObject):
         return self
 
 
+# fail_fast: one error is enough for a 400, and a body may contain thousands (F33, F80)
 Parts: TypeAlias = Annotated[list[ContentPart], Field(fail_fast=True), Tag("<an array>")]
 Content: TypeAlias = Annotated[wire.Text | Parts, wire.one_of("a string or an array of parts")]
 
@@ -123,7 +124,7 @@ class ChatMessage(wire.WireObject):
 
 
 class OfferedFunction(wire.WireObject):
-    """A function the model may call; `parameters` is a JSON schema."""
+    """A function that the model may call; `parameters` is a JSON schema."""
 
     name: StrictStr
     description: StrictStr | None = None
@@ -132,7 +133,7 @@ class OfferedFunction(wire.WireObject):
 
 
 class OfferedTool(wire.WireObject):
-    """A tool the model may use."""
+    """A tool that the model may use."""
 
     type: Literal["function"]
     function: OfferedFunction
@@ -152,7 +153,7 @@ class ChosenTool(wire.WireObject):
 
 
 class AllowedTools(wire.WireObject):
-    """The only tools that may be called, of all that are offered."""
+    """The tools that may be called, of all that are offered."""
 
     mode: Literal["auto", "required"]
     tools: Annotated[list[ChosenTool], Field(min_length=1, fail_fast=True)]
@@ -166,19 +167,19 @@ class SeveralTools(wire.WireObject):
 
 
 class StreamOptions(wire.WireObject):
-    """How a reply is streamed."""
+    """Options of a stream; with `include_usage` its last chunk has the token counts."""
 
     include_usage: StrictBool | None = None
 
 
 class AnswerSchema(wire.WireObject):
-    """The JSON schema of the answer, with a name that only matters to a backend."""
+    """The JSON schema of the answer; its name matters only to the engine."""
 
     schema_: wire.Schema | None = Field(default=None, alias="schema")
 
 
 class ResponseFormat(AnswerSchema):
-    """The form of the answer; llama-server also knows a `schema` beside `json_object`."""
+    """The form of the answer; llama-server also accepts a `schema` next to `json_object`."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: AnswerSchema | None = None
@@ -195,8 +196,9 @@ StopStrings: TypeAlias = Annotated[list[StrictStr], Field(fail_fast=True), Tag("
 
 
 class ChatCompletionRequest(wire.WireObject):
-    """A chat completion request. Members that are not listed travel to the backend unchanged."""
+    """A chat completion request. Members that are not listed are sent to the backend unchanged."""
 
+    # built at import, unlike the other dialects': nearly every client sends this one
     model_config = ConfigDict(defer_build=False)
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
@@ -229,7 +231,7 @@ class ChatCompletionRequest(wire.WireObject):
         Annotated[list[wire.Unread], AfterValidator(_refuse_functions), WithJsonSchema(_EMPTY)]
         | None
     ) = None
-    temper: TemperOptions | None = None
+    temper: wire.TemperOptions | None = None
 
 
 _TEXT_OR_NULL: JsonObject = {"type": ["string", "null"]}
@@ -241,13 +243,13 @@ def chat_schemas() -> Schemas:
 
 
 def count_schema() -> JsonObject:
-    """Describe a count of tokens, in all of OpenAI's languages."""
+    """Describe a token count, which is the same in all of OpenAI's APIs."""
     kind: JsonObject = {"const": "response.input_tokens"}
     return wire.named_schema("InputTokens", object=kind, input_tokens={"type": "integer"})
 
 
 def error_schema() -> JsonObject:
-    """Describe an error, in all of OpenAI's languages."""
+    """Describe an error, which is the same in all of OpenAI's APIs."""
     words = {"message": wire.TEXT, "type": wire.TEXT}
     error = wire.object_schema(**words, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
     return wire.named_schema("Error", error=error)

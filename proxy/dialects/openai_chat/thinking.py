@@ -42,7 +42,7 @@ def thinking_in(fields: Mapping[str, bytes]) -> ThinkingOptions:
     effort = _value(fields, EFFORT)
     budget = _value(fields, BUDGET)
     is_on = _find_switch(_variables(fields))
-    if is_on is None and effort == _NO_EFFORT:
+    if is_on is None and effort == _NO_EFFORT:  # the switch of the template is more specific
         is_on = False
     return ThinkingOptions(
         is_on, effort if isinstance(effort, str) and effort != _NO_EFFORT else "", as_whole(budget)
@@ -57,7 +57,7 @@ def thinking_fields(
     `switches` are the variables that its template may read; the client's others are kept.
     """
     thinking, fields = request.thinking, request.fields
-    if thinking == UNSAID:
+    if thinking == UNSAID:  # the bytes upstream are the client's (decision 0006)
         return {}
     added: JsonObject = {}
     effort = thinking.effort if thinking.is_exact else _EFFORTS.get(thinking.effort)
@@ -114,7 +114,7 @@ def fit_thinking(
 
 
 def _nearest(wanted: str, offered: Sequence[str]) -> str:
-    """Return the nearest of the efforts offered, of two that are as near the greater; or ""."""
+    """Return the offered effort that is nearest, the greater of two; "" for an unknown word."""
     if not offered or wanted not in RANKS:
         return ""
     return min(offered, key=lambda effort: (abs(RANKS[effort] - RANKS[wanted]), -RANKS[effort]))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.messages import Message
 from proxy.conversation.replies import RoundMessages
 from proxy.errors import InvalidRequest
@@ -34,11 +34,6 @@ def describe_rounds(
     return RoundMessages(tuple(map(_describe, messages)), servers or {})
 
 
-def has_rounds(messages: JsonValue) -> bool:
-    known = messages if isinstance(messages, list) else []
-    return bool([entry for entry in known if isinstance(entry, dict) and MEMBER in entry])
-
-
 def expand(body: bytes) -> Expanded:
     """Insert the rounds of a history before their messages.
 
@@ -48,6 +43,7 @@ def expand(body: bytes) -> Expanded:
     messages: list[bytes] = []
     failed: dict[int, bool] = {}
     for index, source in enumerate(json.split_array(members["messages"])):
+        # `failed` is not a member of chat completions, so it must not reach an engine
         for message in _unfold(source, f"messages.{index}.{MEMBER}"):
             flag = message.pop(_FAILED, b"") if message.get("role") == b'"tool"' else b""
             if flag in (b"true", b"false"):

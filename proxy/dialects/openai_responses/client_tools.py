@@ -72,7 +72,7 @@ CALL_FORMS: Mapping[ToolKind, CallForm] = {
 }
 KIND_OF_CALL = {form.item: kind for kind, form in CALL_FORMS.items()}
 NAMED_KINDS = (ToolKind.FUNCTION, ToolKind.CUSTOM)
-RAN_PREFIX = "mcp_"  # of calls that ran here, whose items have the id of the call behind it
+RAN_PREFIX = "mcp_"  # of the items of calls that Temper ran, followed by the id of the call
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -86,7 +86,8 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
     item: JsonObject = {"type": form.item, "call_id": call_id}
     if kind in NAMED_KINDS:
         namespace: JsonObject = {} if origin.namespace is None else {"namespace": origin.namespace}
-        plain = values.get("input")  # all of it where it is something else
+        plain = values.get("input")
+        # unguarded, a call may have other arguments; then the client gets all of them as its input
         value = plain if kind is ToolKind.CUSTOM and isinstance(plain, str) else arguments
         member = "input" if kind is ToolKind.CUSTOM else "arguments"
         return {**item, "name": origin.name, **namespace, member: value}
@@ -94,6 +95,7 @@ def call_item(origin: Origin, call_id: str, arguments: str) -> JsonObject:
         return {**item, "execution": "client", "arguments": values}
     members = {name: values.get(name) for name in form.members}
     if kind is ToolKind.PATCH:
+        # the deletion of a file has no `diff`
         members = {name: value for name, value in members.items() if name in values}
     elif kind is ToolKind.LOCAL_SHELL:
         members = {"type": "exec", **members, "env": {}, "user": None}
@@ -104,6 +106,7 @@ def arguments_in(kind: ToolKind, members: Members) -> JsonText:
     """Return the arguments of a call in the history, in the client's bytes if possible."""
     form = CALL_FORMS[kind]
     if kind is ToolKind.CUSTOM:
+        # as the model wrote it: it was offered a function of one string
         plain = members["input"].text().source if "input" in members else b'""'
         return own_text(json.join_object({"input": plain}).decode())
     if form.group:
@@ -204,7 +207,7 @@ def built_in(kind: ToolKind, members: Members) -> OfferedForm:
         raise InvalidRequest(remedy, environment.path)
     description, parameters = _BUILT_IN[kind]
     checked = parameters
-    if kind is ToolKind.PATCH:
+    if kind is ToolKind.PATCH:  # `if` and `else` are beyond llama-server's grammars
         checked = {**parameters, "if": _DELETES, "else": {"required": ["diff"]}}
     return OfferedForm(own_text(description), json.dump(parameters), checked)
 
@@ -218,7 +221,7 @@ def custom(members: Members) -> OfferedForm:
         introduction = own_text(f"The input has to match this {syntax} grammar:\n")
         rule = concatenate(introduction, definition)
         description = concatenate(description, PARAGRAPH, rule) if description else rule
-        if syntax == "regex":
+        if syntax == "regex":  # a Lark grammar is only described to the model (decision 0022)
             checked = {**TEXT, "pattern": f"^(?:{definition.text})$"}
     parameters = json.dump(_object({"input": TEXT}, "input"))
     return OfferedForm(description, parameters, _object({"input": checked}, "input"))

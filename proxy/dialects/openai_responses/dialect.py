@@ -1,8 +1,11 @@
 """OpenAI's Responses API as a dialect: `POST /v1/responses`, with stored responses.
 
-{"model": "m", "instructions": "Be brief.", "input": "Hi", "max_output_tokens": 9}
--> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "Hi"}], "max_tokens": 9}
+    {"model": "m", "instructions": "Be brief.", "input": "Hi", "max_output_tokens": 9}
+    -> {"model": "m", "messages": [{"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"}], "max_tokens": 9}
+
+A request with `previous_response_id` is expanded to the whole conversation, so that its prompt has
+the same bytes as if the client had sent it (decision 0022).
 """
 
 from collections.abc import Sequence
@@ -29,7 +32,7 @@ from proxy.dialects.dialect import (
 )
 from proxy.dialects.foreign_history import write_answer_format, write_fields
 from proxy.dialects.lenient_json import as_text, parse_object
-from proxy.dialects.openai_chat.dialect import OpenAIFront
+from proxy.dialects.openai_chat.dialect import OpenAIDialect
 from proxy.dialects.openai_responses.encode import AnswerInProgress, ResponseEncoder
 from proxy.dialects.openai_responses.items import ItemReader
 from proxy.dialects.openai_responses.response import AnswerTerms, ResponseState, echo_of
@@ -42,8 +45,7 @@ from proxy.dialects.openai_responses.schema import (
 from proxy.dialects.openai_responses.store import ResponseStore, StoredResponse
 from proxy.dialects.openai_responses.tools import ToolTable, read_choice
 from proxy.dialects.raw_json import Members, Node, nodes_in, read_object
-from proxy.dialects.temper_options import workflow_in
-from proxy.dialects.wire_schema import check, schema_or_any
+from proxy.dialects.wire_schema import check, schema_or_any, workflow_in
 from proxy.errors import InvalidRequest, PreviousResponseUnknown
 from proxy.facts import Fact
 
@@ -58,11 +60,11 @@ _TURN_METADATA = "x-codex-turn-metadata"
 # Local models cannot think minimally, so the least effort switches thinking off.
 _NO_EFFORT = ("none", "minimal")
 _CARRIED = ("temperature", "top_p", "prompt_cache_key", "temper")
-_MOST_FACTS = 256  # more of them tell nobody more
+_MOST_FACTS = 256  # an input of 1 MB has thousands of unknown items, and each is a fact (F80)
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesDialect(OpenAIFront):
+class ResponsesDialect(OpenAIDialect):
     """The dialect of `POST /v1/responses`; without a `store` clients send whole histories."""
 
     stamp: IdsAndClock
@@ -76,7 +78,7 @@ class ResponsesDialect(OpenAIFront):
         value, store = read_object(body), self.store
         checked, fields = check(ResponseRequest, value), nodes_in(value, body)
         for name, node in fields.items():
-            if node.value is not False:
+            if node.value is not False:  # `false` switches a feature off, which needs no support
                 FIELDS.check(name, node.value)
         facts: list[Fact] = []
         table = ToolTable(facts)
@@ -133,7 +135,7 @@ class ResponsesDialect(OpenAIFront):
 
 
 class Inputs(NamedTuple):
-    """All items in order, and the JSON of those that the request itself sent."""
+    """All items in order, and the JSON of the items in this request."""
 
     items: list[Node]
     sent: list[bytes]
@@ -198,7 +200,7 @@ def _earlier_items(named: Node | None, store: ResponseStore | None, owner: str) 
 
 
 def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
-    is_wanted = store is not None and checked.store is not False
+    is_wanted = store is not None and checked.store is not False  # stored by default, as at OpenAI
     return is_wanted and len(inputs.sent) <= bounds.STORED_ITEMS
 
 
@@ -233,10 +235,10 @@ def _request(
     tools = table.tools
     choice, allowed = read_choice(fields.get("tool_choice"), table)
     if calls_nothing:
-        choice, allowed = ToolUse.NONE, None
+        choice, allowed = ToolUse.NONE, None  # the tools stay in the prompt, for its cache
     form = None if checked.text is None else checked.text.format
     if form is not None and form.type == "text":
-        form = None  # any text will do
+        form = None
     effort = None if checked.reasoning is None else checked.reasoning.effort
     thinking = ThinkingOptions(effort=effort or "")
     if effort in _NO_EFFORT:

@@ -32,6 +32,7 @@ from proxy.dialects.openai_responses.response import (
 Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 
 _PROGRESS = "response.in_progress"
+# SDKs require `logprobs` in a delta, even if there are none
 _TEXT_DELTA, _TAIL = "response.output_text.delta", b',"logprobs":[]}'
 
 
@@ -48,7 +49,7 @@ class AnswerInProgress:
         self._keep = keep
         self._usage: JsonObject | None = None
         self._status = COMPLETED
-        self._why: str | None = None
+        self._incomplete_reason: str | None = None
 
     def add(self, event: ReplyEvent, /) -> None:
         self.take(event)
@@ -62,7 +63,7 @@ class AnswerInProgress:
                 self._usage = usage
                 return []
             case ReplyFinished(reason):
-                self._status, self._why = ending_of(reason)
+                self._status, self._incomplete_reason = ending_of(reason)
                 return self.output.finish(self._status)
             case _:
                 return self.output.take(event)
@@ -75,7 +76,10 @@ class AnswerInProgress:
         completed = int(self._now()) if self._status == COMPLETED else None
         usage = usage_of(self._usage)
         whole = self._object(
-            status=self._status, usage=usage, completed=completed, incomplete_reason=self._why
+            status=self._status,
+            usage=usage,
+            completed=completed,
+            incomplete_reason=self._incomplete_reason,
         )
         self._keep(tuple(self.output.done), whole)
         return self._status, whole
@@ -93,9 +97,14 @@ class AnswerInProgress:
 class ResponseEncoder:
     """Writes one answer as a stream.
 
-    It begins with `response.created` and `response.in_progress`, then come the items, and one event
-    that holds everything ends it. Every event is numbered and carries its type twice, and nothing
-    follows the last one, not even `[DONE]`.
+        response.created, response.in_progress                      the object without output
+        response.output_item.added                                  for each item
+            response.content_part.added, response.output_text.delta ..., response.output_text.done
+        response.output_item.done
+        response.completed | incomplete | failed                    the whole object
+
+    Every event is numbered and has its type twice. The last event has no successor, not even
+    `[DONE]`, which OpenAI's API does not send here.
     """
 
     def __init__(self, answer: AnswerInProgress) -> None:
@@ -131,7 +140,7 @@ class ResponseEncoder:
         """Write a delta of the open text, the most common event, at a third of the cost."""
         if delta.logprobs is not None or not delta.text:
             return b""
-        item_id = self._answer.output.say_more(delta.text)
+        item_id = self._answer.output.extend_text(delta.text)
         if item_id is None:
             return b""
         position = b',"item_id":"%b","output_index":%d' % (

@@ -119,6 +119,7 @@ def _text_of(data: str) -> str | None:
         text = decode(data).decode()
     except ValueError:
         return None
+    # a PDF that the HTTP edge did not replace, such as a compressed one, is not text
     return None if text.startswith("%PDF") or not _CONTROLS.isdisjoint(text) else text
 
 
@@ -181,16 +182,16 @@ _RESULTS = frozenset(f"{item}_output" for item in KIND_OF_CALL)  # a search has 
 class _Item(NamedTuple):
     """A converted item; the conversion does not depend on other items.
 
-    An item that `is_spoken` is part of a message of the assistant; any other ends that message.
+    An item that `is_output` is part of a message of the assistant; any other ends that message.
     """
 
     entries: Sequence[HistoryEntry] = ()
     facts: Sequence[Fact] = ()
-    is_spoken: bool = False
+    is_output: bool = False
     is_thought: bool = False
 
 
-# Clients send the whole conversation with every request.
+# Clients send the whole conversation with every request, so all but the last items are known.
 _converted: KeptByDocument[_Item] = KeptByDocument(most=_MOST_BYTES)
 
 
@@ -201,8 +202,8 @@ class ItemReader:
         self._table = table
         self._facts = facts
         self._history = ForeignHistory()
-        self._said: list[_Item] = []
-        self._has_spoken = False  # content other than reasoning
+        self._pending: list[_Item] = []  # of the message of the assistant that is being read
+        self._has_content = False  # other than reasoning
 
     def instruct(self, instructions: JsonText) -> None:
         self._history.add_system([instructions])
@@ -217,31 +218,31 @@ class ItemReader:
             item = _convert(kind, members)
             _converted.keep(node.source, item)
         self._facts += item.facts
-        if item.is_spoken:
+        if item.is_output:
             # a call continues any message, everything else only continues reasoning
-            if self._has_spoken and not any(entry.calls for entry in item.entries):
-                self._end_saying()
-            self._said.append(item)
-            self._has_spoken |= not item.is_thought
+            if self._has_content and not any(entry.calls for entry in item.entries):
+                self._end_message()
+            self._pending.append(item)
+            self._has_content |= not item.is_thought
         elif item.entries:
-            self._end_saying()
+            self._end_message()
             self._history.extend(item.entries)
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; `read` must not be called afterwards."""
-        self._end_saying()
+        self._end_message()
         return self._history.messages()
 
     def _is_read_in_place(self, kind: str, members: Members) -> bool:
-        """Read an item whose meaning depends on its position; returns whether it was one."""
+        """Read an item whose meaning depends on its position; return False for any other item."""
         match kind:
             case "message" if (role := _role_in(members)) in roles.SYSTEM:
-                self._end_saying()
+                self._end_message()
                 self._history.add_system(texts_in(members.get("content"), self._facts), role)
             case "tool_search_output":
-                self._read_found(members)
+                self._read_search(members)
             case "compaction_trigger":
-                self._end_saying()
+                self._end_message()
                 self._history.extend([user_entry([own_text(_SUMMARIZE)])])
             case "additional_tools":
                 self._table.find(members.get("tools"))
@@ -249,24 +250,24 @@ class ItemReader:
                 return False
         return True
 
-    def _read_found(self, members: Members) -> None:
-        """Offer the tools that a search found, and add a result if the model made the search."""
+    def _read_search(self, members: Members) -> None:
+        """Offer the tools that a search returned, and add a result if the model made the search."""
         names = self._table.find(members.get("tools"))
         if "call_id" in members:
-            self._end_saying()
+            self._end_message()
             text = f"Available now: {', '.join(names)}." if names else "No tools were found."
             self._history.extend([result_entry(members["call_id"].text(), [own_text(text)])])
 
-    def _end_saying(self) -> None:
+    def _end_message(self) -> None:
         """Join the pending items of the assistant into one message."""
-        items, has_spoken = self._said, self._has_spoken
-        self._said, self._has_spoken = [], False
+        items, has_content = self._pending, self._has_content
+        self._pending, self._has_content = [], False
         if len(items) == 1:  # its bytes may be cached from an earlier request
             self._history.extend(items[0].entries)
             return
         entries = [entry for item in items for entry in item.entries]
         thoughts = [text for entry in entries for text in entry.thoughts]
-        if thoughts or has_spoken:
+        if thoughts or has_content:
             parts = [part for entry in entries for part in entry.parts]
             calls = [call for entry in entries for call in entry.calls]
             self._history.extend([assistant_entry(parts, thoughts, calls)])
@@ -280,7 +281,7 @@ def _convert(kind: str, members: Members) -> _Item:
         return _thoughts(members)
     if kind in KIND_OF_CALL:
         return _Item(
-            [assistant_entry((), (), [_call(KIND_OF_CALL[kind], members)])], is_spoken=True
+            [assistant_entry((), (), [_call(KIND_OF_CALL[kind], members)])], is_output=True
         )
     if kind in _RESULTS:
         return _result(kind, members)
@@ -301,7 +302,7 @@ def _message(members: Members) -> _Item:
     facts: list[Fact] = []
     parts = read_content(members.get("content"), facts)
     if _role_in(members) == "assistant":
-        return _Item([assistant_entry(parts)], facts, is_spoken=True)
+        return _Item([assistant_entry(parts)], facts, is_output=True)
     return _Item([user_entry(_without_tags(parts))], facts)
 
 
@@ -323,7 +324,7 @@ def _thoughts(members: Members) -> _Item:
     if not is_replayed(thought, members.word("encrypted_content")):
         return _Item()
     entries = [assistant_entry((), texts)] if texts else []
-    return _Item(entries, is_spoken=True, is_thought=True)
+    return _Item(entries, is_output=True, is_thought=True)
 
 
 def _call(kind: ToolKind, members: Members) -> HistoryCall:
@@ -356,7 +357,7 @@ def _other(kind: str, members: Members) -> _Item:
     if (remedy := ITEMS.remedy(kind)) is not None:
         problem = f"Items of the type {kind!r} are not supported. {remedy}"
         raise InvalidRequest(problem, members.path)
-    if kind == "configuration_update":
+    if kind == "configuration_update":  # it concerns OpenAI's servers only, so nothing is lost
         return _Item()
     if kind == "compaction" and (summary := unseal(members.word("encrypted_content"))):
         return _Item([user_entry([own_text(f"Summary of the conversation so far:\n{summary}")])])

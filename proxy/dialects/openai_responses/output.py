@@ -1,7 +1,10 @@
-"""The items of an answer, from its blocks: one is open at a time, and done is done.
+"""The items of an answer, from its blocks: one is open at a time.
 
-A call that has no end when the answer is cut off never becomes an item that is done: clients run
-those.
+    BlockStarted(0, "text"), BlockDelta("Hi"), BlockStopped()
+    -> response.output_item.added, response.content_part.added, response.output_text.delta,
+       response.output_text.done, response.content_part.done, response.output_item.done
+
+A truncated call never becomes a done item, because clients run a call as soon as it is done.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +46,7 @@ Event: TypeAlias = tuple[str, JsonObject]
 class OpenItem(ABC):
     """An item in progress."""
 
-    is_held = False  # shown at its end only: typed clients take no half of it
+    is_held = False  # shown at its end only: typed clients reject an item without its members
 
     def __init__(self, item_id: str) -> None:
         self.id = item_id
@@ -81,7 +84,7 @@ class _OpenPart(OpenItem):
     def __init__(self, item_id: str, part: str, text: str, index: str = "content_index") -> None:
         super().__init__(item_id)
         self._part_name, self._text_name = f"response.{part}", f"response.{text}"
-        self._place: JsonObject = {index: 0}
+        self._index: JsonObject = {index: 0}
         self._parts = 0
 
     def begin(self) -> list[Event]:
@@ -95,11 +98,11 @@ class _OpenPart(OpenItem):
     def end(self) -> list[Event]:
         return [self._about_text("done", {"text": self.text}), self._about_part("done")]
 
-    def _about_text(self, what: str, members: JsonObject) -> Event:
-        return f"{self._text_name}.{what}", {**self._place, **members}
+    def _about_text(self, step: str, members: JsonObject) -> Event:
+        return f"{self._text_name}.{step}", {**self._index, **members}
 
-    def _about_part(self, what: str) -> Event:
-        return f"{self._part_name}.{what}", {**self._place, "part": self._part()}
+    def _about_part(self, step: str) -> Event:
+        return f"{self._part_name}.{step}", {**self._index, "part": self._part()}
 
     @abstractmethod
     def _part(self) -> JsonObject:
@@ -178,6 +181,7 @@ class OpenCall(OpenItem):
 
     def add(self, text: str, logprobs: JsonValue = None) -> list[Event]:
         self._texts.append(text)
+        # the arguments of other tools are Temper's schema, not the client's input
         if self._origin.kind is not ToolKind.FUNCTION or not text:
             return []
         return [("response.function_call_arguments.delta", {"delta": text})]
@@ -188,6 +192,7 @@ class OpenCall(OpenItem):
             return [("response.function_call_arguments.done", whole)]
         if self._origin.kind is not ToolKind.CUSTOM:
             return []
+        # the input is a member of the arguments, so it is known only when they are complete
         text = call_item(self._origin, self._call_id, self.text)["input"]
         name = "response.custom_tool_call_input"
         delta: list[Event] = [(f"{name}.delta", {"delta": text})] if text else []
@@ -200,7 +205,7 @@ class OpenSummary(OpenItem):
     is_held = True
 
     def item(self, status: str) -> JsonObject:
-        del status  # it has none
+        del status  # the item has no such member
         return {"type": "compaction", "id": self.id, "encrypted_content": seal(self.text)}
 
     def begin(self) -> list[Event]:
@@ -251,24 +256,25 @@ class OutputItems:
     def take(self, event: ReplyEvent) -> list[Event]:
         """Return the item events for an event of the reply."""
         if isinstance(event, RoundMessages):
-            events = self._tell(self._blocks.interrupt())
+            events = self._convert(self._blocks.interrupt())
             for item in _calls_that_ran(event):
                 events += self._add_whole(item)
             return events
         if self._terms.compacts and isinstance(event, ReasoningDelta):
-            return []
-        return self._tell(self._blocks.feed(event))
+            return []  # the client replaces its history by the items of this answer
+        return self._convert(self._blocks.feed(event))
 
     def finish(self, status: str) -> list[Event]:
         """End the open item at the end of the answer, which has this `status`."""
         steps = self._blocks.finish(drops_half_call=status == INCOMPLETE)
         if not steps or not isinstance(steps[-1], BlockStopped):
-            return self._tell(steps)
-        events = self._tell(steps[:-1])
+            return self._convert(steps)
+        events = self._convert(steps[:-1])
+        # a truncated call was dropped by the blocks, so an open call is complete
         return events + self._close(COMPLETED if isinstance(self._open, OpenCall) else status)
 
-    def say_more(self, text: str) -> str | None:
-        """Add text to the open message; returns its id, None if no message is open."""
+    def extend_text(self, text: str) -> str | None:
+        """Add text to the open message; return its id, None if no message is open."""
         if not isinstance(self._open, OpenText):
             return None
         self._open.extend(text)
@@ -279,7 +285,7 @@ class OutputItems:
         """The index of the open or the next item."""
         return len(self.done)
 
-    def _tell(self, steps: Iterable[BlockStep]) -> list[Event]:
+    def _convert(self, steps: Iterable[BlockStep]) -> list[Event]:
         events: list[Event] = []
         for step in steps:
             match step:
@@ -287,7 +293,7 @@ class OutputItems:
                     self._open = self._begin(step)
                     events += [] if self._open.is_held else self._announce(self._open)
                 case BlockDelta(text, logprobs) if self._open is not None:
-                    events += self._at_place(self._open, self._open.add(text, logprobs))
+                    events += self._with_index(self._open, self._open.add(text, logprobs))
                 case _:
                     events += self._close(COMPLETED)
         return events
@@ -309,14 +315,14 @@ class OutputItems:
 
     def _announce(self, item: OpenItem) -> list[Event]:
         added: JsonObject = {"output_index": self.index, "item": item.item(IN_PROGRESS)}
-        return [("response.output_item.added", added), *self._at_place(item, item.begin())]
+        return [("response.output_item.added", added), *self._with_index(item, item.begin())]
 
     def _close(self, status: str) -> list[Event]:
         item, self._open = self._open, None
         assert item is not None  # noqa: S101 - a block begins before it ends
         whole = item.item(status)
         events = self._announce(item) if item.is_held else []
-        events += self._at_place(item, item.end())
+        events += self._with_index(item, item.end())
         events.append(("response.output_item.done", {"output_index": self.index, "item": whole}))
         self.done.append(json.dump(whole))
         return events
@@ -335,6 +341,6 @@ class OutputItems:
             ("response.output_item.done", {**index, "item": item}),
         ]
 
-    def _at_place(self, item: OpenItem, events: list[Event]) -> list[Event]:
+    def _with_index(self, item: OpenItem, events: list[Event]) -> list[Event]:
         index: JsonObject = {"item_id": item.id, "output_index": self.index}
         return [(kind, {**index, **members}) for kind, members in events]

@@ -1,4 +1,11 @@
-"""The response object: the echoed fields of the request and the state of the answer."""
+"""The response object: the echoed fields of the request and the state of the answer.
+
+    {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
+     "output": [{"type": "message", ...}], "usage": {"input_tokens": 3, ...}, "store": true,
+     "tools": [...], "temperature": null, ...}
+
+SDKs reject an object without the echoed fields.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +39,7 @@ _ECHOED: Mapping[str, bytes] = {
     "safety_identifier": b"null",
     "top_logprobs": b"0",
 }
-_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")
+_ECHOED_IF_SENT = ("prompt_cache_retention", "prompt_cache_options")  # not required by SDKs
 _FIXED: Mapping[str, bytes] = {"background": b"false", "service_tier": b'"default"'}
 _NOTHING = b"null"
 _RATE_LIMIT = 429
@@ -127,8 +134,8 @@ def usage_of(reported: JsonObject | None) -> JsonObject:
 
 def ending_of(reason: str) -> tuple[str, str | None]:
     """Return the status for a finish reason, and the reason of an incomplete answer."""
-    why = endings.ending_of(reason).responses
-    return (COMPLETED if why is None else INCOMPLETE), why
+    cause = endings.ending_of(reason).responses
+    return (COMPLETED if cause is None else INCOMPLETE), cause
 
 
 def stream_error(problem: Problem) -> JsonObject:
@@ -137,7 +144,7 @@ def stream_error(problem: Problem) -> JsonObject:
     Codex 0.169.0 waits for the seconds in the message. It gives up on the codes for an overloaded
     server and for an invalid prompt, so these are not used.
     """
-    if problem.code == "context_length_exceeded":
+    if problem.code == "context_length_exceeded":  # clients search for this code, and compact
         return {"code": problem.code, "message": problem.message}
     if problem.status == _RATE_LIMIT:
         wait = problem.headers.get("retry-after")

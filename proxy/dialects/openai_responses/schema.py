@@ -1,6 +1,7 @@
-"""What the fields of a request look like on the wire; items and tools are read elsewhere.
+"""The wire format of a request, for validation and for the OpenAPI document.
 
-Lax where clients are lax: null is absent, unknown members are welcome.
+As lenient as clients require: null is absent, unknown members are accepted. Items and tools are
+checked where they are read.
 """
 
 from typing import Annotated, Literal
@@ -11,7 +12,6 @@ from proxy.dialects import wire_schema as wire
 from proxy.dialects.dialect import Schemas
 from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import count_schema, error_schema
-from proxy.dialects.temper_options import TemperOptions
 
 # The handling of every name in a request. A test compares the tables with the types of OpenAI's SDK
 # and with the guide. Unknown fields are ignored, as clients add fields in every release; unknown
@@ -63,7 +63,7 @@ class ResponseRequest(wire.WireObject):
     truncation: Literal["auto", "disabled"] | None = None
     prompt_cache_key: StrictStr | None = None
     metadata: dict[str, object] | None = None
-    temper: TemperOptions | None = None
+    temper: wire.TemperOptions | None = None
 
 
 def responses_schemas() -> Schemas:

@@ -1,8 +1,11 @@
-"""What a store of responses has to offer: a client goes on from one instead of repeating it.
+"""The contract of a store of responses, and its endpoints.
 
-Each response holds its own items only and names the one it goes on from. Whoever uses a response
-uses all before it: so the one that is left alone for longest never stands in the middle of a
-conversation that is still used, and goes first.
+    {"previous_response_id": "resp_1", "input": "And then?"}    continues a stored response
+    GET /v1/responses/resp_1, GET .../input_items, DELETE ...
+
+Each response holds only its own items and the id of its predecessor. Using a response also marks
+all responses before it as used. So the least recently used response, which is evicted first, is
+never in the middle of a conversation that is still in use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +17,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.dialects.dialect import Problem
 
-_OVERHEAD = 2**10  # of a response beside its bytes
+_OVERHEAD = 2**10  # bytes of a response's objects, without its items
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -38,7 +41,9 @@ class StoredResponse(msgspec.Struct, frozen=True):
 class ResponseStore(Protocol):
     """Stores responses by the owner of the key.
 
-    What cannot be kept is lost, and what cannot be read is not there; only `forget` may raise.
+    A failure to write loses the response, and an unreadable response counts as absent: an answer
+    must not fail because of the store. Only `forget` may raise, so that a client that deletes a
+    response can rely on it (F84).
     """
 
     def keep(self, owner: str, response: StoredResponse) -> None:
@@ -71,7 +76,7 @@ class ResponseStore(Protocol):
         """Return an item of any response by its id."""
 
     def forget(self, owner: str, response_id: str) -> bool:
-        """Delete a response; returns whether there was one."""
+        """Delete a response; return whether it existed."""
 
 
 class _WithId(msgspec.Struct):
@@ -123,6 +128,7 @@ def list_inputs(
     if items is None:
         return _missing(response_id)
     limit, order = query.get("limit", f"{_USUAL_ITEMS}"), query.get("order", "desc")
+    # cut, because `int` raises ValueError for thousands of digits
     if not (limit.isascii() and limit.isdecimal() and 0 < int(limit[:9]) <= _MOST_ITEMS):
         return _refuse(f"Expected a number from 1 to {_MOST_ITEMS}, got {limit[:40]!r}.", "limit")
     if order not in ("asc", "desc"):

@@ -1,7 +1,9 @@
 """The tools of a Responses request: the functions for the model, and the client's tool of each.
 
-{"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
--> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
+    {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]}
+    -> {"type": "function", "function": {"name": "agents__spawn", "parameters": {...}}}
+
+Chat completions has no namespaces, so their names become prefixes.
 """
 
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ _NO_NAMESPACE = _Namespace()
 
 
 class _ReadTool(NamedTuple):
-    """A tool as it was read; one that `waits` is offered after a search has found it."""
+    """A converted tool; a tool that `waits` is offered after a search has returned it."""
 
     tool: Tool
     origin: Origin
@@ -56,14 +58,14 @@ class ToolTable:
 
     def __init__(self, facts: list[Fact]) -> None:
         self.origins: dict[str, Origin] = {}
-        self.left_out: list[str] = []
+        self.dropped: list[str] = []
         self._facts = facts
         self._offered: dict[str, Tool] = {}
         self._waiting: dict[str, _ReadTool] = {}
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All offered tools; tools that a search found come last, which keeps the prompt cache."""
+        """All offered tools; results of searches come last, which keeps the prompt cache."""
         return tuple(self._offered.values())
 
     def offer(self, tools: Node | None) -> None:
@@ -77,19 +79,20 @@ class ToolTable:
                 self._add(read)
 
     def find(self, tools: Node | None) -> list[str]:
-        """Offer tools that a search found or an item added; returns their names."""
+        """Offer the tools in the result of a search, or in an item; return their names."""
         names: list[str] = []
         for read in self._read(tools):
             name = read.tool.name
             names.append(name)
+            # a search that is repeated in the history returns the same tools
             if name not in self._offered:
                 self._add(self._waiting.pop(name, read))
         return names
 
     def check(self, path: str = "tools") -> None:
         """Raise `InvalidRequest` if the request has only tools that OpenAI's servers run."""
-        if self.left_out and not self._offered and not self._waiting:
-            kind = self.left_out[0]
+        if self.dropped and not self._offered and not self._waiting:
+            kind = self.dropped[0]
             problem = (
                 f"A tool of the type {kind!r} cannot be the only tool: Temper does not run it."
             )
@@ -104,7 +107,7 @@ class ToolTable:
             tool = node.object()
             kind = tool.get("type")
             if isinstance(kind, str) and _is_dropped(kind, tool):
-                self.left_out.append(kind)
+                self.dropped.append(kind)
                 self._facts.append(Omitted(_word_for(kind)))
             else:
                 yield from _read_tools(node)
@@ -151,7 +154,7 @@ def _read_all(source: bytes) -> list[_ReadTool]:
 
 
 def _path_in(path: str, node: Node) -> str:
-    """Return the path in the request of a path in a tool."""
+    """Convert a path within a cached tool to the path within the request."""
     return node.path + path.removeprefix(_TOOL)
 
 
@@ -171,6 +174,7 @@ def _read_tool(kind: ToolKind, members: Members, common: _Namespace = _NO_NAMESP
         check_name(origin.name, members.at("name"))
     shown = client_tools.offered_form(kind, members)
     description = shown.description or common.description
+    # functions have no namespace, so each gets its description
     if shown.description is not None and common.description is not None:
         description = concatenate(common.description, client_tools.PARAGRAPH, shown.description)
     strict = members.get("strict") if kind is ToolKind.FUNCTION else None
@@ -229,7 +233,7 @@ def _name_in(node: Node, table: ToolTable) -> str | None:
     """Return the function name of a chosen tool; None for a dropped one."""
     members = node.members()
     kind = members.need("type").text().text
-    if kind in table.left_out:
+    if kind in table.dropped:
         return None
     if kind not in KINDS:
         problem = f"Tools of the type {kind[:40]!r} cannot be chosen: Temper does not run them."

@@ -130,13 +130,13 @@ async def test_it_answers_while_it_lives_and_something_lives_beside_it() -> None
     lived: list[str] = []
 
     @asynccontextmanager
-    async def beside(app: ASGIApp) -> AsyncGenerator[None]:
+    async def companion(app: ASGIApp) -> AsyncGenerator[None]:
         async with asking(app) as client:
             lived.append(str((await client.get("/healthz")).status_code))
         yield
         lived.append("over")
 
-    hosted = Hosted(reading(), beside=beside)
+    hosted = Hosted(reading(), companion=companion)
     async with living(hosted), asking(hosted) as client:
         assert (await client.get("/healthz")).status_code == 200
         await hosted.until_loaded()

@@ -205,7 +205,7 @@ async def test_nothing_is_made_faster_than_anybody_takes_it() -> None:
         await stalls.wait()
 
     app = guarded(endpoint)
-    calling = asyncio.create_task(app(asking.connection.behind(send=take_slowly)))
+    calling = asyncio.create_task(app(asking.connection.wrap(send=take_slowly)))
     await settled()
     assert (endpoint.begun, endpoint.sent) == (1, 0)
     stalls.set()
@@ -248,7 +248,7 @@ async def test_a_client_that_leaves_with_its_body_half_sent_asks_nothing() -> No
     async def receive() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    await guarded(endpoint)(asking.connection.behind(receive))
+    await guarded(endpoint)(asking.connection.wrap(receive))
     assert (endpoint.begun, asking.got) == (0, [])
 
 

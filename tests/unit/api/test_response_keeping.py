@@ -11,9 +11,9 @@ from proxy.api.idempotency import ALONE
 from proxy.api.response_keeping import (
     examine_keeping,
     examine_state,
+    mark_unshared_answers,
     open_dialects,
     open_response_store,
-    tell_when_alone,
     wait_for_writing,
 )
 from proxy.api.shared_answers import SharedAnswers
@@ -91,7 +91,7 @@ def test_an_answer_ends_when_it_can_be_gone_on_from(tmp_path: Path) -> None:
             found.append((message.get("body"), is_there))
 
         async def scene() -> None:
-            await wait_for_writing(endpoint_of(answer), file)(client.connection.behind(send=look))
+            await wait_for_writing(endpoint_of(answer), file)(client.connection.wrap(send=look))
 
         asyncio.run(scene())
     assert found == [(None, False), (b"a", False), (b"b", True)]
@@ -111,7 +111,7 @@ async def told(
         for message in messages:
             await send(message)
 
-    await client.ask(tell_when_alone(endpoint_of(answer), lambda: shared))
+    await client.ask(mark_unshared_answers(endpoint_of(answer), lambda: shared))
     return client.got
 
 

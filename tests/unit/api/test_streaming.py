@@ -147,7 +147,7 @@ async def test_a_client_that_reads_slowly_slows_the_reading_of_the_backend_down(
         if message.get("body"):
             await reading.wait()
 
-    connection = HandMadeClient().connection.behind(send=slow_send)
+    connection = HandMadeClient().connection.wrap(send=slow_send)
     task = asyncio.create_task(send_all(endless(), connection))
     await turns(500)
     held = len(read)
@@ -237,7 +237,7 @@ def test_silence_is_filled_with_signs_of_life() -> None:
 
     async def run() -> None:
         given = batches(gate, TextDelta("a"), ReplyFinished("stop"))
-        connection = client.connection.behind(send=send)
+        connection = client.connection.wrap(send=send)
         await send_all(given, connection, StreamTimeouts(keep_alive=0.01), Answer(make))
 
     asyncio.run(run())
@@ -387,7 +387,7 @@ class World:
     def __post_init__(self) -> None:
         swapping = SwapPlanner([LoadableModel("a"), LoadableModel("b")], Budget(models=1))
         self.fleet = Fleet({"a": self.server, "b": Server()}, swapping)
-        self.connection = self.client.connection.behind(send=self.send)
+        self.connection = self.client.connection.wrap(send=self.send)
         self.stream = AnswerStream(self.connection, self.timeouts)
         self.client.has_sent = True  # the body was read before
 

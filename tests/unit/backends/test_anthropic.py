@@ -258,7 +258,8 @@ def test_a_model_is_described_by_its_entry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "seconds"), [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5)]
+    ("retry_after", "seconds"),
+    [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5), ("9" * 5_000, 5)],
 )
 @pytest.mark.parametrize("kind", ["overloaded_error", ""])
 def test_an_overload_reports_when_to_retry(kind: str, retry_after: str, seconds: int) -> None:

@@ -17,7 +17,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message
 from proxy.conversation.requests import Parsing, ThinkingOptions, UpstreamRequest
 from proxy.conversation.tools import NamedTool, Tool, ToolCall, ToolUse
-from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.encode import encode_request
 from proxy.errors import BackendRefused
 from proxy.guardrails.contents import plain_message
 from proxy.guardrails.schemas.rewriting import call_schema
@@ -119,7 +119,7 @@ def missing_capability(
 
     def sent(lacks: Lacks) -> bytes:
         put = without(asked, lacks)
-        return encode_question(put, directives_without(put, lacks))
+        return encode_request(put, directives_without(put, lacks))
 
     news = (one for one, _ in suspects(refused, asked) if one not in known)
     return next((item for item in news if sent({**known, item: ""}) != sent(known)), None)

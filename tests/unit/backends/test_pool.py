@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from proxy.backends.affinity import PREFIX_HEADER
 from proxy.backends.breaker import BreakerState
 from proxy.backends.client import BackendModel, ChatBackend, Description, Health, ReplyEvents
-from proxy.backends.pool import Member, Pool, PoolTimeouts, order_members, pin
+from proxy.backends.pool import Member, Pool, PoolTimeouts, order_members
 from proxy.conversation.replies import (
     EventSink,
     PromptProgress,
@@ -209,12 +209,6 @@ async def test_members_are_looked_after_in_the_background() -> None:
     pool = Pool([Watched(name="http://1")], PoolTimeouts(check=0.001))
     async with pool.watch_members(), asyncio.timeout(PATIENCE_SECONDS):
         await looked.wait()
-
-
-def test_only_a_pool_has_seats() -> None:
-    alone = ScriptedBackend()
-    assert pin(alone) is alone
-    assert pin(Pool([alone])) is not alone
 
 
 def test_a_forwarded_request_fails_over() -> None:

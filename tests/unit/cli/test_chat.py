@@ -88,7 +88,7 @@ def test_a_model_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -
 
 def test_thoughts_are_shown_on_request_only(capsys: pytest.CaptureFixture[str]) -> None:
     for tells, shown in ((False, ""), (True, "hm")):
-        ChatWriter(tells_thoughts=tells).show(Thought("hm"))
+        ChatWriter(shows_reasoning=tells).show(Thought("hm"))
         assert capsys.readouterr().out == shown
 
 
@@ -146,7 +146,7 @@ async def test_an_approval_shows_the_whole_call(
         questions.append(words)
         return "y"
 
-    chat = Chat(read, tells_thoughts=False)
+    chat = Chat(read, shows_reasoning=False)
     tool = ToolCall("1", "pay", json.dump_text(arguments))
     assert await chat.decide(cast("ServedTool", None), tool) is Decision.ALLOWED
     assert questions == [asked]
@@ -192,4 +192,4 @@ def test_without_an_answer_there_is_nothing_to_interrupt() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 
-    assert not Chat(read, tells_thoughts=False).interrupt()
+    assert not Chat(read, shows_reasoning=False).interrupt()

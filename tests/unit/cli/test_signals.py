@@ -10,16 +10,16 @@ from proxy.cli.signals import (
     ENDING,
     INTERRUPTED,
     ending_signals,
+    exit_when_signalled,
     keep_handlers,
-    leave_when_signalled,
 )
 from tests.patience import PATIENCE_SECONDS
 
 SWALLOWING = """
 import os, signal
-from proxy.cli.signals import leave_when_signalled
+from proxy.cli.signals import exit_when_signalled
 
-leave_when_signalled()
+exit_when_signalled()
 try:
     os.kill(os.getpid(), signal.SIG{0})
     print("still here")
@@ -49,7 +49,7 @@ def test_a_signal_ends_a_process_whatever_it_catches(name: str) -> None:
 def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert ending_signals() == (signal.SIGTERM,)
-    leave_when_signalled()
+    exit_when_signalled()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
@@ -57,6 +57,6 @@ def test_what_a_shell_has_ignored_in_the_background_stays_ignored() -> None:
 def test_handlers_are_put_back_behind_a_block() -> None:
     before = [signal.getsignal(number) for number in ENDING]
     with keep_handlers():
-        leave_when_signalled()
+        exit_when_signalled()
         assert [signal.getsignal(number) for number in ENDING] != before
     assert [signal.getsignal(number) for number in ENDING] == before

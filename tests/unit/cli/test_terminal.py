@@ -101,7 +101,7 @@ def test_several_models_that_load_have_a_line_each_and_a_failed_one_has_none() -
 def test_names_are_no_markup() -> None:
     shown = console(80)
     with Terminal(shown) as terminal:
-        terminal.say("[bold]plain[/bold]")
+        terminal.write("[bold]plain[/bold]")
         start(terminal, "[red]x")
     assert "[bold]plain[/bold]" in told_by(shown)
     assert "loading [red]x" in told_by(shown)
@@ -123,7 +123,7 @@ def test_a_pipe_gets_a_sentence_for_each_stage_and_nothing_that_moves() -> None:
 def test_where_logs_are_json_sentences_are_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     shown = console(80, is_terminal=False)
     with caplog.at_level(logging.INFO), Terminal(shown, logs_events=True) as terminal:
-        terminal.say("Found a server.")
+        terminal.write("Found a server.")
     assert told_by(shown) == ""
     assert caplog.messages == ["Found a server."]
 

@@ -242,9 +242,9 @@ def write_thinking(asked: UpstreamRequest, settings: JsonObject) -> bytes:
 
 
 WRITERS: dict[str, Write] = {
-    "chat": chat_upstream.encode_question,
-    "ollama": lambda asked, more: ollama_upstream.encode_question(asked, model_settings(more)),
-    "messages": lambda asked, more: messages_upstream.encode_question(asked, model_limits(more)),
+    "chat": chat_upstream.encode_request,
+    "ollama": lambda asked, more: ollama_upstream.encode_request(asked, model_settings(more)),
+    "messages": lambda asked, more: messages_upstream.encode_request(asked, model_limits(more)),
     "messages_count": lambda asked, more: messages_upstream.encode_count(asked, model_limits(more)),
     "thinking": write_thinking,
 }

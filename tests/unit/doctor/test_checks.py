@@ -199,5 +199,5 @@ async def test_what_was_found_of_a_model_can_be_kept() -> None:
     for ailment in (Ailment.SMALL_WINDOW, Ailment.LOADS_FOR_EVER):
         async with listening(AilingServer(ailment).app) as server:
             settings = Settings.model_validate({"backend": {"url": server.url}})
-            _ = [one async for one in examine(settings, keep=keep)]
+            _ = [one async for one in examine(settings, on_results=keep)]
     assert kept == [("tiny", [check.title for check in CHECKS])]

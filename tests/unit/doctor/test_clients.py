@@ -81,9 +81,9 @@ async def test_the_window_and_the_name_have_to_fit_the_client(
     client = CLIENTS[name]
     known = replace(introduce("", Evidence(), (), Overrides()), window=window)
     async with httpx.AsyncClient() as nobody:
-        named = model or f"{client.tricky[0]}x"
+        named = model or f"{client.prefixes[0]}x"
         found = await client.window(Target(Settings(), named, known, nobody, nobody, ""))
-        copied = client.words(Target(Settings(), named, known, nobody, nobody, ""), window)
+        copied = client.configuration(Target(Settings(), named, known, nobody, nobody, ""), window)
     assert found.status is status
     assert words in found.summary
     assert (str(window) in copied) == (window is not None)

@@ -313,7 +313,7 @@ def test_it_is_cancelled_as_if_its_client_had_left(*, leaves: bool) -> None:
 def test_a_request_waits_for_a_person_while_any_of_its_calls_does() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
-    live.ask_person("1", "search", "delete")
+    live.wait_for_person("1", "search", "delete")
     live.begin_call("2", "find")
     record, stage, _ = live.snapshot()
     assert stage is RequestStage.WAITING_FOR_PERSON

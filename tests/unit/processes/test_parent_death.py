@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[3]
 WATCHED = """
 import os, sys
 from proxy.processes import parent_death
-parent_death.leave_a_watcher()
+parent_death.start_watcher()
 os.execv(sys.executable, [sys.executable, "-c", "print('hello', flush=True); " + sys.argv[1]])
 """
 
@@ -45,7 +45,7 @@ def test_a_watcher_does_not_hold_the_output_of_a_program_that_ended() -> None:
 
 
 def test_a_program_whose_parent_died_before_it_could_ask_is_killed() -> None:
-    script = "from proxy.processes import parent_death; parent_death.ask_the_kernel(-1)"
+    script = "from proxy.processes import parent_death; parent_death.request_death_signal(-1)"
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=REPOSITORY, check=False, timeout=PATIENCE_SECONDS)
     assert ended.returncode == -signal.SIGKILL

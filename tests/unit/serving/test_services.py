@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.backends.client import BackendModel, Description, Health, PassthroughRequest
+from proxy.backends.pool import PinnedMember, Pool
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject
 from proxy.conversation.requests import Request
@@ -115,6 +116,12 @@ def test_the_error_for_an_unknown_model_lists_the_models(model: str) -> None:
     with pytest.raises(UnknownModel) as raised:
         services_of(TWO).find(model)
     assert (raised.value.model, raised.value.known) == (model, ("small", "large"))
+
+
+def test_only_a_pool_is_pinned_for_a_turn() -> None:
+    alone = ScriptedBackend()
+    assert OPTIONS.service(alone).pin() is alone
+    assert isinstance(OPTIONS.service(Pool([alone])).pin(), PinnedMember)
 
 
 def test_an_overlong_name_is_refused() -> None:

@@ -1,5 +1,5 @@
-"""The Messages language the other way round: spoken by Temper, to Anthropic's API.
+"""The Messages API for engines: Temper as a client of Anthropic's API.
 
-`encode` writes a question with `fields`, which has the table of them, and `tools`; `decode` reads
-the events of a reply, and errors.
+`encode` writes upstream requests, with the table of fields in `fields`; `decode` reads the events
+of a reply, and errors.
 """

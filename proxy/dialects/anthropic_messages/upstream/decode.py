@@ -27,7 +27,7 @@ _STATUSES |= {"invalid_request_error": 400, "api_error": 500}
 def decode_error(body: bytes | str) -> JsonObject:
     """Find the error in the body of a failure, or in an event; it has a string `message`.
 
-    Its `code` is the status that belongs to its type, where it brings none.
+    An error within a stream has no status, so its `code` is the status of its type.
     """
     error = decode_plain_error(body.encode() if isinstance(body, str) else body)
     status = _STATUSES.get(f"{error.get('type')}")
@@ -36,11 +36,14 @@ def decode_error(body: bytes | str) -> JsonObject:
 
 @dataclass(slots=True)
 class _CallBlock:
-    """A block that is a call: its number among the calls, and what it began with."""
+    """The block of a call: its number among the calls, and the `input` at its start.
+
+    `has_fragments` is set by the first fragment of the arguments.
+    """
 
     number: int
-    given: JsonValue
-    has_more: bool = False
+    input: JsonValue
+    has_fragments: bool = False
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class EventReader:
         return self._read(event)
 
     def finish(self) -> list[ReplyPart]:
-        """Make sure that the end of the stream is the end of the reply."""
+        """Raise ValueError if the stream ended before the reply."""
         if not self._is_ended:
             raise ValueError("the reply ended before finishing")
         return []
@@ -103,7 +106,7 @@ class EventReader:
         return [replies.ReplyStarted(reply_id or None, model=model or None)]
 
     def _open_block(self, block: JsonObject, index: int) -> list[ReplyPart]:
-        """Begin a block, which may hold something from its start."""
+        """Begin a block, which may hold text from its start."""
         if block.get("type") != "tool_use":
             return _read_piece(block)
         call = _CallBlock(self._calls, block.get("input"))
@@ -119,15 +122,16 @@ class EventReader:
         if call is None:
             raise ValueError("arguments of a call that never began")
         text = as_text(delta.get("partial_json"))
-        call.has_more = call.has_more or bool(text)
+        # the first fragment of the API is empty, and does not replace the `input`
+        call.has_fragments = call.has_fragments or bool(text)
         return [replies.ToolCallArgumentsDelta(call.number, text)] if text else []
 
     def _close_block(self, index: int) -> list[ReplyPart]:
-        """End a block: a call without arguments has been given all of them."""
+        """End a block; without fragments the `input` at its start is the whole of the arguments."""
         call = self._open.pop(index, None)
-        if call is None or call.has_more:
+        if call is None or call.has_fragments:
             return []
-        return [replies.ToolCallArgumentsDelta(call.number, json.dump_text(as_object(call.given)))]
+        return [replies.ToolCallArgumentsDelta(call.number, json.dump_text(as_object(call.input)))]
 
     def _end(self) -> list[ReplyPart]:
         if not self._reason:
@@ -140,14 +144,14 @@ class EventReader:
         return [*parts, replies.ReplyFinished(reason)]
 
     def _count(self, holder: JsonObject) -> None:
-        """Take note of counts; later ones are totals and take the place of earlier ones."""
+        """Store token counts; later counts are totals, and replace earlier ones."""
         usage = holder.get("usage")
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
 
 
 def _read_piece(piece: JsonObject) -> list[ReplyPart]:
-    """Return what a block or a delta says; signatures and citations say nothing."""
+    """Return the text or reasoning of a block or a delta; signatures and citations have none."""
     match piece.get("type"):
         case "text" | "text_delta":
             text = as_text(piece.get("text"))
@@ -160,7 +164,7 @@ def _read_piece(piece: JsonObject) -> list[ReplyPart]:
 
 
 def _usage(usage: JsonObject) -> JsonObject:
-    """Write what a reply has cost in OpenAI's words, where the prompt includes what was cached."""
+    """Convert the usage to OpenAI's, whose prompt tokens include the cached ones."""
     read, created, cached, answer = (
         as_count(usage.get(name))
         for name in (

@@ -31,8 +31,8 @@ from proxy.errors import InvalidRequest
 _COUNTED = ("tool_choice", "thinking", "output_config")
 
 
-def encode_question(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
-    """Write the request body; raises InvalidRequest for what the API cannot do."""
+def encode_request(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
+    """Write the request body; raises InvalidRequest for fields that the API does not have."""
     limit = terms.limit(upstream_request.request.max_tokens)
     fields = {name: json.dump(value) for name, value in body_fields(upstream_request).items()}
     head = {"model": json.dump(terms.model), "max_tokens": json.dump(limit), "stream": b"true"}
@@ -40,7 +40,7 @@ def encode_question(upstream_request: UpstreamRequest, terms: ModelLimits) -> by
 
 
 def encode_count(upstream_request: UpstreamRequest, terms: ModelLimits) -> bytes:
-    """Write the body that asks for the length of a prompt; raises InvalidRequest."""
+    """Write the body of a request for a token count; raises InvalidRequest."""
     fields = body_fields(upstream_request)
     counted = {name: json.dump(fields[name]) for name in _COUNTED if name in fields}
     return json.join_object(
@@ -59,8 +59,8 @@ def _prompt(upstream_request: UpstreamRequest) -> dict[str, bytes]:
 
 
 _PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_NOTHING_SAID = b'{"type":"text","text":"(empty message)"}'
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")  # the API rejects other characters in ids
+_EMPTY_MESSAGE = b'{"type":"text","text":"(empty message)"}'  # the API rejects empty content
 _OPENING, _CLOSING = own_text(OPENING), own_text(CLOSING)
 _BLANK = frozenset({b"null", b'""'})
 
@@ -129,7 +129,7 @@ class _ConversationWriter:
             self._add_system(_texts(message, param))
         elif message.role == "user":
             blocks = _blocks(message, param)
-            self._entries.append(_MessageDraft("user", blocks or [_NOTHING_SAID]))
+            self._entries.append(_MessageDraft("user", blocks or [_EMPTY_MESSAGE]))
         elif message.role == "assistant":
             self._add_answer(message, param)
         else:
@@ -139,10 +139,11 @@ class _ConversationWriter:
         """Return the messages; the API requires the first one to be the user's."""
         entries = [entry for entry in self._entries if entry.blocks or entry.results]
         if not entries or entries[0].role != "user":
-            entries.insert(0, _MessageDraft("user", [_NOTHING_SAID]))
+            entries.insert(0, _MessageDraft("user", [_EMPTY_MESSAGE]))
         return [entry.write() for entry in entries]
 
     def _add_system(self, texts: list[JsonText]) -> None:
+        """Add a system message: the API has none within a conversation, so it is a reminder."""
         if not self._entries:
             self.system += map(_text_block, texts)
         elif texts:
@@ -159,6 +160,7 @@ class _ConversationWriter:
         return next(filled, self._entries[-1])
 
     def _add_answer(self, message: Message, param: str) -> None:
+        # the API requires all results of a message in the message after it
         results = _MessageDraft("user")
         blocks = [*_signed_thoughts(message), *map(_text_block, _texts(message, param))]
         for call in message.calls:

@@ -1,8 +1,11 @@
-"""The fields of a request beside its messages and tools, in Anthropic's words.
+"""The fields of an upstream request for Anthropic's API, except messages and tools.
 
-The API refuses what it does not know, in words about its own fields. So what it cannot do is
-refused by the name that the client knows, and so is the same thing asked for twice in different
-ways.
+    {"stop": "X", "reasoning_effort": "high", "tool_choice": "required"}
+    -> {"tool_choice": {"type": "any"}, "stop_sequences": ["X"],
+        "output_config": {"effort": "high"}}
+
+The API rejects unknown fields by its own names for them. So Temper rejects them first, by the names
+that the client knows. It also rejects two fields that set the same one differently.
 """
 
 from dataclasses import dataclass
@@ -35,7 +38,7 @@ FIELDS = FieldTable(
         "web_search_options": refuse("Temper runs no web search. Provide a tool for it."),
         "cache_prompt": refuse(_NO_PARAMETER, (True,)),
     },
-    # Anthropic's own
+    # fields that only Anthropic's API has
     copies("thinking cache_control"),
     {
         "stop_sequences": refuse("Use `stop`."),
@@ -49,15 +52,14 @@ _EFFORTS: dict[JsonValue, JsonValue] = {"minimal": "low"}
 _DISABLED: JsonObject = {"type": "disabled"}
 _ADAPTIVE: JsonObject = {"type": "adaptive"}
 _CACHED: JsonObject = {"type": "ephemeral"}
-_SHORTEST_LIMIT = 4096  # tokens; every model of Anthropic's answers with as many
+_SHORTEST_LIMIT = 4096  # tokens; every model of Anthropic's allows as many
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What is known of the model that is asked: its name there, and its bounds in tokens.
+    """The backend's name of a model, and its limits in tokens, None if unknown.
 
-    `longest_answer` is the most that it writes, `window` the room for prompt and answer together;
-    None where nobody knows.
+    `longest_answer` limits the answer, `window` the prompt and the answer together.
     """
 
     model: str
@@ -65,7 +67,7 @@ class ModelLimits:
     window: int | None = None
 
     def limit(self, wanted: int | None) -> int:
-        """Return the most tokens of an answer, which the API wants to be told."""
+        """Return `max_tokens`, which the API requires; `wanted` is the client's limit."""
         if wanted is None:
             half = _SHORTEST_LIMIT if self.window is None else self.window // 2
             wanted = half if self.longest_answer is None else self.longest_answer
@@ -74,7 +76,7 @@ class ModelLimits:
 
 
 def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
-    """Write what shapes an answer, its limit excepted; raises InvalidRequest."""
+    """Write the fields that affect an answer, except `max_tokens`; raises InvalidRequest."""
     body: JsonObject = {}
     if (choice := encode_choice(upstream_request)) is not None:
         body["tool_choice"] = choice
@@ -87,20 +89,21 @@ def body_fields(upstream_request: UpstreamRequest) -> JsonObject:
     if upstream_request.stops:
         body["stop_sequences"] = [*upstream_request.stop_strings]
     if is_forced(choice) and body.get("thinking") != _DISABLED:
-        # the API refuses thoughts before a call that it is told to force
+        # the API rejects reasoning together with a forced call
         body.pop("thinking", None)
     if upstream_request.tools and "cache_control" not in upstream_request.request.fields:
-        # whoever calls tools comes back with the same prompt and more; nothing is cached unasked
+        # after a call, the client sends the same prompt again with the result; the API caches a
+        # prompt only on request, and charges more for writing the cache
         body["cache_control"] = _CACHED
     output = body.pop(_OUTPUT, None)
     return {**body, _OUTPUT: output} if output else body
 
 
 def encode_choice(upstream_request: UpstreamRequest) -> JsonObject | None:
-    """Write how the model may use its tools; None where that is at will.
+    """Write `tool_choice`; None for the API's default, `auto` with parallel calls.
 
-    Whatever the choice is, the tools stay where they are, and with them what was cached. There is
-    no grammar: where the whole output has to satisfy a schema, the model has to call.
+    The tools stay in the prompt with every choice, so that its cache stays valid. The API has no
+    grammar: if the whole output has to satisfy a schema, the model is forced to call.
     """
     if not upstream_request.tools:
         return None
@@ -132,7 +135,7 @@ def _write(
         case "stop":
             put_once(body, "stop_sequences", [value] if isinstance(value, str) else value, name)
         case "response_format":
-            # where the form is checked here, nobody asks for it there
+            # if Temper parses the reply, it checks the form itself (decision 0008)
             if upstream_request.parsing is Parsing.BACKEND:
                 _write_form(body, value)
         case "reasoning_effort" if value == "none":
@@ -154,7 +157,7 @@ def _write_form(body: JsonObject, wanted: JsonValue) -> None:
 
 
 def _write_thinking(body: JsonObject, thinking: ThinkingOptions) -> None:
-    """Say of thoughts what no field of the client's says; a switch counts more than an effort."""
+    """Add the options of reasoning that no field of the client sets; a switch beats an effort."""
     if thinking.effort and thinking.effort != "none":
         effort = _EFFORTS.get(thinking.effort, thinking.effort)
         group_in(body, _OUTPUT).setdefault("effort", effort)

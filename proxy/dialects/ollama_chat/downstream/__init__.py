@@ -1,5 +1,5 @@
-"""Ollama's own API as clients speak it: `dialect` has `/api/chat` and `/api/generate`.
+"""Ollama's API for clients (decision 0028).
 
-It reads requests, which `schema` checks, by the rows of `table.toml`; `encode` writes answers, and
-`resources` what clients look up beside them.
+`dialect` reads requests to `/api/chat` and `/api/generate`, which `schema` validates by the rows of
+`table.toml`; `encode` writes answers, and `resources` the lists of models and embeddings.
 """

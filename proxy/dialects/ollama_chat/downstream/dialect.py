@@ -56,8 +56,7 @@ from proxy.dialects.ollama_chat.downstream.schema import (
 from proxy.dialects.ollama_chat.fields import FIELDS as UPSTREAM
 from proxy.dialects.ollama_chat.fields import OPTIONS as KNOWN_OPTIONS
 from proxy.dialects.raw_json import JsonText, Members, Node, nodes_in, own_text, read_object
-from proxy.dialects.temper_options import workflow_in
-from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_new
+from proxy.dialects.wire_schema import NO_PARAMETERS, check, check_name, check_new, workflow_in
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
@@ -72,12 +71,12 @@ _SAMPLING = {
 _WRITTEN_HERE = ("num_predict", "stop")
 _LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
-_PLAIN = frozenset(("role", "content"))
+_PLAIN = frozenset(("role", "content"))  # the members of a message that needs no conversion
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STEP = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _DURATION = re.compile(rf"[+-]?(?:(?:{_STEP.pattern})+|\d+(?:\.\d+)?)")
-_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
+_PICTURES = {"iVBOR": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}  # magic in base64
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class OllamaDialect:
             if node.value:
                 FIELDS.check(name, node.value)
         if not checked.model:
-            raise InvalidRequest("model is required")
+            raise InvalidRequest("model is required")  # Ollama's words
         stamp, options = self.stamp, nodes.inner("options")
         request = _request(checked, messages, _tools(nodes.elements("tools")), options)
         terms = encode.AnswerTerms(checked.model, self.is_text, stamp, stamp.now(), stamp.call_id)
@@ -146,11 +145,12 @@ def _request(
     options = checked.options or Options()
     limit = options.num_predict
     return Request(
-        model=(checked.model or "").removesuffix(":latest"),
+        model=(checked.model or "").removesuffix(":latest"),  # clients add the default tag
         messages=messages,
         fields={},
         tools=tools,
-        stream=checked.stream is not False,
+        stream=checked.stream is not False,  # unlike OpenAI's, the default is a stream
+        # Ollama: -1 is no limit, -2 fills the window
         max_tokens=limit if limit is not None and limit > 0 else None,
         stop_strings=any(options.stop or ()),
         answer_schema={"type": "object"} if checked.format == "json" else checked.format or None,
@@ -181,9 +181,9 @@ def _load_options(
 
 
 def read_duration(text: str) -> float | None:
-    """Return the seconds of a duration such as "1h30m", None for "".
+    """Return the seconds of a duration of Go such as "1h30m", None for "".
 
-    Raises `InvalidRequest` for anything else.
+    A negative one keeps the model loaded. Raises `InvalidRequest` for anything else.
     """
     if not text:
         return None
@@ -206,6 +206,7 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
         check_name(name, param)
         check_new(name, tools, param)
         source = node.source
+        # otherwise unchanged: the tools are the beginning of the prompt, and clients repeat them
         if value.get("type") is None or schema is None:
             source, schema = _complete(node), NO_PARAMETERS if schema is None else schema
         assert isinstance(schema, dict | bool)  # noqa: S101 - as it was checked
@@ -214,7 +215,7 @@ def _tools(described: list[Node]) -> tuple[Tool, ...]:
 
 
 def _complete(tool: Node) -> bytes:
-    """Write a tool with the members that engines require."""
+    """Write a tool with `type` and `parameters`, which engines other than Ollama require."""
     function = tool.members().inner("function")
     parameters = function.get("parameters")
     return write_tool(
@@ -302,7 +303,10 @@ class _HistoryReader:
 
 
 def _picture(node: Node) -> Medium:
-    """Read a picture in base64; some clients send a `data:` URL instead."""
+    """Read a picture in base64; some clients send a `data:` URL instead.
+
+    Chat completions requires the media type, which Ollama detects from the first bytes.
+    """
     head, comma, data = node.text().text.rpartition(",")
     try:
         is_whole = bool(base64.b64decode(data, validate=True))

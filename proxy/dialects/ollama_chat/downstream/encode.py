@@ -115,18 +115,18 @@ class _Answer(ABC):
                 self._arguments.append(text)
             case BlockDelta(text, logprobs):
                 self._first = self._terms.stamp.now() if self._first is None else self._first
-                self._say(self._block.kind, text, logprobs)
+                self._add_text(self._block.kind, text, logprobs)
             case _ if self._block.kind == "tool_use":
                 self._end_call("".join(self._arguments))
             case _:
                 pass
 
     @abstractmethod
-    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+    def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         """Add more text or reasoning."""
 
     @abstractmethod
-    def _make(self, call: bytes) -> None:
+    def _add_call(self, call: bytes) -> None:
         """Add a complete call, as JSON."""
 
     def _end_call(self, arguments: str) -> None:
@@ -140,7 +140,7 @@ class _Answer(ABC):
             self._calls, json.dump(self._block.name), source,
         )  # fmt: skip
         self._calls += 1
-        self._make(b'{"id":%b,"function":%b}' % (json.dump(self._block.id), function))
+        self._add_call(b'{"id":%b,"function":%b}' % (json.dump(self._block.id), function))
 
     def _end(self) -> bytes:
         reason = ending_of(self._reason).ollama.encode()
@@ -164,7 +164,7 @@ class _Answer(ABC):
             for name in DURATIONS
         }
         figures |= {"prompt_eval_count": counts.prompt, "eval_count": counts.answer}
-        if "prompt_tokens_details" in reported.usage:
+        if "prompt_tokens_details" in reported.usage:  # only if the engine reports its cache
             figures["prompt_eval_cached_count"] = counts.cached
         return figures
 
@@ -186,7 +186,7 @@ class OllamaStream(_Answer):
         self._lines, self._head = [], self._terms.head()
         for event in events:
             if isinstance(event, TextDelta) and event.text and self._blocks.is_in_text:
-                self._say("text", event.text, event.logprobs)  # as most events are
+                self._add_text("text", event.text, event.logprobs)  # as most events are
             else:
                 self._take(event)
         return b"".join(self._lines)
@@ -206,7 +206,7 @@ class OllamaStream(_Answer):
     def fail(self, problem: Problem) -> bytes:
         return error_object(problem) + b"\n"
 
-    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+    def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         if kind == "thinking":
             content = self._terms.content(b'""', b',"thinking":%b' % json.dump(text))
         else:
@@ -215,7 +215,7 @@ class OllamaStream(_Answer):
                 content += _logprobs(_tokens(logprobs))
         self._lines.append(self._head + content + _NOT_DONE)
 
-    def _make(self, call: bytes) -> None:
+    def _add_call(self, call: bytes) -> None:
         content = self._terms.content(b'""', b',"tool_calls":[%b]' % call)
         self._lines.append(self._head + content + _NOT_DONE)
 
@@ -226,8 +226,8 @@ class OllamaBuilder(_Answer):
     def __init__(self, terms: AnswerTerms) -> None:
         super().__init__(terms)
         self._texts: dict[str, list[str]] = {"text": [], "thinking": []}
-        self._made: list[bytes] = []
-        self._told: list[JsonValue] = []
+        self._written_calls: list[bytes] = []
+        self._token_logprobs: list[JsonValue] = []
 
     def add(self, event: ReplyEvent) -> None:
         self._take(event)
@@ -236,17 +236,17 @@ class OllamaBuilder(_Answer):
         self._take(ReplyFinished(self._reason))
         text, thoughts = ("".join(self._texts[kind]) for kind in ("text", "thinking"))
         more = b',"thinking":%b' % json.dump(thoughts) if thoughts else b""
-        if self._made:
-            more += b',"tool_calls":%b' % json.join_array(self._made)
-        content = self._terms.content(json.dump(text), more) + _logprobs(self._told)
+        if self._written_calls:
+            more += b',"tool_calls":%b' % json.join_array(self._written_calls)
+        content = self._terms.content(json.dump(text), more) + _logprobs(self._token_logprobs)
         return self._terms.head() + content + b"," + self._end()
 
-    def _say(self, kind: str, text: str, logprobs: JsonValue) -> None:
+    def _add_text(self, kind: str, text: str, logprobs: JsonValue) -> None:
         self._texts[kind].append(text)
-        self._told += _tokens(logprobs)
+        self._token_logprobs += _tokens(logprobs)
 
-    def _make(self, call: bytes) -> None:
-        self._made.append(call)
+    def _add_call(self, call: bytes) -> None:
+        self._written_calls.append(call)
 
 
 def _tokens(logprobs: JsonValue) -> list[JsonValue]:

@@ -1,4 +1,11 @@
-"""Models and embeddings in the formats of Ollama's API."""
+"""Models and embeddings in the formats of Ollama's API.
+
+    /api/tags    {"models": [{"name": "qwen3:latest", "size": 4683075271, "digest": "...",
+                              "details": {"format": "gguf", "parameter_size": "8.2B"}}]}
+    /api/embed   {"model": "e", "embeddings": [[0.1, 0.2]], "prompt_eval_count": 3}
+
+Every name has a tag, as Ollama's have.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -15,6 +22,7 @@ from proxy.dialects.lenient_json import (
     read_usage,
 )
 from proxy.dialects.ollama_chat.downstream.encode import moment
+from proxy.dialects.ollama_chat.fields import with_tag
 from proxy.dialects.raw_json import nodes_in, read_object
 from proxy.errors import InvalidRequest
 
@@ -22,14 +30,9 @@ from proxy.errors import InvalidRequest
 _OWN = frozenset(
     ("status", "aliases", "capabilities", "context_window", "meta", "engine", "tried", "tuned")
 )
-_FOR_EVER = 100 * 365 * 86_400.0  # seconds
+_FOR_EVER = 100 * 365 * 86_400.0  # seconds; only Ollama knows when it will unload a model
 _BILLION, _MILLION = 1e9, 1e6
 _COPIED = ("model", "dimensions")
-
-
-def with_tag(name: str) -> str:
-    """Return a name with a tag; Ollama's default is `:latest`."""
-    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def list_models(models: Iterable[ListedModel]) -> JsonObject:
@@ -59,7 +62,7 @@ def _entry(model: ListedModel) -> JsonObject:
         "model": name,
         "modified_at": moment(as_unix_time(details.get("created"))),
         "size": as_count(as_object(details.get("meta")).get("size")),
-        "digest": hashlib.sha256(model.id.encode()).hexdigest(),
+        "digest": hashlib.sha256(model.id.encode()).hexdigest(),  # clients compare it only
         "details": _details(model, ""),
     }
 
@@ -102,12 +105,12 @@ def show_model(
 
 
 def read_name(body: bytes) -> str:
-    """Return `model`, or `name` as older clients call it; "" without both."""
+    """Return the member `model`, or `name` of older clients; "" without both."""
     nodes = nodes_in(read_object(body), body)
     return nodes.word("model") or nodes.word("name")
 
 
-def ask_for_vectors(body: bytes) -> dict[str, bytes]:
+def to_embeddings_request(body: bytes) -> dict[str, bytes]:
     """Write a request to `/api/embed` or `/api/embeddings` as one to `/v1/embeddings`."""
     nodes = nodes_in(read_object(body), body)
     text = nodes.get("input") or nodes.get("prompt")

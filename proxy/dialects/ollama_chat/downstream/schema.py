@@ -11,7 +11,6 @@ from proxy.dialects import wire_schema as wire
 from proxy.dialects.dialect import Schemas
 from proxy.dialects.field_table import read_tables
 from proxy.dialects.openai_chat.schema import MadeCall, OfferedFunction
-from proxy.dialects.temper_options import TemperOptions
 
 # Every member and option of a request and its handling. A test compares the tables with the types
 # of ollama-python, and the guide with the tables.
@@ -53,7 +52,7 @@ class OfferedTool(wire.WireObject):
 
 
 class Options(wire.WireObject):
-    """How the answer is sampled, and how the model is loaded."""
+    """The options of sampling and of loading the model."""
 
     temperature: wire.Number | None = None
     top_p: wire.Number | None = None
@@ -76,7 +75,7 @@ class Options(wire.WireObject):
     use_mmap: StrictBool | None = None
 
 
-class _AskingRequest(wire.WireObject):
+class _GenerationRequest(wire.WireObject):
     model: StrictStr | None = None
     stream: StrictBool | None = None
     format: Form | None = None
@@ -85,17 +84,17 @@ class _AskingRequest(wire.WireObject):
     keep_alive: Duration | None = None
     logprobs: StrictBool | None = None
     top_logprobs: wire.Integer | None = None
-    temper: TemperOptions | None = None
+    temper: wire.TemperOptions | None = None
 
 
-class OllamaChatRequest(_AskingRequest):
+class OllamaChatRequest(_GenerationRequest):
     """A conversation. Members that are not listed have no effect; without messages it loads."""
 
     messages: Annotated[list[SentMessage], Field(fail_fast=True)] | None = None
     tools: Annotated[list[OfferedTool], Field(fail_fast=True)] | None = None
 
 
-class OllamaGenerateRequest(_AskingRequest):
+class OllamaGenerateRequest(_GenerationRequest):
     """A prompt without tools; without one it loads the model."""
 
     prompt: StrictStr | None = None
@@ -105,7 +104,7 @@ class OllamaGenerateRequest(_AskingRequest):
     raw: StrictBool | None = None
 
 
-def ollama_schemas(kind: type[_AskingRequest]) -> Schemas:
+def ollama_schemas(kind: type[_GenerationRequest]) -> Schemas:
     is_chat = kind is OllamaChatRequest
     answer = {"message": {"type": "object"}} if is_chat else {"response": wire.TEXT}
     return Schemas(

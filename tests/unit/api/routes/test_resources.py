@@ -48,6 +48,17 @@ def test_models_are_listed_in_anthropics_shape_for_who_speaks_its_language() -> 
     assert (shown["type"], shown["display_name"]) == ("model", "one")
 
 
+def test_a_limit_of_thousands_of_digits_is_no_error() -> None:
+    app = FastAPI()
+    app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))
+    client = HandMadeClient(path="/v1/models", headers={"anthropic-version": "2023-06-01"})
+    scope = {**client.scope, "query_string": b"limit=" + b"9" * 5_000}
+    asyncio.run(app(scope, client.receive, client.send))
+    listed = json.parse(client.answer)
+    assert isinstance(listed, dict)
+    assert listed["first_id"] == "one"
+
+
 def test_codex_gets_its_own_list_next_to_openais() -> None:
     app = FastAPI()
     app.include_router(models_router(ServerOptions().alone(ScriptedBackend()), all_dialects()))

@@ -11,7 +11,7 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.anthropic_messages.table import FIELDS
 from proxy.dialects.dialect import Answering, Client, Decoded, Dialect, Problem
 from proxy.dialects.field_table import Handling
-from proxy.dialects.openai_chat.encode import encode_question
+from proxy.dialects.openai_chat.encode import encode_request
 from proxy.errors import InvalidRequest
 from tests.examples import examples
 from tests.fakes.arrivals import is_linear
@@ -114,7 +114,7 @@ def test_a_question_to_a_backend_is_made_of_it() -> None:
     upstream_request = UpstreamRequest(
         request, request.messages, request.tools, request.tool_choice
     )
-    assert json.parse(encode_question(upstream_request, {})) == {
+    assert json.parse(encode_request(upstream_request, {})) == {
         "model": "m",
         "messages": [HI],
         "tools": [

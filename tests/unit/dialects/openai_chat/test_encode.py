@@ -28,7 +28,7 @@ from proxy.dialects.openai_chat.encode import (
     ChunkEncoder,
     Identity,
     delta_of,
-    encode_question,
+    encode_request,
 )
 from proxy.dialects.openai_chat.replies import ChunkDecoder, ReplyPart
 from proxy.dialects.sse import EventDecoder
@@ -64,7 +64,7 @@ class TestAQuestion:
         request = decode_request(BODY)
         later = request.append_messages((user_message("Again"),))
         later = later.offering((Tool("g", {}, b'{"g":1}'),))
-        body = json.split_object(encode_question(upstream_request(later), {}))
+        body = json.split_object(encode_request(upstream_request(later), {}))
 
         assert body["messages"] == (
             b'[{"role":"user","content":"\\u00fc"},{"role":"user","content":"Again"}]'

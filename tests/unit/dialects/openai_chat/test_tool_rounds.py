@@ -5,9 +5,9 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import assistant_message, tool_result
 from proxy.conversation.requests import RoundReports
 from proxy.conversation.tools import ToolCall
-from proxy.dialects.openai_chat.decode import decode_request
+from proxy.dialects.openai_chat.decode import decode_request, has_rounds
 from proxy.dialects.openai_chat.encode import ChunkEncoder, CompletionBuilder, Identity
-from proxy.dialects.openai_chat.tool_rounds import Expanded, describe_rounds, expand, has_rounds
+from proxy.dialects.openai_chat.tool_rounds import Expanded, describe_rounds, expand
 from proxy.errors import InvalidRequest
 
 CALL = ToolCall("1", "find", '{"q": "x"}')

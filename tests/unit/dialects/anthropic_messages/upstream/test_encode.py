@@ -10,7 +10,7 @@ from proxy.conversation.requests import UpstreamRequest
 from proxy.dialects.anthropic_messages.upstream.encode import (
     encode_count,
     encode_history,
-    encode_question,
+    encode_request,
 )
 from proxy.dialects.anthropic_messages.upstream.fields import ModelLimits
 from proxy.dialects.openai_chat.decode import decode_request
@@ -44,8 +44,8 @@ def test_whatever_is_asked_the_sdk_has_types_for_it(
     cut: list[list[JsonObject]], fields: JsonObject
 ) -> None:
     asked = upstream_request([one for turn in cut for one in turn], fields)
-    body = encode_question(asked, TERMS)
-    assert body == encode_question(asked, TERMS)
+    body = encode_request(asked, TERMS)
+    assert body == encode_request(asked, TERMS)
     check_question(cast("JsonObject", json.parse(body)))
     check_count(cast("JsonObject", json.parse(encode_count(asked, TERMS))))
 

@@ -93,10 +93,10 @@ def test_a_model_may_be_named_as_it_once_was(body: JsonObject, name: str) -> Non
     ],
 )
 def test_vectors_are_asked_for_in_openais_words(asked: JsonObject, fields: set[str]) -> None:
-    put = resources.ask_for_vectors(json.dump(asked))
+    put = resources.to_embeddings_request(json.dump(asked))
     assert put.keys() == fields | {"input", "encoding_format"}
     with pytest.raises(InvalidRequest, match="input: Expected a text"):
-        resources.ask_for_vectors(b'{"model":"m"}')
+        resources.to_embeddings_request(b'{"model":"m"}')
 
 
 def test_vectors_are_written_in_their_order() -> None:
