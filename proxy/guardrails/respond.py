@@ -17,7 +17,7 @@ from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.escapes import read_escape
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
@@ -111,7 +111,7 @@ def _extract_from_members(arguments: JsonObject) -> str:
     return json.dump_text(arguments) if arguments else ""
 
 
-class MessageDecoder:
+class MessageDecoder(MemberWatcher):
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
     The lenient reader reads up to the message, which is then decoded piece by piece. Single quotes,
@@ -153,9 +153,6 @@ class MessageDecoder:
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
         return False
-
-    def leaves(self, path: Sequence[str | None]) -> None:
-        pass
 
     def _read(self) -> Waiting[None]:
         try:

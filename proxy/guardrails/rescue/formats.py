@@ -26,8 +26,8 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of arguments, each with its end. A `token` before every tag makes nested elements unmistakable.
     If `known` has any names, no others are arguments. `loose` are spellings of ends without the
     namespace, with the ends that they mean. If the family `has_lines`, it writes every value on
-    lines of its own, and if one line end is missing the other is still not part of the value.
-    In the table, `*` in a mark is each of the `namespaces`.
+    separate lines, and if one line end is missing the other is still not part of the value. In the
+    table, `*` in a mark is each of the `namespaces`.
     """
 
     call: str

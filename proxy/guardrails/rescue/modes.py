@@ -15,7 +15,11 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
 class Either(Literals):
-    """Two sets of literals that count as one; preparing them together would take too long."""
+    """The union of two sets of literals, of which the first is prepared once for all requests.
+
+    Names of tools begin calls as well, and every client has others: preparing both sets together
+    would take too long for each request.
+    """
 
     def __init__(self, first: Literals, second: Literals) -> None:
         self._first = first
@@ -25,9 +29,9 @@ class Either(Literals):
         index = self._first.find(text, start, is_finished=is_finished)
         return min(index, self._second.find(text, start, is_finished=is_finished))
 
-    def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
-        first = self._first.at(text, place, is_finished=is_finished)
-        second = self._second.at(text, place, is_finished=is_finished)
+    def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
+        first = self._first.at(text, index, is_finished=is_finished)
+        second = self._second.at(text, index, is_finished=is_finished)
         return None if first is None or second is None else max(first, second, key=len)
 
 
@@ -96,8 +100,7 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.place != "reply_start"}
 
 
-# Whether the model itself made these calls, whose source this is, so that the rest of the reply may
-# be dropped.
+# Whether the calls of a source are the model's own, so that the rest of the reply may be dropped.
 MayCut: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 

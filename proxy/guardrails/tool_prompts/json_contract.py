@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Unreadable
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Unreadable
 from proxy.guardrails.tool_prompts import fragments
 
 _CALL_FORM = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}'
@@ -130,10 +130,10 @@ def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, 
     return (*answer, *calls) if calls else ()
 
 
-class _ContractWatcher:
+class _ContractWatcher(MemberWatcher):
     """Stops reading an object that does not begin with a type of the contract.
 
-    It tells the cursor where a final answer begins, as if that were the argument of the tool.
+    It reports to the cursor where a final answer begins, as if that were the tool's argument.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
@@ -149,9 +149,6 @@ class _ContractWatcher:
         if kind == _FINAL and name is not None and path[-1] == _SAID:
             self._cursor.start_arguments(name, f'{{"{_MESSAGE}":')
         return self.is_ours
-
-    def adds(self, items: Sequence[JsonValue]) -> bool:
-        return True
 
     def leaves(self, path: Sequence[str | None]) -> None:
         if path == [_SAID]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format
-from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_behind_marks, read_row
+from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_after_marks, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
@@ -146,7 +146,7 @@ def line_blocks(row: Format) -> Syntax:
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_behind_marks(
+        return read_after_marks(
             cursor, opening, row.openings, lambda cursor, mark: _read_blocks(cursor, mark, row)
         )
 

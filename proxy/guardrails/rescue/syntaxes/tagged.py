@@ -1,6 +1,6 @@
 """Calls as tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks; the tool's schema decides what they mean. A mark inside a value looks
+Values are text between marks; the tool's schema decides their types. A mark inside a value looks
 the same as a missing closing mark. So a value ends at such a mark only if all text after it parses;
 otherwise the whole text is not a call. The text is not a call either if one mark is missing and
 another mark is surplus. If a token that cannot be part of a value precedes every tag, elements can
@@ -57,8 +57,8 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
     """Read the element `name`, from after its tag to after its closing tag.
 
     `token` precedes every tag. If the element contains only text, its closing tag may be missing
-    before another element or before `end`, which closes what is around it. Raises `Unreadable` if
-    the tags do not match.
+    before another element or before `end`, the closing mark of the call. Raises `Unreadable` if the
+    tags do not match.
     """
     stack = [_OpenElement(name)]
     while len(stack) <= bounds.LEVELS:
@@ -104,7 +104,7 @@ _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
-_NOISE_LIMIT = 4
+_NOISE_LIMIT = 4  # control tokens between a wrapper and its call, as DeepSeek writes them
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
@@ -208,6 +208,7 @@ class _CallReader:
         if is_object:  # which can be in the tag
             yield from self._cursor.literal(")")
             yield from self._cursor.literal(">")
+        # One mark is missing and another is surplus: the value may have ended at either.
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.end, *self._call_ends)
@@ -221,7 +222,7 @@ class _CallReader:
             raise Unreadable
 
     def _read_glued_name(self) -> Waiting[str]:
-        """Read a name whose object is in the tag: `<function=f{"a": 1}></function>` (Groq)."""
+        """Read a name before an object in its tag: `<function=f{"a": 1}></function>` (Groq)."""
         if not self._element.call.endswith("="):
             return ""
         glued = yield from self._cursor.match(_GLUED, _GLUED_BEGINS, _LONGEST_NAME)
@@ -231,7 +232,7 @@ class _CallReader:
         return glued["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
-        """Read the rest of a tag; return the name in it ("" if none) and what follows."""
+        """Read the rest of a tag; return the name in it, "" without one, and its attributes."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
@@ -335,6 +336,7 @@ class _CallReader:
         raise Unreadable
 
     def _accept_unended(self, text: str) -> str:
+        """Return a value without its closing mark, unless it may contain the next call."""
         is_torn = self._is_torn or self._has_inner_mark or self._element.end in text
         if is_torn or self._begins_call(text):
             raise Unreadable
@@ -351,7 +353,7 @@ class _CallReader:
         return False
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
-        """Return whether what follows `mark` shows that it ended the value."""
+        """Return whether the text after `mark` shows that the mark ended the value."""
         call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
@@ -373,7 +375,7 @@ class _CallReader:
 
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
-    """Parse the text as JSON if the model says that it is no string."""
+    """Parse the text as JSON if an attribute of its tag says `string="false"` (DeepSeek)."""
     value = read_whole(text) if 'string="false"' in attributes else None
     if isinstance(value, Value) and value.is_closed:
         return value.value

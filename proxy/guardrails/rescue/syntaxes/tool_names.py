@@ -18,7 +18,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall, properties_of
 from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
 from proxy.guardrails.rescue.registry import find_syntax
-from proxy.guardrails.rescue.rows import read_behind_marks, read_row
+from proxy.guardrails.rescue.rows import read_after_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
@@ -222,7 +222,7 @@ def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
         return Calls((WrittenCall(mark[1:-1], arguments),))
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_behind_marks(cursor, opening, known, read_one)
+        return read_after_marks(cursor, opening, known, read_one)
 
     return Syntax.of(row, read)
 

@@ -1,8 +1,11 @@
 """Runs of whole members of a list or an object, found by one pattern and parsed at once.
 
-The lenient reader would read the same, one character at a time, which takes ten times as long:
-others would wait for seconds while a hostile reply of 5 MB is read. This knows only unambiguous
-members; the reader continues after the last one it finds.
+The lenient reader would read the same, one member at a time, which takes ten times as long: other
+requests would wait for seconds while a hostile reply of 5 MB is read. Only unambiguous members are
+found here; the reader continues after the last of them.
+
+    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three': the text after the last
+                                                member found may belong to it
 """
 
 import json as stdlib_json
