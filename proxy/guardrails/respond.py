@@ -21,6 +21,7 @@ from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreada
 from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
+# The tool changes the prompt: it spoiled 9 of 152 correct replies of a small model (decision 0003).
 _DESCRIPTION = (
     "Answer the user in words. Call this when no other tool is needed, or once you know the answer."
 )
@@ -166,7 +167,10 @@ class MessageDecoder(MemberWatcher):
         """Append the decoded message, piece by piece.
 
         A quote without a comma or a brace after it is a character: models forget to escape. If such
-        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end.
+        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end;
+        otherwise its first `",` would end the message, and the rest of the answer would be lost:
+
+            {"message": "Send {"name": "f", "arguments": {}} to it."}
         """
         cursor, inner = self._cursor, _InnerJson()
         quote = yield from cursor.peek()

@@ -116,9 +116,10 @@ TABLE = (
     Row(Decision.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
     # A fetched page may carry an injected call: it stays refused in the answer to the question.
     Row(Decision.AMBIGUOUS, origin=(Origin.RESULT,)),
-    # "It is sunny today." and a call whose strings are all empty: the answer is complete.
+    # I would need the name of the league. {... {"league": ""}} (Hermes-2-Pro)
     Row(Decision.DROPPED, content=(Content.PLACEHOLDERS,)),
-    # CALL This is the format. As text, 5 of 270 recorded replies lost the call that they meant.
+    # [f(base=10)] The above line calls f. (deepseek-coder, gemma-7b) As text, 5 of 270 recorded
+    # replies lost the call that they meant.
     Row(Decision.AMBIGUOUS, before=(Words.NONE,), after=(Words.SHOWING,)),
     # The format of the profile or the prompt is trusted more than a foreign one (decision 0030).
     Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),

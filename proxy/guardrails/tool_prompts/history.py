@@ -69,9 +69,7 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
 def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
     call_id = message.tool_call_id or ""
     name = names.get(call_id, _UNKNOWN)
-    return contents.change_role(
-        message, "user", convention.write_result(name, call_id, message.text)
-    )
+    return contents.write_as_user(message, convention.write_result(name, call_id, message.text))
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
