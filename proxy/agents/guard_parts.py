@@ -1,6 +1,6 @@
 """The guardrails one by one, for loops that need only some of them; `foreign` combines them.
 
-No I/O and no clock: the input is a reply or calls, the output is what the model should be sent.
+No I/O and no clock: the input is a reply or calls, the output has the messages for the model.
 """
 
 from collections.abc import Iterable, Sequence

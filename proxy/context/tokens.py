@@ -115,7 +115,7 @@ class TokenBook:
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Collect the messages whose count is requested and estimated inside this context."""
+        """Collect the messages that are estimated, not counted, within this context."""
         self._guessed = noted = list[Message]()
         try:
             yield noted

@@ -190,7 +190,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
         yield self._check(bytes(held))
 
     def _is_piece(self, _held: bytearray, _new: int) -> bool:
-        """Whether what is there, of which so much is new, can be read without what follows."""
+        """Return whether the held bytes, the last `_new` of which just arrived, are complete."""
         return False
 
     def _check(self, piece: bytes) -> bytes:

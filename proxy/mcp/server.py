@@ -1,7 +1,7 @@
 """One tool server: an owner task connects and reconnects, and requests call its tools.
 
 A call is made at most once. If the connection ends during a call, its effect is unknown, and the
-result says so; a call that arrives during a restart waits for it for a few seconds.
+result reports that; a call that arrives during a restart waits for it for a few seconds.
 """
 
 import asyncio

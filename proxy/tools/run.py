@@ -129,7 +129,7 @@ class ClientView:
         self._is_next = False
 
     def go_on(self) -> None:
-        """Begin another reply, whose text starts a new paragraph."""
+        """Begin another reply; its text starts a new paragraph."""
         self._has_gone_on = True
         self._is_next = self._has_text
 
@@ -174,11 +174,11 @@ class Run:
     def __init__(self, request: Request, terms: RunTerms) -> None:
         self.terms = terms
         self.state = RunState.READY
-        self.stop: Stop | None = None  # why it is over
-        self.defect = ""  # what was wrong with the last reply, if the run ended because of it
+        self.stop: Stop | None = None
+        self.defect = ""  # of the last reply, if the run ended because of it
         self.added: tuple[Message, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        self.facts: tuple[Fact, ...] = ()  # what happened to calls, beyond the facts of the turns
+        self.facts: tuple[Fact, ...] = ()  # about calls, beyond those of the turns
         self.usages: tuple[UsageReported, ...] = ()
         self.output: Outcome | None = None  # of the terminal tool that ended it
         self._request = request
@@ -197,7 +197,7 @@ class Run:
         return self._reply.text
 
     def next_step(self) -> Step | None:
-        """Return what to do next; None when the run is over."""
+        """Return the next step; None when the run is over."""
         if self.state is RunState.DONE:
             return None
         if self.state is RunState.CALLED:
@@ -341,7 +341,7 @@ class Run:
         self._view.go_on()
         choice = self._request.tool_choice
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
-        # A demand for a call holds for the first reply only, or the run could never end.
+        # `tool_choice: required` applies to the first reply only, or the run could never end.
         if choice is ToolUse.REQUIRED or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 

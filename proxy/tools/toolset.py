@@ -70,7 +70,7 @@ class Toolset:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The additional names of tools, and the names that they stand for."""
+        """The tool of each additional name."""
         return dict(self._aliases)
 
     @property
