@@ -74,7 +74,7 @@ class ReplyValidator:
         if isinstance(reply, str):
             message: JsonObject = {"role": "assistant", "content": reply}
             reply = {"choices": [{"index": 0, "message": message, "finish_reason": STOP}]}
-        history = [*messages] or [{"role": "user", "content": ""}]
+        history = [*messages] or [{"role": "user", "content": ""}]  # a request has a message
         offer = self._guard.plan(history).offer
         assert offer is not None  # noqa: S101 - there are tools
         # A completion is decoded like a stream with one chunk, so that both are read alike.

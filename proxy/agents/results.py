@@ -153,6 +153,7 @@ RunEvent: TypeAlias = (
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
     usages = [event.usage for event in reported]
+    # OpenAI's member for cached tokens, which many engines omit
     details = [usage.get("prompt_tokens_details") for usage in usages]
 
     def total(name: str, counts: Sequence[JsonValue] = usages) -> int:

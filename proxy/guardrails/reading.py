@@ -116,7 +116,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True):
 
     @property
     def is_code(self) -> bool:
-        """Whether it reads as a line of Python, and not as markup."""
+        """Whether it reads as a line of Python, `f(a=1)`, and not as markup."""
         return _CODE.match(self.source) is not None
 
 
@@ -730,6 +730,7 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
+            # Reasoning considers calls that are never made, so only a mark makes one certain.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)

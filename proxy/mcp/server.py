@@ -179,7 +179,7 @@ class McpServer:
 
         With a `digest`, only if its definition still has that digest.
         """
-        self._calls += 1  # a replaced server waits for its running calls
+        self._calls += 1  # `retire` waits for running calls after a reload of the settings
         self._idle.clear()
         try:
             await self.wait_settled(self._patience.call)

@@ -81,6 +81,7 @@ class BoundToolset:
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
         tools = [self.find(call.name) for call in calls]
+        # A tool that demands an order also orders the calls of others, which it may depend on.
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
         # A semaphore is first in, first out, so ordered calls keep the order of the reply.
         gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))

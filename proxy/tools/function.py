@@ -166,6 +166,7 @@ def tool(
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
+    # a lambda or a partial has a name that the API rejects: `<lambda>`
     name = _UNNAMEABLE.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)

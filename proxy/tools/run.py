@@ -58,7 +58,8 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-_SHARE = 0.25  # of the window, for all results of one round
+# Of the window, for all results of one round: a single round must not displace the conversation.
+_SHARE = 0.25
 _CHARS_PER_TOKEN = 3  # of JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result would not be worth reading
 
@@ -307,6 +308,7 @@ class Run:
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect
         rest = tuple(call for call in calls if call not in owned)
+        # With calls of the client's tools, the client itself adds the message to its history.
         if self._reply.text.strip() and not rest and defect is None:
             self.added += (self._reply_message(()),)
         reason = STOP if reason == CALLS and not rest else reason
@@ -340,6 +342,7 @@ class Run:
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.go_on()
         choice = self._request.tool_choice
+        # A named tool of the client is still to be called, so that demand stays.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
         # `tool_choice: required` applies to the first reply only, or the run could never end.
         if choice is ToolUse.REQUIRED or is_satisfied:

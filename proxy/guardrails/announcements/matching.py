@@ -120,7 +120,7 @@ class Matcher:
             return False
         if self._inside.search(f" {cue} "):
             return False
-        return not (self._behind.match(after) or _SAID.search(after))
+        return not (self._after.match(after) or _SAID.search(after))
 
     @cached_property
     def _cue(self) -> re.Pattern[str]:
@@ -177,7 +177,7 @@ class Matcher:
         return re.compile(rf"{before}(?:{_any_of(self.cues.bars_beside)}){self._space}\Z")
 
     @cached_property
-    def _behind(self) -> re.Pattern[str]:
+    def _after(self) -> re.Pattern[str]:
         return self.pattern(self.cues.bars_after, at=self._space)
 
     _bar = _compile("bars")

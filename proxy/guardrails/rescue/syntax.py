@@ -96,7 +96,7 @@ class Syntax:
     name: str
     openings: tuple[str, ...]
     read: Callable[[Cursor, str], Reading]
-    place: Place = "anywhere"
+    place: Place = "anywhere"  # the name of the column in formats.toml
     is_marked: bool = True
 
     @staticmethod

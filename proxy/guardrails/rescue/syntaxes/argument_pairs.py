@@ -403,9 +403,12 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as by `key_values` of which only the words are left.
+    """Return the syntax of calls as by `key_values`, of which only the words are left.
 
     toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
+
+    An engine dropped the control tokens of Kimi K3 (pwilkin/llama.cpp#20). A value ends at
+    `argumentargument` or `argumentcall`, which hardly any text contains.
     """
     call, (end,) = row.part("call"), row.ends
 

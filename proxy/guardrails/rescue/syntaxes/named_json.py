@@ -77,7 +77,7 @@ def _pass_closers(cursor: Cursor, row: Format) -> Waiting[bool]:
     if not row.ends:
         return False
     yield from cursor.whitespace()
-    if (yield from cursor.literal(FENCE)):
+    if (yield from cursor.literal(FENCE)):  # DeepSeek encloses the object in a fence
         yield from cursor.whitespace()
     is_closed = False
     while (yield from cursor.one_of(literals_of(*row.ends))):

@@ -129,7 +129,7 @@ def tagged(row: Format) -> Syntax:
             return (yield from read_wrapped(cursor, opening))
         call = _CallReader(cursor, known[opening], row)
         only_call = yield from call.read()
-        if not only_call.arguments and not call.is_closed:
+        if not only_call.arguments and not call.is_closed:  # it may only be mentioned
             raise NoCall(Reason.BROKEN)
         is_doubtful = row.is_empty_doubtful and not only_call.arguments and not call.has_lines
         return Calls((only_call,), call.is_closed, is_doubtful)
@@ -188,7 +188,7 @@ class _CallReader:
         if not name:
             raise NoCall
         try:
-            yield from self._read_behind_name(name)
+            yield from self._read_after_name(name)
         except Unreadable as failure:
             # A tag that has the tool's name may be any markup; with an argument it was a call.
             is_markup = bool(self._element.name) and not self._arguments
@@ -196,7 +196,7 @@ class _CallReader:
         self._lines.restore(self._arguments)
         return WrittenCall(name, _unwrap(self._arguments))
 
-    def _read_behind_name(self, name: str) -> Waiting[None]:
+    def _read_after_name(self, name: str) -> Waiting[None]:
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
         first = yield from self._cursor.peek()
@@ -305,6 +305,7 @@ class _CallReader:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
+            # The schema decides the type later, so that "5" stays text for a string.
             text = self._lines.trim(key, without_doubled_end(text, end))
             value = _parse_typed(text, attributes)
         if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
@@ -360,7 +361,8 @@ class _CallReader:
             self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
-            return not (yield from self._cursor.peek())  # both marks before it are missing
+            # The marks of the value and of the call are missing, so only the end is certain.
+            return not (yield from self._cursor.peek())
         if mark != end:
             return False
         if (yield from self._cursor.is_next(call_end)):

@@ -273,13 +273,13 @@ def tool_words(names: Sequence[str]) -> Syntax:
             return name
 
         return (
-            yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
+            yield from read_row(cursor, lambda cursor: _read_after_name(cursor, name), passes_next)
         )
 
     return Syntax.of(_row("tool_words", (*names, *heads)), read)
 
 
-def _read_behind_name(cursor: Cursor, name: str) -> Reading:
+def _read_after_name(cursor: Cursor, name: str) -> Reading:
     yield from cursor.take(_SPACE_AND_COLON)
     if (yield from cursor.literal(_CONTENT)):
         yield from cursor.whitespace()

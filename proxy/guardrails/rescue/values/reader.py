@@ -196,7 +196,7 @@ class _ValueReader:
             elif outcome is _Step.MEMBER:
                 outcome = yield from self._read_member()
             elif self._open:
-                outcome = yield from self._read_behind(outcome)
+                outcome = yield from self._read_after(outcome)
             else:
                 return outcome
 
@@ -321,7 +321,7 @@ class _ValueReader:
             raise Unreadable("unwanted")
         return _Step.VALUE
 
-    def _read_behind(self, value: JsonValue) -> Waiting[_Outcome]:
+    def _read_after(self, value: JsonValue) -> Waiting[_Outcome]:
         """Put a value into the innermost container and read on after it."""
         innermost = self._open[-1]
         if not self._put(innermost, value):

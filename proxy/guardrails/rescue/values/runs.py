@@ -36,8 +36,8 @@ _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
 # What may follow a value: a comma, or nothing between two containers or two strings.
-_BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
-_BEHIND_MEMBER = f"{_SPACE},"
+_AFTER_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
+_AFTER_MEMBER = f"{_SPACE},"
 _FOREIGN = re.compile(
     possessive(
         rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
@@ -143,8 +143,8 @@ def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
     return MemberRun(items, match.end(), len(items))
 
 
-ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _BEHIND_ITEM, "[", "]")
-MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
+ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _AFTER_ITEM, "[", "]")
+MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _AFTER_MEMBER, "{", "}")
 KEYWORDS: RunFinder[JsonObject] = RunFinder(
-    f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}"
+    f"{_BARE_KEY}{_SPACE}={_SPACE}", _AFTER_MEMBER, "{", "}"
 )

@@ -41,9 +41,9 @@ _KEY_BEGINS = re.compile(
 )
 _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
 _ITEM_BEGINS = re.compile(r"[\w.]+")
-_BEHIND_CONTAINER = "\"'“‘{[<,/#"
-_BEHIND_COMMA = "/<&"
-_PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
+_AFTER_CONTAINER = "\"'“‘{[<,/#"
+_AFTER_COMMA = "/<&"
+_PERHAPS_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
 
 # The same as patterns, for the most frequent cases and only if the answer is no: a text with many
 # quotation marks is then passed by one match instead of one decision for each mark.
@@ -95,32 +95,32 @@ def inside_pattern(quote: str, context: StringContext) -> re.Pattern[str]:
     beginnings = _class({end[0] for end in context.ends})
     ends = "|".join(map(re.escape, context.ends))
     plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
-    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(context)})))++"
+    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_after(context)})))++"
     return re.compile(possessive(pattern), re.DOTALL)
 
 
-def _not_behind(context: StringContext) -> str:
+def _not_after(context: StringContext) -> str:
     """Return a pattern for text that certainly cannot follow a string."""
     closer = _class(context.closer)
     expected = _class({*"\"'“‘,/#", context.closer, *(end[0] for end in context.ends)})
     not_next = (
-        rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
+        rf"(?![\s{closer}{_PERHAPS_AFTER_COMMA}])(?:{_NO_ITEM})"
         if context.is_list
-        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
+        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_AFTER_COMMA}\"']){_NO_KEY_BARE})"
     )
     return "|".join(
         (
             rf"{_SPACE}[^\s{expected}]",
             rf"{_SPACE},{_SPACE}{not_next}",
             "[\"']" if context.is_list else _SPACE + _NO_KEY_QUOTED,
-            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(context)}",
+            rf"{_SPACE}[{closer}]{_SPACE}{_not_after_container(context)}",
         )
     )
 
 
-def _not_behind_container(context: StringContext) -> str:
+def _not_after_container(context: StringContext) -> str:
     if context.outer:
-        return rf"[^\s{_class(_BEHIND_CONTAINER + context.outer)}]"
+        return rf"[^\s{_class(_AFTER_CONTAINER + context.outer)}]"
     return "[\"')]" if context.closer == ")" else "(?!)"
 
 
@@ -150,7 +150,7 @@ def _can_follow_container(text: str, context: StringContext) -> bool | None:
     if not text:
         return None
     return (
-        text[0] not in "\"')" if not context.outer else text[0] in _BEHIND_CONTAINER + context.outer
+        text[0] not in "\"')" if not context.outer else text[0] in _AFTER_CONTAINER + context.outer
     )
 
 
@@ -158,7 +158,7 @@ def _can_be_next(text: str, context: StringContext) -> bool | None:
     """Return whether this text can be the next member of the container."""
     if not text:
         return None
-    if text[0] == context.closer or text[0] in _BEHIND_COMMA:
+    if text[0] == context.closer or text[0] in _AFTER_COMMA:
         return True
     if text[0] == "#":
         return _is_at(_COMMENTS, text)
