@@ -123,7 +123,7 @@ class HistoryReplay:
         if self.size <= self._high:
             return False
         steps = (self._clear_successes, self._clear_failures, self._fold, self._trim)
-        has_cut = [step() for step in steps]
+        has_cut = [step() for step in steps]  # each step does nothing below its watermark
         self.cuts.epoch += any(has_cut)
         return any(has_cut)
 
@@ -135,7 +135,7 @@ class HistoryReplay:
     def _clear_successes(self) -> bool:
         has_cleared = False
         while self.size > self._low and self._successes:
-            if self._is_recent(self._successes[0]):
+            if self._is_recent(self._successes[0]):  # all later ones are recent as well
                 break
             unit = self._successes.popleft()
             for result in unit.results:

@@ -51,7 +51,8 @@ class KnownPromptTotals:
 
 CAPACITY = 65_536  # messages: the histories of a few hundred sessions
 
-_NEAR = 0.5  # share of the window above which an estimated prompt may be too long
+# The share of the window above which an estimated prompt may be too long, and is worth counting.
+_NEAR = 0.5
 
 
 class Expected(msgspec.Struct, frozen=True):

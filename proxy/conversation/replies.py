@@ -153,7 +153,7 @@ class ReplyInProgress(msgspec.Struct):
             case ReasoningDelta(text):
                 self._reasoning.append(text)
             case ToolCallStarted(index):
-                self._started.setdefault(index, event)
+                self._started.setdefault(index, event)  # some engines repeat the start
             case ToolCallArgumentsDelta(index, text):
                 self._arguments.setdefault(index, []).append(text)
             case ToolCalled(index, call):

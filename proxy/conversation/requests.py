@@ -35,6 +35,7 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
         options = self
         if self.is_on is None and is_on is not None:
             options = replace(options, is_on=is_on)
+        # A budget of the client outranks an effort, and without reasoning there is no effort.
         if effort and not self.effort and self.budget is None and self.is_on is not False:
             options = replace(options, effort=effort)
         return options

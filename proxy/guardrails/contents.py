@@ -60,6 +60,7 @@ def merge(messages: Sequence[Message]) -> Message:
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
     """Join contents: strings as paragraphs, or all as parts if any content has parts."""
+    # Anthropic's API rejects empty text parts
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
@@ -121,7 +122,7 @@ def prepend_text(message: Message, text: str, separator: str) -> Message:
 
 def replace_content(message: Message, text: str) -> Message:
     members = {**members_of(message), "content": json.dump(text)}
-    members.pop("tool_calls", None)
+    members.pop("tool_calls", None)  # the text describes the calls
     return Message(message.role, text, json.join_object(members))
 
 

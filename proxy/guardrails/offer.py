@@ -170,6 +170,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def due(self) -> tuple[Tool, ...]:
         """The tools that may be called next: all, unless the client or missing steps limit them."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
+        # The client's choice of a tool outranks the rules of order, or no call would be possible.
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
         later = self.workflow.terminal_tools
@@ -191,7 +192,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     def tool_named(self, name: str) -> Tool | None:
         """Return the client's tool that a name in a reply means, None if it is ambiguous."""
-        if not self.repairs:
+        if not self.repairs:  # a near miss of a name is a repair, too
             return next((tool for tool in self.tools if tool.name == name), None)
         tool = find_tool(name, self.tools)
         return tool or find_tool(self.aliases.get(name, ""), self.tools)

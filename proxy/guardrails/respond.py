@@ -105,7 +105,7 @@ def _extract_from_members(arguments: JsonObject) -> str:
     if isinstance(message, str):
         return message
     strings = [value for value in arguments.values() if isinstance(value, str)]
-    if len(strings) == 1:
+    if len(strings) == 1:  # under another name: {"answer": "It is noon."}
         return strings[0]
     if _PARAMETER in arguments:
         return "" if message is None else json.dump_text(message)

@@ -152,7 +152,7 @@ class GuardedReader:
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))
-                # nothing after a text event begins to be shown
+                # Calls in the text come first and wait for the verdict, and so does this call.
                 is_shown = index in reader.structured and not reader.calls
                 return shown + self.gate.show_call(event) if is_shown else shown
             case _:
@@ -396,7 +396,7 @@ class ObservingReader(PassthroughReader):
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
         except EnoughHeardError:
-            pass
+            pass  # observing changes nothing, so the reply goes on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
         return super().read_all(events)

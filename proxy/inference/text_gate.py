@@ -121,7 +121,7 @@ class FirstReplyGate(ReplyGate):
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
-        self._held.clear()
+        self._held.clear()  # the answer contains it
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
         calls = self.sent.complete_calls(answer.calls)
@@ -256,6 +256,8 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         beginning = "".join(part.text for part in self._held)
+        # A beginning that any of these accepts is held; each returns False at the first word that
+        # rules its case out, so prose is held for a few characters at most.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

@@ -81,6 +81,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
     from proxy.mcp.fleet import open_fleet
 
     name, _, tool = target.partition(".")
+    # A person tries a tool before offering it, so the operator's selection does not apply.
     specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
     matching = [spec for spec in specs if spec.name == name]
     if not matching:

@@ -71,14 +71,14 @@ def introduce(
     quirks = quirks_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         quirks = replace(quirks, convention=overrides.convention)
-    if quirks.convention == ReActConvention.name:
+    if quirks.convention == ReActConvention.name:  # it has one action before each observation
         quirks = replace(quirks, calls_in_parallel=False)
     if overrides.replay is not None:
         quirks = replace(quirks, replay=overrides.replay)
     if overrides.replay != "full":
         quirks = replace(quirks, kept_by={})
     known = KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)
-    if quirks.opens_thoughts:
+    if quirks.opens_thoughts:  # the first reply is split there already
         known.habit.note(is_shown=True)
     return known
 

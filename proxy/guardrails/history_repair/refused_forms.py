@@ -77,6 +77,7 @@ def shorten_ids(message: Message) -> Message:
 def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
+    # A digest and not a counter: the same id becomes the same in every request of a conversation.
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
     return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 

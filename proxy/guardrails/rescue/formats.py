@@ -96,6 +96,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def brackets(self) -> tuple[tuple[str, str], ...]:
         """All marks that surround something, each with its end, "" if it has none."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
+        # the parts of other shapes have no ends of their own
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),

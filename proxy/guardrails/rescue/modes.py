@@ -61,7 +61,7 @@ class Openings:
         """Return the syntaxes that can begin at `literal`: longer openings first, then in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
-            key = fold_mark(literal)  # a mark of results may be written in another case
+            key = fold_mark(literal)  # models write marks of results in any case
             known = (pair for pair in self.known if not fitting and fold_mark(pair[0]) == key)
             fitting += [(literal, syntax) for _, syntax in known if not syntax.is_marked]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
@@ -150,6 +150,7 @@ class OpeningAttempt:
                 reason = Reason.BROKEN
             finally:
                 self._report_arguments()
+            # The refusal of the candidate that read furthest is the most specific one.
             passed = len(self._cursor.source())
             if passed > self._furthest:
                 self._furthest, self._reason = passed, reason

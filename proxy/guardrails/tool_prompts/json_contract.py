@@ -108,7 +108,7 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     calls: list[WrittenCall] = []
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
-            break  # the model invented it
+            break  # the model invented it, and everything after it depends on it
         calls_of_item = _calls_of(item, respond_name)
         if not calls_of_item:
             raise NoCall
@@ -142,6 +142,7 @@ class _ContractWatcher(MemberWatcher):
         self.is_ours = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        # The type comes first, so an object of the contract is known from its second member on.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name

@@ -94,7 +94,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     Digits after a zero are not a number in JSON. For Python they are kept as text: they may be a
     code that includes the zero, and the schema has the expected type.
     """
-    if len(text) > DIGITS:
+    if len(text) > DIGITS:  # refused and never rounded; `int` takes quadratic time
         raise Unreadable("too_long")
     match = _NUMBER.fullmatch(text)
     if match is None and is_python and _CODE.fullmatch(text):
@@ -102,7 +102,7 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     if match is None:
         raise Unreadable
     number = int(text) if match.lastindex is None else float(text)
-    if isinstance(number, float) and isinf(number):
+    if isinstance(number, float) and isinf(number):  # JSON cannot write it: `1e999`
         raise Unreadable("too_long")
     return number
 

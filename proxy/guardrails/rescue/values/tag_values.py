@@ -61,6 +61,7 @@ class LineEnds:
 
     def trim(self, key: str, text: str) -> str:
         """Return a value without the line ends at its tags, and without the end tag `</key>`."""
+        # a model may close the argument's name besides its mark: `<parameter=a>1</a></parameter>`
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:
             text = text.rstrip().removesuffix(closing)
