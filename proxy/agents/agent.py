@@ -1,4 +1,13 @@
-"""An agent: a model, tools and instructions; the loop between them is a run."""
+"""An agent: a model, tools and instructions; the loop between them is a run.
+
+@tool
+def weather(city: str) -> str:
+    "Get the weather of a city."
+
+async with Model("http://127.0.0.1:8080") as model:
+    result = await Agent(model, [weather]).run("How warm is it in Rome?")
+    result.text
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,12 +70,14 @@ class Agent(Generic[Deps, Output]):
         self._check_forms()
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
+        # Mistakes are reported when the agent is made, not when a model first calls the tool. Other
+        # executors, such as tool servers, may list their tools only after they have started.
         merged = [*self._merge_groups()]
-        # Other executors, such as tool servers, may list their tools only after they have started.
         if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
 
     def _check_forms(self) -> None:
+        # Programs without a type checker pass a URL for the model, or one function for the list.
         model: object = self.model
         if not isinstance(model, Model):
             remedy = f"Agent(Model({model!r}), ...)" if isinstance(model, str) else "Agent(Model())"

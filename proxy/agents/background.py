@@ -1,4 +1,8 @@
-"""Temper's server in a thread of a program, for loops that need a base URL."""
+"""Temper's server in a thread of a program, for loops that need a base URL.
+
+with local_server("http://127.0.0.1:8080") as server:
+    client = OpenAI(base_url=f"{server.url}/v1", api_key=server.api_key)
+"""
 
 import asyncio
 import contextlib

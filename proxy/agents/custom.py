@@ -57,6 +57,7 @@ class ClientBackend:
         del headers, sink
         decoder = ChunkDecoder()
         try:
+            # A whole completion is decoded like a stream with one chunk.
             async for item in _chunks(self._client(self._requests.request(upstream_request))):
                 chunk = plain(item)
                 parts = decoder.feed(json.dump_text(chunk))
@@ -119,7 +120,7 @@ class CustomCompaction(msgspec.Struct, frozen=True):
         chosen = self.shorten([*map(object_of, messages)], room)
         sent = decode_messages([msgspec.json.encode(message) for message in chosen])
         left = self.counts.estimate(sent, tools)
-        if left > budget.most:
+        if left > budget.most:  # the engine would refuse it, or silently truncate it
             problem = f"the program's own compaction leaves {left} of {size} tokens"
             raise errors.ContextOverflow(problem, size, budget.window)
         done = Compacted(1, 0, max(0, len(messages) - len(sent)), 1, left, size, budget.window)

@@ -154,7 +154,7 @@ class GuardedTurn:
             raise RuntimeError("no request was made: call next_request() first")
         completion = plain(reply)
         self._requests.learn(self._upstream_request, completion)
-        if self._is_finished:  # the usage, after the end of a stream
+        if self._is_finished:  # OpenAI sends the usage in a chunk after the finish reason
             usage = completion.get("usage")
             if isinstance(usage, dict) and self._turn.state is TurnState.ASKING:
                 self._turn.receive(replies.UsageReported(usage))
@@ -253,6 +253,7 @@ class Guardrails:
 
     def __post_init__(self) -> None:
         self._offered, aliases = _read_tools(self.tools)
+        # Decoding any request checks the tools as a client's would be.
         nothing: JsonObject = {"messages": [{"role": "user", "content": ""}]}
         known = {tool.name for tool in self._request(nothing).tools}
         for rule, name in self.workflow.tools():

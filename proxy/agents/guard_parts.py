@@ -1,6 +1,6 @@
 """The guardrails one by one, for loops that need only some of them; `foreign` combines them.
 
-No I/O and no clock: the input is a reply or calls, the output is what the model should be sent.
+No I/O and no clock: the input is a reply or calls, the output has the messages for the model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,7 +74,7 @@ class ReplyValidator:
         if isinstance(reply, str):
             message: JsonObject = {"role": "assistant", "content": reply}
             reply = {"choices": [{"index": 0, "message": message, "finish_reason": STOP}]}
-        history = [*messages] or [{"role": "user", "content": ""}]
+        history = [*messages] or [{"role": "user", "content": ""}]  # a request has a message
         offer = self._guard.plan(history).offer
         assert offer is not None  # noqa: S101 - there are tools
         # A completion is decoded like a stream with one chunk, so that both are read alike.

@@ -79,13 +79,13 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     Raises `InvalidConfiguration` if a collector is configured and OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()
+        return NoTracing()  # the program does not trace, so the SDK is not imported for it
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 
         tracing = RunTracing(None if collector is None else exporter_to(collector))
     except ImportError as missing:
-        if collector is None:  # the program's SDK is another version than ours
+        if collector is None:  # the program has a version of the SDK that Temper does not support
             return NoTracing()
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
@@ -205,7 +205,8 @@ class Model:
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # calls are executed in this process, so the guardrails are the only check before that
+        # The calls are executed in this process, so the guardrails are the only check before that,
+        # whatever mode the operator's settings have.
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )

@@ -66,10 +66,9 @@ class RunResult(Generic[Output]):
     """The result of a run.
 
     `output` is the answer in the requested type, or the return value of the terminal tool, else
-    None. `messages` are those that the run added to the conversation. If it was `EXHAUSTED`,
-    `defect` and `objection` describe what was wrong with the last reply, `reply` is that reply as
-    the model wrote it, after so many `attempts`. Of the `required` steps, `completed` ones were
-    taken.
+    None. `messages` are those that the run added to the conversation. If it was `EXHAUSTED` after
+    so many `attempts`, `defect` and `objection` describe the problem of the last reply, and `reply`
+    is its text as the model wrote it. Of the `required` steps, `completed` ones were taken.
     """
 
     stop: Stop
@@ -154,6 +153,7 @@ RunEvent: TypeAlias = (
 
 def usage_of(reported: Iterable[UsageReported]) -> Usage:
     usages = [event.usage for event in reported]
+    # OpenAI's member for cached tokens, which many engines omit
     details = [usage.get("prompt_tokens_details") for usage in usages]
 
     def total(name: str, counts: Sequence[JsonValue] = usages) -> int:

@@ -62,19 +62,19 @@ from proxy.tools.transcript import Append, Conversation, object_of
 class ModelTurns(RunTurns):
     """The turns of one run, which queue for a slot under `key`.
 
-    `aliases` are further names of its tools. A turn may take `deadline` seconds. `tell` receives
+    `aliases` are further names of its tools. A turn may take `deadline` seconds. `notify` receives
     events that precede the text of a turn, `spans` all attempts, and `report` their progress.
     """
 
     key: str
     deadline: float
-    tell: Callable[[RunEvent], None]
+    notify: Callable[[RunEvent], None]
     report: Callable[[Progress], object]
     spans: Spans
     aliases: Mapping[str, str] = field(default_factory=dict)
     upstream: dict[str, str] = field(default_factory=dict)
     last_reply: "LastReply | None" = None
-    epoch: int = 0  # the cuts that were told
+    epoch: int = 0  # the number of cuts that were reported
     priority: Priority = Priority.NORMAL
 
     @property
@@ -97,13 +97,14 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         planned = self.planned
         service, known = planned.service, planned.known
+        # All attempts of a turn go to one server of a pool: it has the prompt in its cache.
         backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
         for fact in turn.facts:
             if isinstance(fact, Compacted) and fact.epoch > self.epoch:
                 self.epoch = fact.epoch
-                self.tell(fact)
+                self.notify(fact)
         async with service.admission.slot(self.key, self.priority):
             attempt = partial(self._attempt, turn)
             running = run_turn(turn, backend, planned.headers, attempt, policies=policies)
@@ -117,9 +118,9 @@ class ModelTurns(RunTurns):
         defect = defects[-1] if defects else None
         if self.last_reply is not None:
             self.last_reply.defect = defect or ""
-        is_check = turn.facts[-1:] == (Asked("close_out"),)
+        is_check = turn.facts[-1:] == (Asked("close_out"),)  # its answer was accepted
         if defect is not None and not is_check:
-            self.tell(AskedAgain(defect))
+            self.notify(AskedAgain(defect))
         return self.spans.attempt(headers, len(self.turns), defect)
 
 
@@ -158,7 +159,7 @@ class LastReply(BackendPolicy):
 
     def _report_reading(self, event: ReplyEvent) -> bool:
         """Report the progress of an event; return whether the prompt is still being read."""
-        share = 1.0
+        share = 1.0  # any other event shows that the prompt was read
         if isinstance(event, PromptProgress):
             total = event.total - event.cached  # cached tokens take no time
             share = (event.processed - event.cached) / total if total > 0 else 1.0
@@ -242,6 +243,8 @@ class Task(Generic[Output]):
 
     def request(self) -> Request:
         """Make the first request; raises `InvalidRequest` for invalid parameters."""
+        # The decoder of requests checks the parameters and needs a message. The real messages are
+        # typed already, and are added with their exact bytes.
         placeholder: JsonObject = {"role": "user", "content": ""}
         members: JsonObject = {**self.parameters, "messages": [placeholder]}
         if specs := self.tools.specs():
@@ -278,44 +281,45 @@ class Running(Generic[Output]):
         self._turns: ModelTurns | None = None
         self._append: Append | None = None
         self._committed: list[Message] = []
-        self._untold: list[RunEvent] = []
+        self._unreported: list[RunEvent] = []
         self._spans: Spans = NoTracing()
         self._is_cancelled = False
         self._is_interrupted = False
-        self._doing: asyncio.Task[object] | None = None
+        self._task_in_progress: asyncio.Task[object] | None = None
         self._failure: GuardrailsExhausted | None = None
 
     def cancel(self) -> None:
         """End the run between two steps: the conversation can be continued."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            # a hook of the run itself may cancel, so its own task must not be canceled right here
+            # A hook of the run itself may call this, and its own task must not be canceled here.
             asyncio.get_running_loop().call_soon(self._interrupt)
 
     def _interrupt(self) -> None:
-        if self._doing is not None:
+        if self._task_in_progress is not None:
             self._is_interrupted = True
-            self._doing.cancel()
+            self._task_in_progress.cancel()
 
     async def work(self) -> RunResult[Output]:
         """Do the task; raises exceptions of the backend, the request or a hook of the program."""
         with self._task.conversation.hold() as self._append:
             try:
                 if not self._is_cancelled:
-                    self._doing = asyncio.current_task()
+                    self._task_in_progress = asyncio.current_task()
                     await self._carry()
             except asyncio.CancelledError:
                 # undo the cancellation of `cancel`; another one may remain
-                doing = self._doing
+                doing = self._task_in_progress
                 if not self._is_interrupted or doing is None or doing.uncancel() > 0:
                     raise
             except GuardrailsExhausted as failure:
                 if self._run is None or self._run.stop is not Stop.EXHAUSTED:
                     raise
+                # An end of the run like any other: the result says so, not an exception.
                 self._failure = failure
                 await self._show([TextDelta(self._run.text)])
             finally:
-                self._doing = None
+                self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
                 rest = added[max(0, len(self._committed) - 1) :]  # notes for calls, the last answer
                 fresh = [event for message in rest for event in self._commit(message)]
@@ -335,7 +339,7 @@ class Running(Generic[Output]):
                         may_retry=ticket.may_retry,
                         key=f"{task.name} {secrets.token_hex(8)}",
                         deadline=opened.settings.backend.deadline_seconds,
-                        tell=self._untold.append,
+                        notify=self._unreported.append,
                         report=self._report,
                         spans=self._spans,
                         aliases=task.aliases,
@@ -356,7 +360,10 @@ class Running(Generic[Output]):
             self._spans.finish("" if stop is None else stop.value, len(run.rounds), tokens)
 
     async def _make_run(self, turns: ModelTurns, request: Request) -> Run:
-        """Fix the terms: rules may be the operator's, and a terminal tool makes prose no answer."""
+        """Fix the terms of the run; its rules may be those of the operator for this model.
+
+        With a terminal tool, prose is not an answer: the run ends with a call of that tool.
+        """
         planned = await turns.plan(request)
         offer, limits = planned.plan.offer, self._task.limits
         rules = NO_RULES if offer is None else offer.workflow
@@ -374,7 +381,7 @@ class Running(Generic[Output]):
         return Run(request, terms)
 
     async def _notice(self, event: executor.RoundEvent) -> None:
-        await self._tell_retries()
+        await self._report_retries()
         match event:
             case executor.Added(message):
                 for fresh in self._commit(message):
@@ -386,14 +393,14 @@ class Running(Generic[Output]):
                 self._spans.tool_finished(outcome)
         await self._emit(event)
 
-    async def _tell_retries(self) -> None:
+    async def _report_retries(self) -> None:
         """Report retries before any event of the next attempt."""
-        while self._untold:
-            await self._emit(self._untold.pop(0))
+        while self._unreported:
+            await self._emit(self._unreported.pop(0))
 
     async def _show(self, batch: Sequence[ReplyEvent]) -> None:
         """Emit text of the model, except the text that a run without an answer ends with."""
-        await self._tell_retries()
+        await self._report_retries()
         run = self._run
         is_answer = run is not None and run.stop not in (Stop.TERMINAL, Stop.FAILURES)
         for event in batch:
@@ -416,9 +423,9 @@ class Running(Generic[Output]):
 
     def _result(self) -> RunResult[Output]:
         run, turns, committed = self._run, self._turns, tuple(map(object_of, self._committed))
-        talk = self._task.conversation
-        if run is None or turns is None or run.stop is None:
-            return RunResult(Stop.CANCELLED, None, "", (), committed, talk)
+        conversation = self._task.conversation
+        if run is None or turns is None or run.stop is None:  # canceled before the first request
+            return RunResult(Stop.CANCELLED, None, "", (), committed, conversation)
         stop, text, defect = run.stop, run.text, run.defect
         if task_mark := self._task.end_mark:
             text = text.replace(task_mark, "").strip()
@@ -430,6 +437,7 @@ class Running(Generic[Output]):
             text = ""
         elif stop in (Stop.ANSWERED, Stop.ROUNDS):
             try:
+                # The schema was checked before; validators of a pydantic model are only known here.
                 form = self._task.output
                 output = text if form is None else form.validate_json(text)
             except ValidationError:
@@ -440,7 +448,7 @@ class Running(Generic[Output]):
             text,
             run.rounds,
             committed,
-            talk,
+            conversation,
             turns.usage,
             (*run.facts, *turns.facts),
             defect,

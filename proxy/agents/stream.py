@@ -66,7 +66,7 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
     async def __aiter__(self) -> AsyncIterator[RunEvent]:
         while (event := await self._queue.get()) is not None:
             yield event
-        self._queue.put_nowait(None)  # for a second iteration
+        self._queue.put_nowait(None)  # a second iteration ends at once
         await asyncio.wait((self._work,))
         self._work.result()
 

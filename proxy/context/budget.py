@@ -13,6 +13,7 @@ NUDGES = 288  # tokens that three attempts may append
 LEAST_ANSWER = 64
 
 _ANSWER_SHARE = 0.25
+# Agents send 32,000 and more as a mere ceiling, which would leave no room for the prompt.
 _MOST_RESERVED = 0.5
 
 # What sets the window: the engine, the operator's limit, all of the slot, or half of it.

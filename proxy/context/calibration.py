@@ -1,7 +1,8 @@
-"""What the totals of prompts say about a model and its template: rates, constants and doubt.
+"""Learns rates, constants and doubt of a model and its template from the totals of prompts.
 
 Compaction repeats its cuts from the history on every turn, so the values that it computes with must
-be stable: they move in steps, and only when they are clearly wrong.
+be stable: they move in steps, and only when they are clearly wrong. A cut that moves changes the
+prompt, and the engine reads all of it again.
 """
 
 from collections import deque
@@ -18,8 +19,8 @@ _STEP = log(1.05)
 _DENSEST, _LIGHTEST = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # fewer are too few to learn a rate from
 _LATEST = 5  # prompts
-_LEAST_SPAN = 8
-_TOLERANCE = 0.02
+_LEAST_SPAN = 8  # messages between two prompts: over fewer, rounding errors of words dominate
+_TOLERANCE = 0.02  # of a total, by which estimates of words may be wrong without moving the anchor
 _MOST_ANCHORS = 64
 _MOST_PER_MESSAGE = 64
 _MOST_DOUBT = 8.0

@@ -1,5 +1,10 @@
 """The digest: one line for each step that was removed from the conversation.
 
+    [Note: earlier steps of this conversation, shortened. They are done.]
+    - (12 steps before these are left out)
+    - read_file path: src/app.py -> def main(): | port = 8080
+    - run_tests -> failed: Error: 1 failed, 3 passed
+
 It is a message of the user, because every chat template accepts one there.
 """
 
@@ -18,7 +23,7 @@ from proxy.conversation.messages import Message, user_message
 _INTRODUCTION = "[Note: earlier steps of this conversation, shortened. They are done.]"
 _LEFT_OUT = "- ({count} steps before these are left out)"
 _HEAD = user_message(f"{_INTRODUCTION}\n{_LEFT_OUT.format(count=9_999)}\n")
-_NAME, _ARGUMENTS, _OUTCOME, _SAID = 14, 14, 36, 60  # pieces
+_NAME, _ARGUMENTS, _OUTCOME, _MESSAGE = 14, 14, 36, 60  # pieces
 _OUTCOME_BEGINS = " -> "
 # an id, a path, a code: a word with a number in it
 _VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{5,}")
@@ -102,7 +107,7 @@ class Digest:
 def _line(unit: Unit, has_failed: Callable[[str], bool]) -> str:
     if not unit.is_group:
         words = " ".join(unit.message.text.split())
-        return clip(f"- {unit.message.role}: {words}", _SAID)
+        return clip(f"- {unit.message.role}: {words}", _MESSAGE)
     lines: list[str] = []
     for result in unit.results:
         arguments = clip(on_one_line(result.call.arguments).strip("{}"), _ARGUMENTS)

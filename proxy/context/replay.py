@@ -14,8 +14,8 @@ far away:
 A cut is final. Every decision depends only on earlier messages, so a later request repeats the same
 cuts, its prompt begins with the same bytes, and the engine's prompt cache survives.
 
-A replacement is written immediately and counted in tokens, because a limit in characters or words
-says little about the tokens of an unknown model.
+A replacement is written immediately and counted in tokens, because for an unknown model, a limit in
+characters or words is not a limit in tokens.
 
 Exempt are system messages, the first and the last message of a user, groups with outstanding
 results, and groups of tools in `never_clear`; the latest groups are exempt from steps 1 and 2.
@@ -45,7 +45,7 @@ _SHORTEST = 64  # tokens that a result keeps in the third step
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When to cut and what to spare; watermarks are shares of the room.
+    """The conditions of cuts and their exemptions; watermarks are shares of the room.
 
     `has_failed` recognizes the results of failed calls, `recent` is the number of groups to spare.
     `high_counted` is the high watermark where the engine has counted all parts.
@@ -123,7 +123,7 @@ class HistoryReplay:
         if self.size <= self._high:
             return False
         steps = (self._clear_successes, self._clear_failures, self._fold, self._trim)
-        has_cut = [step() for step in steps]
+        has_cut = [step() for step in steps]  # each step does nothing below its watermark
         self.cuts.epoch += any(has_cut)
         return any(has_cut)
 
@@ -135,7 +135,7 @@ class HistoryReplay:
     def _clear_successes(self) -> bool:
         has_cleared = False
         while self.size > self._low and self._successes:
-            if self._is_recent(self._successes[0]):
+            if self._is_recent(self._successes[0]):  # all later ones are recent as well
                 break
             unit = self._successes.popleft()
             for result in unit.results:

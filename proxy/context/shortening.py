@@ -148,7 +148,7 @@ def _positions(text: str, word: str) -> Iterator[int]:
 
 
 def _is_id(body: str, at: int) -> bool:
-    """Return whether `id` at `at` is a word of its own, as in `user_id` and `orderId`."""
+    """Return whether `id` at `at` is a separate word, as in `user_id` and `orderId`."""
     before, after = body[max(0, at - 1) : at], body[at + 2 : at + 3]
     begins = not _is_letter(before) or (before.islower() and body[at] == "I")
     return begins and not _is_letter(after)

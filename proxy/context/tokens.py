@@ -51,7 +51,8 @@ class KnownPromptTotals:
 
 CAPACITY = 65_536  # messages: the histories of a few hundred sessions
 
-_NEAR = 0.5  # share of the window above which an estimated prompt may be too long
+# The share of the window above which an estimated prompt may be too long, and is worth counting.
+_NEAR = 0.5
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -115,7 +116,7 @@ class TokenBook:
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Collect the messages whose count is requested and estimated inside this context."""
+        """Collect the messages that are estimated, not counted, within this context."""
         self._guessed = noted = list[Message]()
         try:
             yield noted

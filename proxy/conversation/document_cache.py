@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
 
-# The value of a schema takes fifteen times the memory of the schema, seventy times with many small
-# properties.
+# A compiled schema takes fifteen times the memory of its text, seventy times with many small
+# properties. Bounded by entries, a cache of 40 schemas of 4 MB took 0.6 GB.
 _MOST_BYTES = 2 * 2**20
 _LARGEST = 256 * 2**10
 _OVERHEAD = 2**10  # bytes per entry

@@ -1,4 +1,11 @@
-"""Recognition of tool results that report a failure."""
+"""Recognition of tool results that report a failure.
+
+Chat completions have no field for a failed tool, so agents write it into the result:
+
+    Error: no such file
+    {"error": "no such file"}
+    {"isError": true, "content": [...]}          MCP
+"""
 
 from proxy.conversation import json
 from proxy.conversation.messages import Message

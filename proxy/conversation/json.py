@@ -1,8 +1,10 @@
 """JSON as typed values and as bytes: the only module that parses and writes it.
 
 Parsing is strict (RFC 8259): no NaN, no duplicate keys, no lone surrogates, bounded depth.
-`split_object` and `split_array` cut a document into the exact bytes of its members, so that what
-a client wrote can travel on unaltered.
+`split_object` and `split_array` cut a document into the exact bytes of its members, so that the
+client's text can be sent on unaltered:
+
+    split_object(b'{"a": 1.0, "b": [1,2]}')     {"a": b"1.0", "b": b"[1,2]"}
 """
 
 import json as lenient
@@ -29,6 +31,7 @@ def parse(document: bytes | str) -> JsonValue:
     return value
 
 
+# RFC 8259, section 8.2, allows half of a surrogate pair in the text, but no UTF-8 can hold it.
 _HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 

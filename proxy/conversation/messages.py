@@ -15,7 +15,7 @@ class Message(msgspec.Struct, frozen=True):
 
     `text` holds the texts of the content, joined with line ends. `source` is the client's JSON
     object, sent to chat-completions engines as it is, so that an untouched history keeps the
-    engine's prompt cache. `failed` is whether a tool failed, None where only its words tell.
+    engine's prompt cache. `failed` is whether a tool failed, None if only its text can show that.
     """
 
     role: str
@@ -32,7 +32,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The member `name`: the tool of a result, or the speaker; "" where there is none."""
+        """The member `name`: the tool of a result, or the speaker; "" without one."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

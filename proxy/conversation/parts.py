@@ -1,7 +1,7 @@
-"""The typed parts of a message: the only reader of contents for all that is not chat completions.
+"""The typed parts of a message, for formats other than chat completions: the only content reader.
 
-A message is sent to an engine of chat completions as the bytes of `Message.source`. Whatever
-writes it in another language or measures it reads `Message.parts`:
+A message is sent to an engine of chat completions as the bytes of `Message.source`. Code that
+writes it in another format, or measures it, reads `Message.parts`:
 
     {"role": "assistant", "reasoning_content": "A picture.",
      "content": [{"type": "text", "text": "See"},
@@ -32,7 +32,7 @@ _SIGNED_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A text; `source` is the JSON string in which the client wrote it."""
+    """A text; `source` is the client's JSON string of it, escapes included."""
 
     text: str
     source: bytes
@@ -40,7 +40,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture, by its `data:` URL, "" where the part has none."""
+    """A picture, by its `data:` URL, "" if the part has none."""
 
     url: str
     path: str
@@ -98,17 +98,14 @@ def _read_part(part: JsonObject, source: bytes, path: str) -> Part:
     value = part.get(kind)
     if kind in _TEXTS:
         is_text = isinstance(value, str)
-        return Text(f"{value}", json.split_object(source)[kind], path) if is_text else _empty(path)
+        text_source = json.split_object(source)[kind] if is_text else b'""'
+        return Text(f"{value}" if is_text else "", text_source, path)
     if kind == "image_url":
         url = value.get("url") if isinstance(value, dict) else value
         return Image(url if isinstance(url, str) else "", path)
     if kind in _REASONING:
         return Reasoning(value if isinstance(value, str) else "")
     return Attachment(kind, path)
-
-
-def _empty(path: str) -> Text:
-    return Text("", b'""', path)
 
 
 def _read_signed(block: JsonObject, source: bytes) -> Iterator[Reasoning]:

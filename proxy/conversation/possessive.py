@@ -1,8 +1,12 @@
-"""Possessive groups for every Python: before 3.11.5 `(...)++` may end within a half-matched turn.
+r"""Possessive groups for every Python: before 3.11.5 `(...)++` may end within a failed repetition.
 
-A group that is repeated possessively keeps what its last turn had passed before that failed
-(https://github.com/python/cpython/issues/106052). The same in an atomic group is matched right, but
-holds on to every turn, so it is written where it must be, and nowhere else.
+A group that is repeated possessively keeps the text of its last repetition, although that failed
+halfway (https://github.com/python/cpython/issues/106052). Debian 12 has such a Python: strings with
+escapes lost or gained characters there, and calls were misread. The same repetition in an atomic
+group is matched correctly, but needs memory for every repetition, so it replaces the possessive one
+only in these versions:
+
+    (?:[^"\\]++|\\.)++      ->      (?>(?:[^"\\]++|\\.)+)
 """
 
 import re
@@ -15,7 +19,7 @@ _PIECE = re.compile(
 
 
 def possessive(pattern: str, *, version: tuple[int, ...] = sys.version_info[:3]) -> str:
-    """Return a pattern whose possessive groups work in this version of Python."""
+    """Return the pattern with possessive groups that work in this version of Python."""
     return pattern if version >= _FIXED else _with_atomic_groups(pattern)
 
 

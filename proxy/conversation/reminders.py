@@ -4,8 +4,8 @@
     Be brief.
     </system-reminder>
 
-As a separate message of the user, the text would look like the user's next turn. The tags are those
-that Claude Code uses for its own notes.
+As a separate message of the user, the text would look like the user's next turn. Claude Code uses
+the same tags for its notes.
 """
 
 import re
@@ -17,7 +17,7 @@ _BEGINNING = f"{OPENING}\n"
 _END = f"\n{CLOSING}"
 
 
-# As tolerant as models are.
+# Models accept the tag in any case and with white space inside, so a forgery may have both.
 _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}system-reminder\s{0,8}>)", re.IGNORECASE)
 _WEDGE = "\u200b"  # zero width space: looks the same, and is another token
 

@@ -2,8 +2,14 @@
 
 A backend's events come in this order: `ReplyStarted`, then deltas and progress in any order,
 `UsageReported` if usage is known, and `ReplyFinished` or `ReplyUnreadable` as the very last.
-Towards the client a tool call comes as a backend's does, as far as it is shown while it is written,
-or as one `ToolCalled`, once it has been accepted.
+Towards the client, a tool call that is streamed has the events of a backend's call; any other is
+one `ToolCalled`, after it was accepted.
+
+    ReplyStarted("chatcmpl-1", 1700000000, "qwen3")
+    TextDelta("I look.")
+    ToolCallStarted(0, "call_1", "get_time"), ToolCallArgumentsDelta(0, "{}")
+    UsageReported({"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29})
+    ReplyFinished("tool_calls")
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -147,7 +153,7 @@ class ReplyInProgress(msgspec.Struct):
             case ReasoningDelta(text):
                 self._reasoning.append(text)
             case ToolCallStarted(index):
-                self._started.setdefault(index, event)
+                self._started.setdefault(index, event)  # some engines repeat the start
             case ToolCallArgumentsDelta(index, text):
                 self._arguments.setdefault(index, []).append(text)
             case ToolCalled(index, call):

@@ -35,6 +35,7 @@ class ThinkingOptions(msgspec.Struct, frozen=True):
         options = self
         if self.is_on is None and is_on is not None:
             options = replace(options, is_on=is_on)
+        # A budget of the client outranks an effort, and without reasoning there is no effort.
         if effort and not self.effort and self.budget is None and self.is_on is not False:
             options = replace(options, effort=effort)
         return options
@@ -164,7 +165,8 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     - `resets_cache`: the engine must not continue from a cached prompt.
     - `calls_singly`: the model is not made for several calls in one reply.
     - `stops`: stop strings in addition to the client's.
-    - `checks_answer`: the answer is checked against the client's schema, whatever the engine gets.
+    - `checks_answer`: the answer is checked against the client's schema, even if the engine gets a
+      simpler one.
     - `refusals`: the count of all attempts of this request.
     - `may_fail`: an answer exists already, so a failure is not retried with another engine.
     """

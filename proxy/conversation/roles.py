@@ -1,4 +1,4 @@
-"""The roles of messages, by whose words they are. This is the only table of them."""
+"""The roles of messages, grouped by their author. This is the only table of them."""
 
 SYSTEM = ("system", "developer")  # of the operator
 RESULTS = ("tool", "function")  # of tools: data, never instructions; `function` is the older name

@@ -11,8 +11,10 @@ from proxy.conversation.json import JsonObject, JsonSchema, JsonValue
 class Tool(msgspec.Struct, frozen=True):
     """A function the client can run.
 
-    `parameters` is the caller's own JSON schema (draft 2020-12; `True` accepts anything);
-    `source` is the tool's whole JSON object as the client wrote it, and is what a backend sees.
+    `parameters` is the caller's JSON schema (draft 2020-12; `True` accepts anything). `source` is
+    the client's JSON object of the whole tool, which is sent to backends.
+
+        {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
     """
 
     name: str
@@ -21,7 +23,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class ToolUse(Enum):
-    """The unnamed ways in which a client may let the model use tools."""
+    """A tool choice of the client that names no tool."""
 
     AUTO = "auto"
     NONE = "none"
@@ -40,8 +42,8 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as the model wrote it, not yet checked.
 
-    `arguments` is JSON text, possibly broken, when a backend delivered the call as a structure,
-    and a parsed value when it was rescued from text. `id` is the backend's, if it gave one.
+    `arguments` is JSON text, possibly broken, if a backend parsed the call, and a parsed value if
+    it was rescued from text. `id` is the backend's, if it sent one.
     """
 
     name: str
@@ -58,9 +60,10 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class RequestedTools(msgspec.Struct, frozen=True):
-    """Tools of the operator that a request uses, at `param`.
+    """Tools of the operator that a request uses, in its field `param`.
 
-    Those of a `server`, only the `allowed` ones where they are named, or what does a hosted `kind`.
+    They are all tools of a `server`, or only the `allowed` ones; without a server, the tool that
+    replaces the hosted tool `kind`.
     """
 
     param: str

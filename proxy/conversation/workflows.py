@@ -76,13 +76,13 @@ def contradictions(rules: Workflow) -> Iterator[tuple[str, str]]:
             at = circle.index(name)
             way = " needs ".join((*circle[at:], *circle[:at], name))
             yield path, f"{name!r} can never be called: {way}"
-            return  # the others of the circle are in it by its fault
+            return  # the other tools of the cycle have the same problem
 
 
 def _find_circle(rules: Workflow) -> list[str]:
     """Return a cycle of tools, each of which needs the next; [] without one.
 
-    That every terminal tool needs every step is put as one node between them.
+    Every terminal tool needs every step. The node None between them saves an edge for each pair.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)

@@ -38,7 +38,8 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
-_REPORT_WORDS = 4  # fewer words do not report the result of a call
+_REPORT_WORDS = 4  # fewer words, such as "Here you are:", are not an answer next to a call
+# A Python fence is a call if it holds nothing but valid calls (vllm-project/vllm#43104).
 _PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
 
@@ -61,6 +62,7 @@ def collect_facts(
     earlier: EarlierTexts,
 ) -> CallFacts:
     """Return the facts about a match; `calls` are its calls under the names of offered tools."""
+    # If the client demands a call, a call in the user's own words is the demanded one.
     may_be_copied = offer.choice is ToolUse.AUTO and offer.quotable
     origin = earlier.find_origin(match.source, calls) if may_be_copied else Origin.MODEL
     after = _classify_words_after(text)
@@ -89,6 +91,11 @@ def find_shown_tool(call: WrittenCall, offer: OfferedTools) -> Tool | None:
     return names.find_tool(offer.aliases.get(call.name, call.name), offer.everything)
 
 
+def asks_about_calls(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
+    """Return whether a user asked how one of these tools is called: the call is the answer."""
+    return any(is_asked_about(call.name, text) for call in calls for text in offer.user_texts)
+
+
 def is_valid(call: WrittenCall, offer: OfferedTools) -> bool:
     tool = find_shown_tool(call, offer)
     return tool is not None and isinstance(check(tool, call.arguments), ValidArguments)
@@ -114,13 +121,10 @@ def _classify_words_before(
     """Classify the words before a call; a Python fence is an example if the user wants code."""
     words = match.before
     if words is Words.OTHER and asks_user(text_before):
-        words = Words.ASKING
+        words = Words.ASKING  # "Shall I delete it? CALL": the user has to answer first
     if not _PYTHON_FENCE.match(match.source):
         return words
-    is_requested = any(
-        _PYTHON.search(text) or any(is_asked_about(call.name, text) for call in calls)
-        for text in offer.spoken
-    )
+    is_requested = asks_about_calls(calls, offer) or any(map(_PYTHON.search, offer.user_texts))
     is_announced = words is Words.NONE or announces(text_before, offer.written_names)
     is_call = is_announced and not is_requested and all(is_valid(call, offer) for call in calls)
     return words if is_call else Words.SHOWING
@@ -136,7 +140,12 @@ def _classify_words_after(text: NearbyText) -> Words:
 
 
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
-    """Classify a call; placeholders count only next to an answer that announces no call."""
+    """Classify a call; placeholders count only next to an answer that announces no call.
+
+    Hermes-2-Pro appends the empty form of a tool to its question to the user:
+
+        I would need the name of the league. {"name": "get_ranking", "arguments": {"league": ""}}
+    """
     is_answer = len(total.split()) >= _REPORT_WORDS
     is_empty = is_answer and all(_is_filler(call, offer) for call in match.calls)
     if is_empty and (after is Words.ASKING or not announces(total, offer.written_names)):

@@ -25,7 +25,7 @@ from proxy.guardrails.rescue.copies import are_repeated
 from proxy.guardrails.review import NewId
 from proxy.guardrails.transcript import CompletedCall, parse_arguments, read_error, since_user
 
-LEAST_TOKENS = 64  # of the client's limit that must remain for a check
+LEAST_TOKENS = 64  # of the client's limit that must remain for a check: a call needs about as many
 MARK = "_closeout"  # suffix of the ids of calls that a check caused
 
 # After such a failure, another attempt would act against a person's will, or act twice.
@@ -93,14 +93,18 @@ def _find_failure(result: Message, completed: Sequence[CompletedCall]) -> Cause 
     """Return the failure that a result reports with a flag or a member, not only in words."""
     text = without_reminders(result.text)
     is_reported = bool(result.failed) or (result.failed is None and text.lstrip().startswith("{"))
-    # a result that history repair changed or added is ignored
+    # A result that history repair changed or added says nothing about the tool.
     if not (is_reported and reports_failure(result) and completed and completed[-1].result == text):
         return None
     return Cause("failed_result", completed[-1].name, read_error(text))
 
 
 def moves_prompt(sent: Messages, replay: Replay) -> bool:
-    """Return whether the chat template drops reasoning of `sent` after another user message."""
+    """Return whether the chat template drops reasoning of `sent` after another user message.
+
+    Then the prompt of the check would differ from that of the answer before its end, and the engine
+    would read all of it again.
+    """
     since = since_user(sent)
     return replay == "last" and replay_thoughts(since, "none") != since
 

@@ -1,18 +1,24 @@
 """Changes messages as bytes: replaces members, reads, prefixes and joins contents.
 
-A content is a string or a list of parts. `history_repair` and `tool_prompts` change messages only
-with these functions, so that unchanged parts and members keep the client's exact bytes.
+A content is a string or a list of parts:
+
+    "content": "Hi"
+    "content": [{"type": "text", "text": "Hi"}, {"type": "image_url", ...}]
+
+`history_repair` and `tool_prompts` change messages only with these functions, so that unchanged
+parts and members keep the client's exact bytes. A message that is parsed and written again would
+differ in its white space, and the engine would read the prompt from there on again.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from proxy.conversation import json
-from proxy.conversation.messages import Message
+from proxy.conversation.messages import Message, user_message
+from proxy.conversation.parts import REASONING_MEMBERS
 
 _PARAGRAPH = "\n\n"
 _NOTHING = (b"", b"null", b'""', b"[]")
-THOUGHT_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 
 
 def members_of(message: Message) -> dict[str, bytes]:
@@ -41,7 +47,7 @@ def merge(messages: Sequence[Message]) -> Message:
         for name, value in known.items():
             members.setdefault(name, value)
     members["content"] = join_contents([known.get("content", b"") for known in everything])
-    for name in THOUGHT_MEMBERS:
+    for name in REASONING_MEMBERS:
         reasoning = [known[name] for known in everything if name in known]
         if len(reasoning) > 1 and all(map(is_string, reasoning)):
             members[name] = join_contents(reasoning)
@@ -54,6 +60,7 @@ def merge(messages: Sequence[Message]) -> Message:
 
 def join_contents(contents: Sequence[bytes]) -> bytes:
     """Join contents: strings as paragraphs, or all as parts if any content has parts."""
+    # Anthropic's API rejects empty text parts
     present = [content for content in contents if content not in _NOTHING]
     if all(map(is_string, present)):
         return json.dump(_PARAGRAPH.join(map(string_of, present)))
@@ -115,17 +122,17 @@ def prepend_text(message: Message, text: str, separator: str) -> Message:
 
 def replace_content(message: Message, text: str) -> Message:
     members = {**members_of(message), "content": json.dump(text)}
-    members.pop("tool_calls", None)
+    members.pop("tool_calls", None)  # the text describes the calls
     return Message(message.role, text, json.join_object(members))
 
 
-def change_role(message: Message, role: str, text: str) -> Message:
-    """Return a message of another role with `text` and all parts that are not text."""
+def write_as_user(message: Message, text: str) -> Message:
+    """Return a user message with `text` and all parts of the message that are not text."""
     parts = _parts(members_of(message).get("content", b""))
     others = [part for part in parts if "text" not in json.split_object(part)]
     if not others:
-        return plain_message(role, text)
-    return make_message(role, json.join_array([_text_part(json.dump(text)), *others]))
+        return user_message(text)
+    return make_message("user", json.join_array([_text_part(json.dump(text)), *others]))
 
 
 def _with_content(message: Message, content: bytes) -> Message:

@@ -29,7 +29,7 @@ _PASSES = re.compile(
     r"|connection|network|locked|(?:un)?reachable|offline|refused|reset|later|429|50[0234])\b",
     re.IGNORECASE,
 )
-_LONGEST_ERROR = 2_000
+_LONGEST_ERROR = 2_000  # characters; a longer result contains such words by chance
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _READS = frozenset(
     (
@@ -38,6 +38,8 @@ _READS = frozenset(
         *("inspect", "browse", "retrieve"),
     )
 )
+# These tools run something that may have changed since the last call. A failure is their result, so
+# that the same call makes sense after it as well.
 _OBSERVES = _READS | frozenset(
     (
         *("run", "exec", "execute", "bash", "shell", "sh", "terminal", "command", "test"),
@@ -88,21 +90,17 @@ def _has_failed(call: CompletedCall) -> bool:
     return call.has_failed or _FAILED.search(call.result[:LONGEST_STATUS]) is not None
 
 
-def _request_in(offer: OfferedTools) -> str:
-    return offer.spoken[-1] if offer.spoken else ""
-
-
 def _are_alike(name: str, left: JsonValue, right: JsonValue, offer: OfferedTools) -> bool:
     """Return whether two calls have the same effect, for observing tools whether they are equal."""
     tool = find_tool(name, offer.tools)
     schema = None if tool is None else tool.parameters
-    return are_alike(left, right, schema, _request_in(offer), is_exact=is_observing(name))
+    return are_alike(left, right, schema, offer.request, is_exact=is_observing(name))
 
 
 def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
     """Return whether a call succeeded since the user's last message and must not run again."""
     done = [call for call in offer.executed if not _has_failed(call)]
-    is_looking, request = is_observing(name), _request_in(offer)
+    is_looking, request = is_observing(name), offer.request
     same = [
         n
         for n, call in enumerate(done)
@@ -120,7 +118,7 @@ def is_executed(name: str, arguments: JsonValue, offer: OfferedTools) -> bool:
         if n > same[-1] and not _has_verb(call.name, _READS) and call not in done[:n]
     )
     is_moving = is_pending(last.result) or len({done[n].result for n in same}) > 1
-    # reading again helps to correct a call that failed because of its arguments
+    # Reading again helps to correct a call that failed because of its arguments.
     is_moving |= _has_failed(offer.executed[-1]) and len(same) == 1
     return not (is_moving or awaits_change(request, last.result) or any(changes))
 
@@ -200,7 +198,7 @@ def are_alike(
         case str(), str() if left != right and not is_exact:
             is_same = " ".join(left.casefold().split()) == " ".join(right.casefold().split())
             return is_same and not (left in request and right in request)
-        case _ if isinstance(left, str) is not isinstance(right, str):
+        case _ if isinstance(left, str) is not isinstance(right, str):  # `5.0` for "5"
             number = _read_number(left)
             return number is not None and number == _read_number(right)
         case _:

@@ -39,7 +39,7 @@ _GAP = re.compile(
 _COUNTED = re.compile(
     r"(?:[a-z]{2,8}[-_ #]?)?(?:0?12345?6?7?8?9?0?|987654(?:321)?0?)", re.IGNORECASE
 )
-_FEW_WORDS = 6
+_FEW_WORDS = 6  # a longer value is written by the model, so it shares few words with the request
 _SHORTEST = 3  # letters; shorter words are in any text
 # English words that occur in any text, so that they are no evidence for a value.
 _IN_ANY_TEXT = frozenset(
@@ -88,7 +88,7 @@ def find_invented_values(tool: Tool, arguments: JsonObject, offer: OfferedTools)
 
 
 def _invented_part(value: str) -> str:
-    """Return the address or the placeholder in a value, "" if there is none."""
+    """Return the address or the placeholder in a value, "" without one."""
     text = value.strip()
     if any(form.fullmatch(text) for form in (_ADDRESS, _COUNTED)) or is_placeholder(text):
         return text
@@ -107,8 +107,8 @@ class Progress(Enum):
 def judge_progress(offer: OfferedTools) -> Progress:
     if find_open_values(offer):
         return Progress.OPEN
-    values = _list_values(offer.spoken[-1]) if offer.spoken else []
-    if _are_numbers(values):
+    values = _list_values(offer.request)
+    if _are_numbers(values):  # a call may have used them in another form
         return Progress.UNKNOWN
     return Progress.DONE if offer.executed else Progress.UNKNOWN
 
@@ -121,9 +121,9 @@ def find_open_values(offer: OfferedTools) -> tuple[str, ...]:
     effect whose verb it contains ("and delete it"). With these values in a nudge the 0.5B
     Qwen2.5-Coder took the next step in 5 of 5 tasks, without them in 0.
     """
-    if not offer.spoken:
+    request = offer.request
+    if not request:
         return ()
-    request = offer.spoken[-1]
     used = " ".join(
         f"{call.name} {json.dump_text(call.arguments)} {call.result}"
         for call in offer.executed
@@ -199,7 +199,10 @@ def _are_numbers(values: Sequence[str]) -> bool:
 
 
 def _is_used(value: str, used: str) -> bool:
-    """Return whether a value or its abbreviation, such as "mon", occurs in the used values."""
+    """Return whether a value or its abbreviation, such as "mon", occurs in the used values.
+
+    Enumerations of tools abbreviate days and months to three letters.
+    """
     return value in used or (value.isalpha() and f'"{value[:3]}"' in used)
 
 
@@ -212,7 +215,7 @@ class _Conversation:
     @cached_property
     def _text(self) -> str:  # lazy: most calls need no lookup
         offer = self._offer
-        return "\n".join((*offer.spoken, *offer.results, *offer.instructions)).casefold()
+        return "\n".join((*offer.user_texts, *offer.results, *offer.instructions)).casefold()
 
     def has(self, value: str) -> bool:
         return value.strip().casefold() in self._text

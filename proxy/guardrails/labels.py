@@ -40,7 +40,8 @@ _ANSWER = "Final Answer:"
 _LABELS = (_THOUGHT, _ACTION, _ANSWER, OBSERVATION)
 _PARTS: dict[str, _LabeledState] = {_THOUGHT: "thought", _ACTION: "name", _ANSWER: "answer"}
 _LONGEST = max(map(len, _LABELS))
-_DEEPEST = 8  # spaces before a label
+_DEEPEST = 8  # spaces before a label; deeper ones are in a list or in code
+# A model that takes no action may still write the label: `Action: None`.
 _NO_ACTION = frozenset(("", "none", "null", "n/a", "no action", "none needed"))
 _SPACE = " \t\r\n"
 
@@ -64,7 +65,7 @@ class LabelSplitter:
         return self._read(self._held + text, is_finished=False)
 
     def finish(self) -> list[LabeledPart]:
-        """Return what was held back; only plain text keeps the white space at its end."""
+        """Return the held text; only plain text keeps the white space at its end."""
         held, self._held = self._held, ""
         pieces = self._read(held, is_finished=True)
         if self._part == "name":

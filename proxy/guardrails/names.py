@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from proxy.conversation.tools import Tool
 
+# Namespaces before a name: `functions.` of gpt-oss and Kimi, `default_api:` of Gemma.
 _PREFIXES = (
     *("functions.", "functions/", "functions:", "function.", "function/"),
     *("tools.", "tools/", "tools:", "tool.", "tool/"),

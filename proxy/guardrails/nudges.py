@@ -1,8 +1,9 @@
-"""Messages for a model whose reply was rejected, or which loops.
+"""Messages for a model after a rejected reply, or in a loop.
 
 The callers decide that a message is needed; the functions here only write it: short, in the second
 person, with the name of the defect. A nudge never repeats the whole rejected reply and never
-changes an earlier message: it is appended. Every text is behavior that was measured with models.
+changes an earlier message: it is appended. Every text is behavior that was measured with models,
+so changing a word needs a measurement (`python -m benchmarks real --model FILE.gguf`).
 """
 
 import re
@@ -25,7 +26,7 @@ _MOST_LISTED = 5  # executed calls
 _MOST_VALUES = 3
 _MOST_VALUE = 80  # characters
 _JSON_SIGNS = str.maketrans("", "", '{}[]"')
-_DONE = "DONE"
+_DONE = "DONE"  # one word, so that the check of a finished answer costs few tokens
 _FORM = '{"name": <tool>, "arguments": <object>}'
 _FIRST = f"Call the tool that is needed first. Write only {_FORM}."
 # The beginnings of notes that small models copy instead of answering.
@@ -235,7 +236,10 @@ def correct_calls(
 
 
 def correct_broken_call(reply: str, problem: str, offer: OfferedTools) -> tuple[Message, ...]:
-    """Answer a call whose arguments are not an object: no history may contain it."""
+    """Answer a call without an object of arguments as prose: no history may contain it.
+
+    Chat templates parse the arguments of a history, and fail at broken ones.
+    """
     return _append(reply, f"Your tool call could not be read: {problem}. {_demand_call(offer)}")
 
 
@@ -326,7 +330,7 @@ def describe_missing_steps(name: str, steps: Sequence[str], insistence: int) -> 
 
 
 def keep_calls(nudge: tuple[Message, ...], name: str, beginning: str) -> tuple[Message, ...]:
-    """Ask for a call of `name` whose arguments begin with what the client has seen."""
+    """Ask for a call of `name` with the arguments that the client has seen at their beginning."""
     is_quotable = 0 < len(beginning) <= _MOST_QUOTED
     so = f"exactly with {beginning}" if is_quotable else "with the same values as before"
     return _extend(nudge, f"Call {name} again, and begin its arguments {so}")
@@ -358,7 +362,7 @@ def _strip_marks(reply: str) -> str:
 
 
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
-    """State the only allowed form in the last message: templates may demand alternating turns."""
+    """Add the only allowed form to the last message; another message could break alternation."""
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 
 

@@ -21,6 +21,7 @@ from proxy.guardrails.tool_prompts.json_contract import json_contract
 from proxy.guardrails.tool_prompts.react import REACT_CONTRACT
 from proxy.guardrails.transcript import CompletedCall, Loop
 
+# In these prompts the answer has a form, and the synthetic tool is not listed.
 _FINAL_FORMS = {
     json_contract().name: 'an object of the type "final"',
     REACT_CONTRACT.name: '"Final Answer:" and what you say behind it',
@@ -33,7 +34,8 @@ class TextPolicy(Enum):
     AUTO shows prose at once and accepts it as an answer. If it only announces a call, or is a call
     in an unknown syntax, the model is asked once for the call; after a rejected call, only
     a question to the user ends the turn. RESPOND offers a synthetic answer tool and retries once
-    after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it.
+    after prose; ACCEPT accepts prose as an answer; REQUIRE rejects it. With RESPOND as the default,
+    8 of 34 clients finished their tool loop, with ACCEPT all 32 (decision 0003).
     """
 
     AUTO = "auto"
@@ -61,7 +63,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     - `tools` are the client's tools; `respond` is the synthetic answer tool, if it is offered.
       `allowed` names the only tools that may be called; calls that are `denied` must not be made.
-    - `spoken` are the texts of users, `results` those of tools, `instructions` all other messages.
+    - `user_texts` are those of users, `results` those of tools, `instructions` all other messages.
     - `completed` are the calls in the history with a result, `executed` those since the user's last
       message, if a repetition matters; `loop` is the loop that the history ends in.
     - `aliases` map names that the model writes to tools. Its profile or the prompt names its
@@ -79,7 +81,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     respond: Tool | None = None
     choice: ToolChoice = ToolUse.AUTO
     parallel: bool = True
-    spoken: tuple[str, ...] = ()
+    user_texts: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     stop_strings: bool = False
     answer_schema: JsonSchema | None = None
@@ -100,8 +102,14 @@ class OfferedTools(msgspec.Struct, frozen=True):
     own_syntaxes: frozenset[str] = frozenset()
 
     @property
+    def request(self) -> str:
+        """The last text of the user, "" without one."""
+        return self.user_texts[-1] if self.user_texts else ""
+
+    @property
     def quotable(self) -> tuple[str, ...]:
-        return self.spoken + self.results
+        """The texts that a reply may quote: those of users, and results."""
+        return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
         """Return the rules of a correction, with the answer tool for a model without a call."""
@@ -122,7 +130,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def readable_syntaxes(self) -> tuple[Syntax, ...]:
         if not self.rescues:
             return ()
-        if self.answer_schema is not None:
+        if self.answer_schema is not None:  # the answer is JSON, and plain JSON looks like a call
             return tuple(syntax for syntax in self.syntaxes if syntax.is_marked)
         return self.syntaxes
 
@@ -162,6 +170,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
     def due(self) -> tuple[Tool, ...]:
         """The tools that may be called next: all, unless the client or missing steps limit them."""
         permitted = tuple(tool for tool in self.everything if self.may_call(tool.name))
+        # The client's choice of a tool outranks the rules of order, or no call would be possible.
         if isinstance(self.choice, NamedTool) or not self.missing_steps:
             return permitted
         later = self.workflow.terminal_tools
@@ -183,7 +192,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     def tool_named(self, name: str) -> Tool | None:
         """Return the client's tool that a name in a reply means, None if it is ambiguous."""
-        if not self.repairs:
+        if not self.repairs:  # a near miss of a name is a repair, too
             return next((tool for tool in self.tools if tool.name == name), None)
         tool = find_tool(name, self.tools)
         return tool or find_tool(self.aliases.get(name, ""), self.tools)

@@ -93,7 +93,7 @@ from proxy.guardrails.respond import MessageDecoder, extract_message
 from proxy.guardrails.transcript import parse_arguments
 from proxy.guardrails.unparsed_calls.recognition import begins_call
 
-_MOST_TEXT_AFTER = 2_000  # characters after a call that are examined
+_MOST_TEXT_AFTER = 2_000  # characters after a call; the first three sentences can show an example
 _CODE = re.compile(r"\s*(?:```\w*\s*)?\[?\s*[\w.\\]+\(")
 _REPEATED = Dropped("repeated_call")
 _TOO_MANY = Dropped("too_many_calls")
@@ -116,7 +116,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True):
 
     @property
     def is_code(self) -> bool:
-        """Whether it reads as a line of Python, and not as markup."""
+        """Whether it reads as a line of Python, `f(a=1)`, and not as markup."""
         return _CODE.match(self.source) is not None
 
 
@@ -147,7 +147,9 @@ class ReadReply(msgspec.Struct, frozen=True):
         """The text without the markup of broken and ambiguous calls; lines of code remain."""
         text = self.text.removesuffix(self.broken_end)
         for call in reversed(self.ambiguous):
-            if not call.is_code:  # the last occurrence: an earlier one may be a quotation
+            # A line of code is readable as an answer, and a proposal without it says nothing. Of
+            # markup the last occurrence is removed: an earlier one may be a quotation.
+            if not call.is_code:
                 before, _, after = text.rpartition(call.source)
                 text = before + after
         return text
@@ -171,7 +173,7 @@ class StructuredCall(msgspec.Struct):
     arguments: list[str] = msgspec.field(default_factory=list)
 
     @property
-    def written(self) -> WrittenCall:
+    def call(self) -> WrittenCall:
         return WrittenCall(self.started.name, "".join(self.arguments), self.started.id)
 
 
@@ -190,7 +192,8 @@ class PendingFindings:
     def find_runaway(self, text: str) -> int:
         """Return the index in the next prose at which the last tolerated copy of a call ends.
 
-        It is -1 if there is none. A copy may be spread over several pieces of prose.
+        It is -1 without such a copy, which may be spread over several pieces of prose. A call that
+        was ambiguous where it first occurred may be repeated up to `max_tokens` as prose.
         """
         sources = {match.source.strip() for match in self.matches}
         ends = [self._find_last_copy(source, text) for source in sources]
@@ -244,7 +247,7 @@ class ReplyCalls:
         """Add a call; a repetition is dropped.
 
         Two equal calls with marks may be meant, for example to roll dice twice. At the third, all
-        but the first are dropped.
+        but the first are dropped: the model is in a loop (see `MOST_SAME`).
         """
         most = MOST_SAME if is_marked else 2
         is_few = _REPEATED not in self.facts and self.calls.count(call) + 1 < most
@@ -357,6 +360,8 @@ class ReplyReader:
         parts += self._end_structured_calls(is_complete=not is_cut_off)
         self._drop_leak()
         self._calls.finish(has_answer=text.has_answer)
+        # A backend that separates reasoning may have put the call into it, if the model forgot the
+        # end mark. With an answer, or if the model was stopped, the call was only considered.
         if not (self.calls or text.pieces or is_cut_off):
             for match in find_final_calls(self._scanner.find_calls("".join(self._reasoning))):
                 self._decide(match)
@@ -411,7 +416,7 @@ class ReplyReader:
         parts: list[ReplyPart] = []
         is_runaway = False
         if self._pending.findings:
-            if isinstance(finding, Prose):
+            if isinstance(finding, Prose):  # it is stored, so a runaway would be seen by nobody
                 end = self._pending.find_runaway(finding.text)
                 is_runaway = end >= 0
                 finding = Prose(finding.text[:end]) if is_runaway else finding
@@ -520,7 +525,11 @@ class ReplyReader:
         return parts
 
     def _decide(self, match: FoundCalls, text_after: str = "", total: str = "") -> list[ReplyPart]:
-        """Ask the table of provenance about a call, and carry out its decision."""
+        """Decide about a call by the table of provenance, and carry the decision out.
+
+        A CALL that follows an ambiguous call is ambiguous as well: calls run in order, and the
+        client must not get the second step of a plan without the first.
+        """
         offer = self._offer
         calls = tuple(_resolve(call, offer) for call in match.calls)
         nearby = NearbyText(str(self._text), text_after, total)
@@ -561,7 +570,11 @@ class ReplyReader:
         return parts
 
     def _take_result(self, block: findings.ResultText) -> list[ReplyPart]:
-        """Hide an invented result block; words in it are an answer unless they hold markup."""
+        """Hide an invented result block; words in it are an answer unless they hold markup.
+
+        So `<tool_response>{"ok": true}</tool_response>` is hidden, and the words of
+        `<tool_response>The mail was sent.</tool_response>` are shown.
+        """
         content = block.text.strip()
         matches = [
             finding
@@ -609,36 +622,40 @@ class ReplyReader:
         """End these calls, each at its position among the calls in the text."""
         parts: list[ReplyPart] = []
         inserted = 0
-        for call in self.structured.values():
-            written = call.written
-            if call.message is not None and is_complete and _is_unreadable(call.message, written):
+        for structured in self.structured.values():
+            call, message = structured.call, structured.message
+            if message is not None and is_complete and _is_unreadable(message, call):
                 self._text.is_broken = True
                 self._text.begin_broken()
-                parts.append(WithheldText(self._text.add(str(written.arguments), is_message=True)))
-            elif call.message is not None:
-                parts += self._end_message(call.message, written)
-            elif is_complete and self._offer.is_answer(written):
+                parts.append(WithheldText(self._text.add(str(call.arguments), is_message=True)))
+            elif message is not None:
+                parts += self._end_message(message, call)
+            elif is_complete and self._offer.is_answer(call):
                 self._calls.facts.append(Dropped("answer_tool"))
-                parts += self._end_message(MessageDecoder(), written)
+                parts += self._end_message(MessageDecoder(), call)
             else:
-                calls = self._split_swallowed(written) if is_complete else (written,)
-                position = call.position + inserted
+                calls = self._split_swallowed(call) if is_complete else (call,)
+                position = structured.position + inserted
                 self.calls[position:position] = calls
                 inserted += len(calls)
         return parts
 
-    def _split_swallowed(self, written: WrittenCall) -> Sequence[WrittenCall]:
+    def _split_swallowed(self, call: WrittenCall) -> Sequence[WrittenCall]:
         """Return the calls that the engine's parser took for one."""
         offer = self._offer
-        if not (swallowed.may_hold_calls(written) and offer.repairs and offer.rescues):
-            return (written,)  # nearly always
-        calls = swallowed.reread(written, offer.readable_syntaxes, offer.written_names)
-        if calls[0] is not written:
+        if not (swallowed.may_hold_calls(call) and offer.repairs and offer.rescues):
+            return (call,)  # nearly always
+        calls = swallowed.reread(call, offer.readable_syntaxes, offer.written_names)
+        if calls[0] is not call:
             self._calls.facts += (Repaired(call.name) for call in calls)
         return calls
 
     def _drop_leak(self) -> None:
-        """Remove the rest of a call next to calls that the backend parsed completely."""
+        """Remove the rest of a call next to calls that the backend parsed completely.
+
+        Without this an engine that leaks the end of a parsed call (`</parameter>`) would make the
+        reply broken, and a valid call would be generated again.
+        """
         is_leak = self.structured and self._scanner.has_leak and self._text.broken_from is not None
         if is_leak and all(is_valid(call, self._offer) for call in self.calls):
             self._text.remove_broken()
@@ -666,6 +683,8 @@ class ReplyReader:
             self._pending.findings += [] if complete is None else [complete]
             return []
         self._text.note_refusal(refusal)
+        # Qwen2.5-Coder 1.5B explains the calls that it has made. The client must not see that
+        # before the review, which rejects it.
         if self._offer.executed and not (explains_calls or self._explains_calls):
             line = "".join(self._text.pieces[-2:]).rpartition("\n")[2]
             start = find_explanation(text, line, self._offer)
@@ -711,6 +730,7 @@ def find_final_calls(in_reasoning: Iterable[Finding]) -> list[FoundCalls]:
     matches: list[FoundCalls] = []
     for finding in in_reasoning:
         if isinstance(finding, FoundCalls):
+            # Reasoning considers calls that are never made, so only a mark makes one certain.
             if not finding.is_marked or finding.is_doubtful:
                 return []
             matches.append(finding)
@@ -736,9 +756,9 @@ def _without_beginnings(pending: Sequence[Finding]) -> list[Finding]:
 
 def _is_unreadable(decoder: MessageDecoder, call: WrittenCall) -> bool:
     """Return whether arguments hold no message, and are not plain words either."""
-    written = str(call.arguments).strip()
-    is_object = written.startswith("{") and parse_arguments(written) is None
-    return is_object and not decoder.has_begun and extract_message(written) == written
+    arguments = str(call.arguments).strip()
+    is_object = arguments.startswith("{") and parse_arguments(arguments) is None
+    return is_object and not decoder.has_begun and extract_message(arguments) == arguments
 
 
 def _resolve(call: WrittenCall, offer: OfferedTools) -> WrittenCall:

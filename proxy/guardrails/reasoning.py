@@ -90,7 +90,7 @@ _CHANNELS = {
     _USER: _Block(_MESSAGES.turn_ends, AddressedText, is_trimmed=False, is_loose=False),
 }
 _BLOCKS |= {header: _CHANNELS[header] for header in (_SELF, _USER)}
-# Harmony without its control tokens, which an engine dropped:
+# Harmony without its control tokens, which an engine dropped (Rapid-MLX#480):
 # `analysisI know it.assistantfinalVienna.` No English word continues "analysis" with a letter.
 _ANALYSIS, _ASSISTANT = "analysis", "assistant"
 _NEXT_MESSAGES = tuple(f"{_ASSISTANT}{start}" for start in (_ANALYSIS, "commentary to="))
@@ -126,7 +126,8 @@ _LONGEST_END = 2 * max(map(len, _ENDS))  # with white space
 class ThoughtHabit:
     """Whether a model is expected to close a reasoning block that its prompt opened.
 
-    One reply that does so is enough; three successive replies without it reset the expectation.
+    One reply that does so is enough; three successive replies without it reset the expectation: a
+    client may switch reasoning off, and then text would be held back for nothing.
     """
 
     lasting: int = 0  # replies
@@ -384,7 +385,10 @@ class ReasoningSplitter:
 
 
 class EnoughHeardError(Exception):
-    """The rest of a reply is ignored, for example because it repeats itself: stop the model."""
+    """Raised when the rest of a reply is ignored, so that the caller stops the model.
+
+    Qwen2.5-Coder 0.5B and 1.5B wrote up to 129 copies of a call, until `max_tokens` was reached.
+    """
 
 
 def _channel(header: str) -> str:
@@ -396,6 +400,7 @@ def _channel(header: str) -> str:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
+    """Split a whole reply into reasoning and answer."""
     splitter = ReasoningSplitter()
     parts = splitter.feed(text) + splitter.finish()
     reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
@@ -404,7 +409,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def split_unopened(text: str) -> tuple[str, str]:
-    """Split a whole reply whose reasoning block the prompt opened; no reasoning without an end."""
+    """Split a whole reply after a prompt that opened a reasoning block; "" without an end mark.
+
+    It begins within the reasoning: `The user wants the time.</think>It is noon.`
+    """
     end = _find_end(text)
     return (text[: end.start()].strip(), text[end.end() :].lstrip()) if end else ("", text)
 

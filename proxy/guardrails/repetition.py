@@ -29,7 +29,7 @@ _FENCED = re.compile(r"\A```\w*\s*\n?(.*?)(?:\n?```)?\Z", re.DOTALL)
 _BEGINS_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]")
 _FIRST_KEY = re.compile(r"\s*(?:```\w*\s*)?(?:\[\s*)?\{\s*[\"'](\w*)([\"'])?")
 _IS_OTHER = re.compile(r"\s*(?:```\w*\s*)?(?:\{\s*[^\"'\s}]|\[\s*[^{\[\"'\d\]\s-])")
-# Keys under which models wrap the copy of a result.
+# Keys under which models wrap the copy of a result: {"result": {...}}.
 _WRAPPERS = frozenset(
     (
         *("result", "results", "output", "response", "observation", "data", "content", "value"),
@@ -40,7 +40,7 @@ _WRAPPERS = frozenset(
 _FENCE_BEGINS = re.compile(r"\A```\w*\s*")
 _FENCE_AT_END = re.compile(r"```\w*\Z")
 _INLINE_FENCE = re.compile(r"(?<=\S) *```")
-_SHORTEST_COPY = 8  # characters of a result that is not copied to its end
+_SHORTEST_COPY = 8  # characters of a result that is not copied to its end; `{"ok"` begins any
 _DEEPEST = 2  # wrappings such as {"result": {...}}
 _MOST_BLOCKS = 20
 _LONGEST = 20_000  # characters; a longer reply or result is not compared
@@ -55,14 +55,21 @@ _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
 _SAME_LINES = 3
-_SENTENCE = 30  # characters
+_SENTENCE = 30  # characters; shorter lines (`}`, `---`) are repeated in healthy text as well
 
 
 def is_echo(text: str, offer: OfferedTools, *, is_retry: bool = False) -> bool:
     """Return whether a text is JSON that repeats results and calls since the last user message.
 
     It may begin with a label ("Observation:"), and break off. In a retry any JSON without an answer
-    in words counts, even if it is broken.
+    in words counts, even if it is broken. If the user asked for JSON, a result is an answer.
+
+        result: {"city": "Paris", "sky": "clear"}
+
+        Observation: {"city": "Paris", "sky": "clear"}      an echo
+        {"result": {"city": "Paris", "sky": "clear"}}       an echo
+        {"city": "Paris", "sky": "rain"}                    an echo: the same members
+        {"advice": "Take an umbrella."}                     an answer
     """
     content = _strip_labels(text)
     if not offer.executed or _BEGINS_JSON.match(content) is None or wants_json(offer):
@@ -136,7 +143,7 @@ def list_shown_calls(text: str, offer: OfferedTools) -> list[WrittenCall]:
     """List the calls of offered tools that a text shows as JSON after tools have run."""
     if not offer.executed or len(text) > _LONGEST:
         return []
-    starts = envelope_starts(text)[:_MOST_BLOCKS]
+    starts = envelope_starts(text)[:_MOST_BLOCKS]  # each is read to its end
     values = [value for at in starts for value in read_values(text[at:], is_whole=False)[:1]]
     calls = [call for value in values for call in calls_in(value, is_marked=False)]
     return [call for call in calls if find_tool(call.name, offer.tools) is not None]
@@ -194,7 +201,7 @@ def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...
     """
     calls = calls_of(text) if _BEGINS_JSON.match(text) else ()
     foreign = tuple(call for call in calls if find_tool(call.name, offer.tools) is None)
-    is_named = any(call.name in words for call in foreign for words in offer.spoken)
+    is_named = any(call.name in words for call in foreign for words in offer.user_texts)
     return () if is_named or wants_json(offer) else foreign
 
 
@@ -263,5 +270,5 @@ def _results(offer: OfferedTools) -> list[JsonValue]:
 
 def wants_json(offer: OfferedTools) -> bool:
     """Return whether the user or the operator asked for JSON, or for a verbatim result."""
-    is_wanted = any(_WANTS_JSON.search(text) for text in offer.spoken)
+    is_wanted = any(_WANTS_JSON.search(text) for text in offer.user_texts)
     return is_wanted or any(_DEMANDS_JSON.search(text) for text in offer.instructions)

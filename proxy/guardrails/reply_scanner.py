@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from proxy.conversation.replies import ReasoningDelta, TextDelta
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.call_facts import find_shown_tool
+from proxy.guardrails.call_facts import asks_about_calls, find_shown_tool
 from proxy.guardrails.labels import FinalAnswer, InventedResult, LabeledPart, LabelSplitter
 from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.reasoning import AddressedText, ReasoningSplitter, SplitPart
@@ -29,7 +29,6 @@ from proxy.guardrails.rescue.syntax import Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.syntaxes.tool_names import syntaxes_for
 from proxy.guardrails.rescue.values.reader import read_values
-from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 
 _BRACKET = re.compile(r"[\[{]")
 ScannedPart: TypeAlias = ReasoningDelta | AddressedText | FinalAnswer | InventedResult | Finding
@@ -44,7 +43,7 @@ class ReplyScanner:
             offer.opens_thoughts, offer.quotable + offer.instructions
         )
         self._labels = LabelSplitter() if offer.has_labels else None
-        self._scanner: Scanner | None = None  # created with the first text
+        self._scanner: Scanner | None = None  # created with the first text: many replies have none
         # not a method: a cycle of references would keep the request in memory
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
@@ -170,16 +169,19 @@ class ReplyScanner:
             return False
         if self.earlier.find_origin(source, calls) is not Origin.MODEL:
             return False
-        return not any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
+        return not asks_about_calls(calls, offer)
 
     @cached_property
     def earlier(self) -> EarlierTexts:
         """The texts of users and tools, from which the model may copy a call."""
-        return EarlierTexts(self._offer.spoken, self._offer.results)
+        return EarlierTexts(self._offer.user_texts, self._offer.results)
 
     @cached_property
     def _tool_syntaxes(self) -> tuple[Syntax, ...]:
-        """The syntaxes whose openings contain the names of the tools."""
+        """The syntaxes with the names of the tools in their openings.
+
+        An answer in JSON may have members named like tools, so there are none for it.
+        """
         is_plain = self._offer.answer_schema is not None or not self._offer.rescues
         return () if is_plain else syntaxes_for(self._offer.everything)
 

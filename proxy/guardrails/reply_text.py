@@ -58,7 +58,10 @@ class ReplyText:
         return "" if self.broken_from is None else "".join(self.pieces[self.broken_from :])
 
     def add(self, text: str, *, is_message: bool) -> str:
-        """Append a piece after its separator; return both."""
+        """Append a piece after its separator; return both.
+
+        A call that was removed from the text would otherwise join two sentences: `I look.Done.`
+        """
         self.has_answer = self.has_answer or not text.isspace()
         is_other = self._ends_in_message is not is_message
         if is_other or self.follows_call:

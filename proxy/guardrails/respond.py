@@ -17,10 +17,11 @@ from proxy.guardrails.names import find_name
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting
 from proxy.guardrails.rescue.values.escapes import read_escape
 from proxy.guardrails.rescue.values.reader import read_value, read_whole
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreadable, Value
 from proxy.guardrails.rescue.values.strings import QUOTES, pass_literal_text
 
 _PARAMETER = "message"
+# The tool changes the prompt: it spoiled 9 of 152 correct replies of a small model (decision 0003).
 _DESCRIPTION = (
     "Answer the user in words. Call this when no other tool is needed, or once you know the answer."
 )
@@ -104,14 +105,14 @@ def _extract_from_members(arguments: JsonObject) -> str:
     if isinstance(message, str):
         return message
     strings = [value for value in arguments.values() if isinstance(value, str)]
-    if len(strings) == 1:
+    if len(strings) == 1:  # under another name: {"answer": "It is noon."}
         return strings[0]
     if _PARAMETER in arguments:
         return "" if message is None else json.dump_text(message)
     return json.dump_text(arguments) if arguments else ""
 
 
-class MessageDecoder:
+class MessageDecoder(MemberWatcher):
     """Decodes the top-level string `message` of a JSON object while its text arrives.
 
     The lenient reader reads up to the message, which is then decoded piece by piece. Single quotes,
@@ -154,9 +155,6 @@ class MessageDecoder:
     def adds(self, items: Sequence[JsonValue]) -> bool:
         return False
 
-    def leaves(self, path: Sequence[str | None]) -> None:
-        pass
-
     def _read(self) -> Waiting[None]:
         try:
             yield from read_value(self._cursor, self, _STYLE)
@@ -169,7 +167,10 @@ class MessageDecoder:
         """Append the decoded message, piece by piece.
 
         A quote without a comma or a brace after it is a character: models forget to escape. If such
-        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end.
+        a quote begins JSON inside the string, the JSON is followed to its last bracket or the end;
+        otherwise its first `",` would end the message, and the rest of the answer would be lost:
+
+            {"message": "Send {"name": "f", "arguments": {}} to it."}
         """
         cursor, inner = self._cursor, _InnerJson()
         quote = yield from cursor.peek()

@@ -122,18 +122,13 @@ def _next_kind(
         return None
     if last.defect is Defect.INVALID_ANSWER:
         return "answer"
-    if _is_lost(last):
-        return "raw"
+    if last.attempt.parsing is Parsing.BACKEND and last.defect is Defect.UNREADABLE:
+        return "raw"  # the engine's parser lost a reply, which may have been right
     if is_prose and (not before or last.attempt.kind == "raw"):
         return "nudged"
+    # The grammar is the last resort: it forces some call, also where none is needed.
     is_pressed = used + 1 == limit or last.attempt.kind == "nudged"
     return "constrained" if is_pressed else "nudged"
-
-
-def _is_lost(failure: Failure) -> bool:
-    """Return whether the backend's parser failed, so that Temper should parse the raw reply."""
-    is_theirs = failure.attempt.parsing is Parsing.BACKEND
-    return is_theirs and failure.defect is Defect.UNREADABLE
 
 
 def is_an_answer(failure: Failure, text_policy: TextPolicy) -> bool:

@@ -21,6 +21,7 @@ from proxy.conversation.tools import ToolCall, WrittenCall
 from proxy.facts import Coerced, Dropped, Fact, Refused, Renamed, Repaired
 from proxy.guardrails import nudges
 from proxy.guardrails.announcements.recognition import announces, instructs, instructs_user
+from proxy.guardrails.call_facts import asks_about_calls
 from proxy.guardrails.executed_calls import (
     fails_again,
     find_failed_call,
@@ -55,13 +56,13 @@ from proxy.guardrails.schemas.coercion import unescape_values
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.steps import steps_before
 from proxy.guardrails.transcript import CompletedCall, parse_arguments
-from proxy.guardrails.unparsed_calls.recognition import is_asked_about, looks_like_call
+from proxy.guardrails.unparsed_calls.recognition import looks_like_call
 from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 
 NewId: TypeAlias = Callable[[], str]
 
 
-_NO_FUNCTION = "no_function"
+_NO_FUNCTION = "no_function"  # Granite calls this function if no tool fits
 _EMPHASIS = " \n*_\"'"
 _QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
 
@@ -106,6 +107,7 @@ def review(
         facts += (Refused("cut_off"),)
     if not whole and not reply.is_broken:
         return _judge_text(reply, offer, facts, insistence)
+    # The client cannot run several calls: the model will make the others after the first result.
     allowed = whole if offer.parallel else whole[:1]
     facts += (Dropped("parallel_call"),) * (len(whole) - len(allowed))
     judged: list[_JudgedCall] = []
@@ -133,7 +135,10 @@ def review(
 def _without_repetition(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in text that have already run, would fail again, or are repeated."""
+    """Drop calls in text that have already run, would fail again, or are repeated.
+
+    Structured calls are kept: they may be polls, and the rule against loops stops all others.
+    """
     kept: list[_JudgedCall] = []
     facts: list[Fact] = []
     structured = [call for call in judged if not call.is_text]
@@ -182,7 +187,7 @@ def _without_inventions(
             continue
         if not index:
             return [], (), (call, values)
-        # later calls depend on this call: 0.5B models continue an invented story
+        # Later calls depend on this call: Qwen2.5-Coder 0.5B goes on with its invented story.
         return [*judged[:index]], (Dropped("invented_values"),) * (len(judged) - index), None
     return [*judged], (), None
 
@@ -221,7 +226,10 @@ def _object_to_inventions(
 
 
 def _text_next_to_calls(reply: ReadReply) -> str:
-    """Return the text, "" if it is a result that the model invented."""
+    """Return the text, "" if it is a result that the model invented.
+
+    In a nudge, the model would take the result for one of a tool.
+    """
     return "" if is_json(reply.text) else reply.text
 
 
@@ -248,7 +256,7 @@ def _is_denied(call: WrittenCall, offer: OfferedTools) -> bool:
 
 
 def _declines(calls: Sequence[WrittenCall], offer: OfferedTools) -> bool:
-    """Return whether the model declines to call with a call, as Granite does."""
+    """Return whether the model declines with the call `no_function({})`, as Granite does."""
     if {call.name for call in calls} != {_NO_FUNCTION}:
         return False
     may_say_so = offer.may_answer and offer.answer_schema is None
@@ -259,7 +267,7 @@ def _judge_all(
     reply: ReadReply, judged: Sequence[_JudgedCall], offer: OfferedTools, taken: Collection[str]
 ) -> Verdict:
     bad = next((call for call in judged if call.defect is not None), None)
-    # later calls depend on the call with a defect
+    # The fallback has only the calls before the defect: later ones may depend on its result.
     before = judged if bad is None else judged[: judged.index(bad)]
     good = tuple([call.call for call in before if call.call is not None])
     if reply.text and any(call.is_text for call in judged) and is_json(reply.text):
@@ -294,6 +302,7 @@ def _drop_cut_off(reply: ReadReply, offer: OfferedTools) -> tuple[WrittenCall, .
     last = reply.calls[-1].arguments
     is_whole = True
     if isinstance(last, str):
+        # `""` means no arguments, or that the model was stopped before the first of them
         is_empty = not last.strip()
         is_whole = not is_cut(reply.reason) if is_empty else parse_arguments(last) is not None
     return reply.calls if is_whole else reply.calls[:-1]
@@ -311,7 +320,7 @@ def _judge_call(
         return _JudgedCall(named, (), defect, describe(call.name, offer), call.name)
     renamed = () if tool.name == call.name else (Renamed(call.name, tool.name),)
     values = call.arguments
-    if isinstance(values, dict) and "\\_" in call.name:  # then values are escaped as well
+    if isinstance(values, dict) and "\\_" in call.name:  # Mixtral then escapes values as well
         values = unescape_values(values)
     checked = arguments.check(tool, values, may_close=may_close)
     if isinstance(checked, arguments.BrokenArguments):
@@ -328,6 +337,8 @@ def _judge_call(
     named = ToolCall(call_id, tool.name, checked.text)
     if not offer.repairs and any(isinstance(fact, Repaired | Coerced) for fact in checked.facts):
         return _object_to_repair(named, checked.facts, offer)
+    # A value may be a file about markup. So the objection is raised once: a model that repeats the
+    # value means it.
     leak = find_leak(value) if isinstance(values, str) and not insistence else None
     if leak is not None and offer.repairs:
         problem = f"The value of {leak} contains the markup of a call. Repeat the call without it."
@@ -370,6 +381,8 @@ def _judge_text(
     demands_call = offer.text_policy is TextPolicy.REQUIRE
     is_call_lost = Dropped("cut_off_call") in facts and not reply.text.strip()
     is_endless = is_call_lost or repeats_line(reply.text) or instructs(reply.text)
+    # A client that limits the answer gets the part that fits. But after tools have run, small
+    # models repeat a line or explain their work up to `max_tokens`, which is no answer at all.
     if not demands_call and is_cut(reason) and not (is_endless and offer.executed):
         return answer
     if cut_off or (reason == LENGTH and not reply.text.strip()):
@@ -390,6 +403,7 @@ def _judge_words(
     reply: ReadReply, answer: Accepted, offer: OfferedTools, insistence: int
 ) -> Verdict:
     demands_call = offer.text_policy is TextPolicy.REQUIRE
+    # A model that was asked for an answer in words may still write {"outcome": "It is done."}.
     if insistence and offer.executed and (words := words_in_json(answer.text)):
         answer = replace(answer, text=words)
     is_done = bool(insistence) and not demands_call and nudges.is_done(reply.text)
@@ -442,7 +456,7 @@ def _recites(text: str, offer: OfferedTools) -> bool:
     calls = list_shown_calls(text, offer)
     if not calls or all(has_run(call, offer) for call in calls):
         return bool(calls)
-    is_asked = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
+    is_asked = asks_about_calls(calls, offer)
     return instructs(text) and not is_asked and judge_progress(offer) is Progress.DONE
 
 
@@ -450,12 +464,11 @@ def _judge_ambiguous(reply: ReadReply, answer: Accepted, offer: OfferedTools) ->
     """Ask whether calls are meant, unless the user asked to be shown them."""
     calls = [call for group in reply.ambiguous for call in group.calls]
     may_ask = offer.text_policy is not TextPolicy.ACCEPT and offer.answer_schema is None
-    shown = any(is_asked_about(call.name, text) for call in calls for text in offer.spoken)
-    if not (calls and may_ask) or shown:
+    if not (calls and may_ask) or asks_about_calls(calls, offer):
         return None
     denied = tuple(call for group in reply.ambiguous if group.is_denied for call in group.calls)
     text = prose = reply.text_without_calls
-    for group in reply.ambiguous:  # a nudge never repeats a call
+    for group in reply.ambiguous:  # the model would copy a call from the nudge
         prose = prose.replace(group.source, "")
     if offer.executed and not denied:  # the agent is at work, and described its next step
         new = [call for call in calls if not has_run(call, offer)]
@@ -506,7 +519,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
         return Rejected(Defect.EMPTY, nudges.correct_silence(offer), answer, facts)
     if offer.text_policy is not TextPolicy.AUTO:
         return Rejected(Defect.PROSE, nudges.correct_prose(text, offer), answer, facts)
-    # a call that was refused as a quotation is no call in an unknown syntax
+    # A call that was refused as a quotation is known, so its text is not an unknown syntax.
     is_refused = any(
         isinstance(fact, Refused) and fact.reason != Reason.NOT_A_CALL for fact in facts
     )
@@ -534,8 +547,7 @@ def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
 
 def _explains_next_step(text: str, names: Sequence[str], offer: OfferedTools) -> bool:
     """Return whether the model explains to the user how to do the requested work."""
-    request = offer.spoken[-1] if offer.spoken else ""
-    return instructs_user(text, request, names) and bool(find_open_values(offer))
+    return instructs_user(text, offer.request, names) and bool(find_open_values(offer))
 
 
 def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdict:

@@ -24,8 +24,9 @@ def drop_infeasible(
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Remove the rules that require tools which are not offered; return these tools as well.
 
-    A tool that was called successfully before needs no offer. Rules that restrict neither an
-    offered tool nor (without terminal tools) the answer are removed and not reported.
+    Such a rule would cost three generations and end as `exhausted` (decision 0021). A tool that was
+    called successfully before needs no offer. Rules that restrict neither an offered tool nor
+    (without terminal tools) the answer are removed and not reported.
     """
     available = {*offered, *(call.name for call in completed if not call.has_failed)}
     rules = [rule for rule in workflow.prerequisites if rule.tool in offered]

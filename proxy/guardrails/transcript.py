@@ -94,7 +94,11 @@ def rounds_since_user(messages: Sequence[Message]) -> Rounds:
 
 
 def count_failed_rounds(messages: Sequence[Message]) -> int:
-    """Count the consecutive latest rounds in which every call failed."""
+    """Count the consecutive latest rounds in which every call failed.
+
+    Before the note about them (`nudges.warn_of_failures`), a model whose calls failed round after
+    round was told nothing until it repeated a call exactly.
+    """
     count = 0
     results: list[bool] = []
     for message in reversed(messages):
@@ -130,9 +134,9 @@ def parse_arguments(arguments: str) -> JsonObject | None:
 
 
 MOST_REPEATS = 3
-MOST_ROUNDS = 50
+MOST_ROUNDS = 50  # a coding agent needs more, so a run is stopped only if nothing new is found
 MOST_FAILURES = 3
-_MOST_IDLE = 5
+_MOST_IDLE = 5  # the latest rounds, which have to be idle for that
 
 
 @dataclass(frozen=True, slots=True)

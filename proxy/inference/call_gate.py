@@ -3,9 +3,9 @@
 `CallGate` decides which call is shown, and `ArgumentsGate` how much of its arguments.
 
 The client sees a call only after its first argument is certain. So no client receives the name of a
-call whose arguments are wrong from the first character. The other arguments follow as far as they
-are certain. The next call waits until this one is complete and valid. After the first irregularity
-everything waits for the verdict on the whole reply.
+call with arguments that are wrong from the first character. The other arguments follow as far as
+they are certain. The next call waits until this one is complete and valid. After the first
+irregularity everything waits for the verdict on the whole reply.
 
 How arguments are read
 ----------------------
@@ -16,6 +16,11 @@ value is held until it is complete, then checked and sent in its final form. At 
 irregularity (an unknown key, broken JSON, a value that does not fit) the reader stops, and the rest
 waits for the verdict. The lenient reader of `rescue.values` cannot do this: it returns a value only
 after its meaning is clear, and reads up to 256 characters ahead before it ends a string.
+
+    the model writes   {"path": "a.txt", "lines": "3", "text": "He
+    the client sees    {"path": "a.txt", "lines": 3, "text": "He
+
+`path` and `text` take any string. `lines` is an integer, so it was held, checked and coerced.
 
 So the shown part always ends after the opening brace, after a whole value, or inside a
 string. From there it can be continued to any object that begins with the same members;
@@ -52,7 +57,7 @@ _BEGINNINGS = sorted({mark[:end] for mark in VALUE_ENDS for end in range(1, len(
 _MARK_BEGINS = re.compile(rf"(?:\\n|(?:\\n)?(?:{'|'.join(map(re.escape, _BEGINNINGS))}))\Z")
 _LONGEST_MARK = 2 + max(map(len, VALUE_ENDS))
 _LONGEST_ESCAPE = len("\\ud83d\\ude00")
-_MOST_LEVELS = 256  # more than the parser takes
+_MOST_LEVELS = 256  # more than the parser takes, so such arguments are rejected anyway
 _QUOTE = '"'
 
 
@@ -196,7 +201,7 @@ class ArgumentsGate:
                 return False
 
     def _pass_escape(self) -> Waiting[str]:
-        """Pass one escape (a surrogate pair counts as one); return "" if there is none."""
+        """Pass one escape (a surrogate pair counts as one); return "" without one."""
         while True:
             text, is_all = self._cursor.look_ahead(_LONGEST_ESCAPE)
             if escape := self._cursor.pass_run(_ESCAPE):
@@ -237,7 +242,7 @@ class _CallInProgress(msgspec.Struct):
     id: str
     tool: Tool
     arguments: ArgumentsGate
-    written: list[str] = msgspec.field(default_factory=list)
+    pieces: list[str] = msgspec.field(default_factory=list)  # of the arguments, as received
 
 
 class CallGate:
@@ -257,7 +262,7 @@ class CallGate:
         call = self._call
         if call is None or event.index != call.index:
             return []
-        call.written.append(event.text)
+        call.pieces.append(event.text)
         released, shown = call.arguments.feed(event.text), call.arguments.shown
         if released and (open_call := self._sent.open_call) is not None:
             return [ToolCallArgumentsDelta(open_call.index, released)]
@@ -290,7 +295,7 @@ class CallGate:
         call = self._call
         if call is None:
             return []
-        text = "".join(call.written)
+        text = "".join(call.pieces)
         checked = arguments.check(call.tool, text)
         if not isinstance(checked, arguments.ValidArguments) or _MARK.search(text):
             return None

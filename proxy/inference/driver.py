@@ -107,6 +107,7 @@ async def run_turn(
                             _raise_error(failure)
                             break
                 finally:
+                    # Not left to the garbage collector: the engine would go on generating.
                     await batches.aclose()
             _end(policies)
         except (BackendFailed, InvalidRequest) as error:
@@ -140,7 +141,7 @@ def _raise_error(failure: Failure) -> None:
 def _recover(
     turn: Turn, policies: Sequence[BackendPolicy], error: BackendFailed | InvalidRequest
 ) -> Batch:
-    """Return the client's events after a failed attempt, () if there is no other answer."""
+    """Return the client's events after a failed attempt, () without another answer."""
     for policy in policies:
         policy.fail(error)
     is_endless = isinstance(error, BackendSpokeNonsense) and error.is_endless

@@ -16,9 +16,9 @@ from proxy.conversation import json, replies
 from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
-_CHARACTERS = 8
+_CHARACTERS = 8  # per token, more than nearly any text has
 _USUAL_CHARACTERS = 4  # per token of English text
-_MOST_BLANKS = 256
+_MOST_BLANKS = 256  # between two parts of a call; grammars for JSON allow any number
 _CLOSED = "}"
 _text_of = attrgetter("text")
 

@@ -27,8 +27,7 @@ class PromptFormat(msgspec.Struct, frozen=True):
     """The client's own `tools`, and `respond` if it is offered.
 
     With a `convention`, the prompt describes the tools, their calls and their results; otherwise
-    the chat template does. Neighbouring messages of one role are merged if the template demands
-    turns.
+    the chat template does. Adjacent messages of one role are merged if the template demands turns.
     """
 
     tools: tuple[Tool, ...]
@@ -74,12 +73,12 @@ class Policy(msgspec.Struct, frozen=True):
     generations per request. `is_strict` turns an exhausted ladder into an error; with `explains` a
     sentence takes the place of a missing answer. A model that has repeated a call `most_repeats`
     times is warned. After `most_rounds` rounds of tool calls, the last of which found nothing new,
-    a note demands an answer; after `most_failures` failed rounds in a row a note says so.
+    a note demands an answer; after `most_failures` failed rounds in a row a note reports them.
     `workflow` holds the operator's rules of order for the model. With `streams_calls` a streaming
-    client sees calls while they are written; with `shows_pieces` pieces are shown as they came even
-    without streaming. The guardrails in `without` are switched off, for measurements. `close_out`
-    says after which text answers the model is asked what is left to do, at most `close_out_tries`
-    times each. What replies show of the model's `habit` is noted there.
+    client sees calls while they are written; with `shows_pieces` deltas keep the engine's sizes
+    even without streaming. The guardrails in `without` are switched off, for measurements.
+    `close_out` selects the text answers after which the model is asked for remaining work, at most
+    `close_out_tries` times each. The `habit` of the model is updated by its replies.
     """
 
     quirks: Quirks = GENERIC
@@ -134,7 +133,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
     def streams_calls(self) -> bool:
         """Whether the client sees calls while they are written."""
         is_wanted = self.policy.streams_calls and self.request.stream
-        return is_wanted and "repair" not in self.policy.without  # they are shown repaired
+        return is_wanted and "repair" not in self.policy.without  # a shown call is a repaired one
 
     @property
     def shows_pieces(self) -> bool:
@@ -168,7 +167,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
-        # a form that is enforced from the first token leaves no room for a call
+        # An answer form that the engine enforces from the first token leaves no room for a call.
+        # The answer is checked here instead, and requested again in the form if it does not fit.
         omits = frozenset((ANSWER_FORM,) if is_guarded and not is_answer else ())
         request = self.request if most_tokens is None else self.request.limit_tokens(most_tokens)
         choice = ToolUse.NONE if self.is_final else request.tool_choice

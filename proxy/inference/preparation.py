@@ -29,7 +29,7 @@ from proxy.guardrails.tool_prompts.react import REACT_CONTRACT, ReActConvention
 from proxy.inference.plan import Policy, PromptFormat, RequestPlan
 from proxy.inference.turn import MayRetry, Turn
 
-NOTED_ROUNDS = 50  # of tools since the user spoke; agents do work that long
+NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents do work that long
 
 # conventions with a form for answers, which replaces the synthetic tool
 _CONTRACTS = (JsonContractConvention.name, ReActConvention.name)
@@ -85,7 +85,7 @@ def begin(
         plan,
         policy=policy,
         messages=fitted.messages + notes,
-        # the last generation keeps the tools in its prompt, and so the cache
+        # The last generation keeps the tools in its prompt, and so the engine's cache of it.
         offer=_without_tools(offer, plan.policy.quirks) if is_final else offer,
         facts=(*plan.facts, *fitted.facts, *account, *facts),
         is_final=is_final,
@@ -186,7 +186,8 @@ def _respond(request: Request, policy: Policy, text_policy: TextPolicy) -> Tool 
     if policy.mode is not Mode.ON or request.answer_schema is not None or is_left_out:
         return None
     quirks = policy.quirks
-    # a prompt that describes the tools is Temper's own; the chat template's rendering is not
+    # Only a prompt that Temper writes may describe the tool: in the tools of a chat template it
+    # spoiled 9 of 152 correct replies (decision 0003).
     is_due = text_policy is TextPolicy.AUTO and bool(quirks.convention) and quirks.offers_respond
     is_wanted = text_policy is TextPolicy.RESPOND or is_due
     is_contract = quirks.convention in _CONTRACTS

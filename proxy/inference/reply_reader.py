@@ -40,7 +40,8 @@ from proxy.guardrails.verdict import Accepted, Defect, Rejected, Verdict
 from proxy.inference.sent_answer import SentAnswer
 from proxy.inference.text_gate import ReplyGate
 
-# Up to this many held characters come before the deltas: an opening mark and white space.
+# The most characters of earlier deltas that are shown together with these: an opening mark that
+# turned out to be prose, and white space.
 _MOST_HELD = 128
 
 _text_of = attrgetter("text")
@@ -51,7 +52,7 @@ def join_deltas(
 ) -> Iterator[tuple[ReplyEvent, Sequence[ReplyEvent]]]:
     """Yield the events with each run of deltas of one kind joined, and the original deltas.
 
-    If nothing `is_split_again`, arguments are joined whatever they contain.
+    If nothing `is_split_again`, arguments with escapes are joined as well.
     """
     for kind, group in groupby(events, type):
         has_cuts = is_split_again and kind is ToolCallArgumentsDelta
@@ -115,6 +116,7 @@ def _whole(row: list[ReplyEvent]) -> Delta | None:
             return None
 
 
+# After these defects the text is a call or a copy of a result, so it is not shown as prose.
 _HELD = (
     *(Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL, Defect.ECHO, Defect.MISPLACED),
     *(Defect.EXECUTED, Defect.INVENTED),
@@ -150,7 +152,7 @@ class GuardedReader:
             case ToolCallStarted(index):
                 event = self._ids.identify(event)
                 shown = self._show(reader.read(event))
-                # nothing after a text event begins to be shown
+                # Calls in the text come first and wait for the verdict, and so does this call.
                 is_shown = index in reader.structured and not reader.calls
                 return shown + self.gate.show_call(event) if is_shown else shown
             case _:
@@ -175,7 +177,7 @@ class GuardedReader:
         return shown
 
     def finish(self, reason: str) -> tuple[list[ReplyEvent], Verdict]:
-        """End the reply; return the events to show whatever the verdict, and the verdict."""
+        """End the reply; return the events to show in any case, and the verdict."""
         rest, reply = self._reader.finish(reason, is_unseen=self.gate.is_unseen)
         shown = self._show(rest)
         verdict = review(
@@ -315,8 +317,8 @@ class WordsReader(PassthroughReader):
 class AnswerReader(PassthroughReader):
     """Enforces the form of an answer where no tools are offered.
 
-    Engines enforce it, but not in thoughts, and not at all if they have no grammars. A streamed
-    answer that begins like an object or a list is shown as it arrives; it is never retried.
+    Engines enforce it, but not in reasoning, and not at all without grammars. A streamed answer
+    that begins like an object or a list is shown as it arrives; it is never retried.
     """
 
     def __init__(
@@ -394,7 +396,7 @@ class ObservingReader(PassthroughReader):
                 for whole, _ in join_deltas(events, is_split_again=False):
                     self._reader.read(whole)
         except EnoughHeardError:
-            pass
+            pass  # observing changes nothing, so the reply goes on
         except Exception as bug:  # noqa: BLE001 - reported as a fact
             self._bug = bug
         return super().read_all(events)

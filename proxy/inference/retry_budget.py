@@ -1,14 +1,16 @@
-"""Bounds how many requests may retry at the same time, whatever their own ladders allow.
+"""Bounds how many requests may retry at the same time, in addition to the limit of each request.
 
 If every reply is bad, retries would triple the load when the backend can bear it least. With few
 live requests, `FLOOR` of them may retry at once. With many, one request in `PRICE` may retry: one
-or two retries for every ten first attempts, so at most 20% more work.
+or two retries for every ten first attempts, so at most 20% more work. A fifth of the live requests
+was no limit: with four slots and a hundred clients, every running request could retry, because the
+waiting ones are live as well (decision 0015).
 """
 
 FLOOR = 3
-FEW = 15
-PRICE = 10
-MOST_SAVED = 100
+FEW = 15  # live requests, at most, for which the floor applies
+PRICE = 10  # first attempts that pay for a retry
+MOST_SAVED = 100  # first attempts: after a quiet hour not every request may retry at once
 
 
 class RetryTicket:
@@ -31,11 +33,7 @@ class RetryTicket:
 
 
 class RetryBudget:
-    """Counts live requests, those that are retrying, and those whose arrival pays for a retry.
-
-    Requests that wait for the backend count as live. A share of all of them would let each of the
-    few running ones retry.
-    """
+    """Counts live and retrying requests, and the first attempts that pay for a retry."""
 
     def __init__(self, floor: int = FLOOR) -> None:
         self._floor = floor

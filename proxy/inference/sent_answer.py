@@ -20,6 +20,7 @@ from proxy.conversation.replies import (
 from proxy.conversation.tools import ToolCall
 
 _SIGNS = re.compile(r"[][(){}.*+?^$|]")
+# The rest of a string as JSON writes it, since a grammar matches the text and not its meaning.
 _REST = r'([^"\\]|\\["\\/bfnrt])*'
 
 
@@ -79,7 +80,7 @@ class SentArguments:
     def rest(self, arguments: str) -> str | None:
         """Return the missing part of finished arguments, in their bytes if possible; or None."""
         text = self.text
-        if arguments.startswith(text):
+        if arguments.startswith(text):  # a healthy call arrives byte for byte
             return arguments[len(text) :]
         value = json.parse(arguments)
         if not isinstance(value, dict) or not self._is_continued_by(value):
@@ -180,7 +181,7 @@ class SentAnswer:
         return [ToolCallArgumentsDelta(call.index, rest)] if rest else []
 
     def admits(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether an answer with these calls continues what the client has seen."""
+        """Return whether an answer with these calls continues the shown part."""
         return self.open_call is None or self._continuation(self._unseen(calls)) is not None
 
     def complete_calls(self, calls: Sequence[ToolCall]) -> list[ReplyEvent]:
@@ -205,6 +206,7 @@ class SentAnswer:
             for call in calls
             if call.name == open_call.name and open_call.arguments.rest(call.arguments) is not None
         ]
+        # A constrained attempt arrives as text, so its call has another id than the open call.
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:

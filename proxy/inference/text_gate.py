@@ -1,8 +1,13 @@
 """Decides which parts of a reply the client sees before the reply is complete.
 
-Shown content cannot be retracted. So prose is shown early only if it is an answer whatever follows,
-and a call only as far as no verdict can change it. Reasoning commits to nothing and is shown at
-once.
+Shown content cannot be retracted. So prose is shown early only if it is an answer together with any
+following text, and a call only as far as no verdict can change it. Reasoning commits to nothing and
+is shown at once.
+
+    "I look."                       shown at once under the policies auto and accept
+    "<get_weather>"                 held: it may become a call in an unknown syntax
+    '{"city": "Paris", "sky": ...'  held after tool results: it may repeat one of them
+    " "                             held: white space alone would commit the turn to this reply
 
 `guardrails.reading` divides a reply into parts, and a `ReplyGate` shows or holds each part:
 `FirstReplyGate` for the first reply that the client sees, `ContinuationGate` for a later one.
@@ -116,7 +121,7 @@ class FirstReplyGate(ReplyGate):
 
     def complete(self, answer: Accepted, *, is_own: bool) -> list[ReplyEvent]:
         """Show the missing calls and text; text comes first unless a call is open."""
-        self._held.clear()
+        self._held.clear()  # the answer contains it
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_own else []
         calls = self.sent.complete_calls(answer.calls)
@@ -155,13 +160,15 @@ class ContinuationGate(ReplyGate):
         return _PARAGRAPH + new if old else new
 
 
-_MOST_TEXT, _MOST_THOUGHTS = 8, 256  # tokens
+# Tokens of a reply to the close-out check. DONE takes two; a model that goes on in prose repeats
+# its answer, which nobody will read.
+_MOST_TEXT, _MOST_THOUGHTS = 8, 256
 _LETTERS = 4  # characters per token, if several tokens arrive together
 
 
 @dataclass(eq=False)
 class UnseenGate(ReplyGate):
-    """Shows nothing of the reply to a close-out check, and ends it if it is no call."""
+    """Shows nothing of the reply to a close-out check, and ends it if it is not a call."""
 
     _texts: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)
@@ -249,6 +256,8 @@ class LookaheadGate(ReplyGate):
         if self._length > _OFTEN:
             self._enough = 2 * self._length
         beginning = "".join(part.text for part in self._held)
+        # A beginning that any of these accepts is held; each returns False at the first word that
+        # rules its case out, so prose is held for a few characters at most.
         if may_become_echo(beginning, self._offer, is_retry=self._is_retry):
             return True
         if is_message:

@@ -1,8 +1,8 @@
-"""Tool servers of the operator (MCP): started, asked for their tools, and called.
+"""Tool servers of the operator (MCP): started, listed, and called.
 
 `hosting` translates the settings into the tools and limits of a request, and `lazy` starts the
-configured servers, or imports nothing where there are none. `inspection` lists servers for
-`temper tools` and `temper doctor`.
+configured servers, and imports nothing without any. `inspection` lists servers for `temper tools`
+and `temper doctor`.
 
 `fleet` has all running servers. `server` is one: a task connects to it (`connecting`), reads its
 `definitions` and reconnects after a failure; `specification` has its configuration and the result

@@ -119,7 +119,7 @@ class Confirmations:
         try:
             await asyncio.wait((answer,), timeout=seconds)
         finally:
-            self._forget(name)
+            self._forget(name)  # also if the request was canceled: nobody would run the call
         if not answer.done() or answer.cancelled():
             logger.info("%s: no decision in time; the call is refused", tool_name)
             return Decision.UNANSWERED

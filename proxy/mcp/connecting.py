@@ -86,6 +86,7 @@ async def connect(
 async def list_tools(client: Client) -> tuple[types.Tool, ...]:
     tools: list[types.Tool] = []
     cursor: str | None = None
+    # A server is not trusted: its last page could refer to another one for ever.
     for _ in range(bounds.PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
@@ -138,6 +139,7 @@ async def _address(
 
     async def check(answer: httpx2.Response) -> None:
         """Limit the response, and log the rejection that the SDK would hide."""
+        # A few compressed bytes can become gigabytes before the size of the body is known.
         if answer.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.StreamError(
                 "it compresses its responses, although they were requested uncompressed"
@@ -190,7 +192,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
         yield self._check(bytes(held))
 
     def _is_piece(self, _held: bytearray, _new: int) -> bool:
-        """Whether what is there, of which so much is new, can be read without what follows."""
+        """Return whether the held bytes, the last `_new` of which just arrived, are complete."""
         return False
 
     def _check(self, piece: bytes) -> bytes:
@@ -245,6 +247,7 @@ async def _program(
     sent, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     allowance = Allowance(on_lost)
 
+    # A full pipe would block the program, so all three are read or written at any time.
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read, source, arriving, tail, allowance)
         tasks.start_soon(_write, sink, leaving, arriving, allowance)
@@ -346,8 +349,9 @@ def _refuse(number: int | str, problem: str) -> SessionMessage:
 
 def has_many_values(document: bytes) -> bool:
     """Return whether decoding the JSON would take too long, by the number of its values."""
-    if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:
+    if sum(map(document.count, _BEFORE_VALUES)) <= bounds.VALUES:  # nearly always
         return False
+    # The signs may be in strings: a result of a tool is often a file.
     bare = document.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 2 * bounds.VALUES:
         return True

@@ -62,6 +62,8 @@ def select(definitions: Sequence[Definition], spec: ServerSpec) -> Selection:
     named = dict.fromkeys((*wanted, *(name for name in spec.ask if name != ALL)))
     warnings = [f"has no tool {name!r}" for name in named if name not in by_name]
     chosen = [by_name[name] for name in wanted if name in by_name]
+    # A description is part of the prompt, so a changed one may be an injection. The operator
+    # reviewed the definitions with this digest, and no others are offered.
     if spec.digest and spec.digest != digest_of(chosen):
         problem = f"defines its tools differently from the reviewed ones ({digest_of(chosen)})"
         return Selection((), (*warnings, f"{problem}: none of them is offered"))
@@ -103,6 +105,7 @@ def sanitise_name(name: str, prefix: str) -> str:
 
 
 def _tool(definition: Definition, name: str) -> Tool:
+    # `$schema` names the version of JSON Schema, which a model has no use for
     parameters = {name: value for name, value in definition.parameters.items() if name != "$schema"}
     function: JsonObject = {"name": name}
     if description := definition.description:

@@ -1,6 +1,6 @@
 """The tools of the operator in one request: their selection, and the execution of their calls.
 
-The connection to servers is behind the protocol `ToolSource`.
+`ToolSource` is the protocol of the connection to servers.
 """
 
 import asyncio
@@ -152,9 +152,9 @@ class ToolOffer:
     hosted: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     def tools_for(
-        self, own: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
+        self, client_tools: Sequence[Tool], wanted: Sequence[RequestedTools], owner: str
     ) -> tuple[ServedTool, ...]:
-        """Return the tools besides those of the client (`own`), in the order of the settings.
+        """Return the tools besides those of the client, in the order of the settings.
 
         If several tools have one name, that of the client wins, then the first requested one.
         Raises `InvalidRequest` for an unknown server, and `ToolServerUnavailable` for a requested
@@ -165,7 +165,7 @@ class ToolOffer:
                 if request.server:
                     raise ToolsNotAllowed(request.param)
             return ()
-        is_alone = not own and not wanted
+        is_alone = not client_tools and not wanted
         is_for_all = self.offering == "always" or (self.offering == "toolless" and is_alone)
         requested = {
             (tool.server, tool.own_name)
@@ -177,8 +177,8 @@ class ToolOffer:
         chosen: dict[str, ServedTool] = {}
         for served in (*named, *(known if is_for_all else ())):
             chosen.setdefault(served.tool.name, served)
-        for tool_of_client in own:
-            chosen.pop(tool_of_client.name, None)
+        for client_tool in client_tools:  # the client expects its own tool under that name
+            chosen.pop(client_tool.name, None)
         return tuple(tool for tool in known if chosen.get(tool.tool.name) is tool)
 
     def _ready_tools(self) -> list[ServedTool]:

@@ -76,7 +76,7 @@ class ToolServerFleet:
     ) -> Ended:
         """Call a tool once, as it was offered; never raises because of the tool."""
         server = self._servers.get(tool.server)
-        if server is None:
+        if server is None:  # the settings were reloaded during the request
             return GONE
         return await server.call(tool.tool.name, arguments, limits, meta, digest=tool.digest)
 

@@ -83,6 +83,7 @@ async def inspect_servers(settings: Settings) -> tuple[InspectedServer, ...]:
 async def call_once(settings: Settings, target: str, arguments: JsonObject) -> tuple[str, bool]:
     """Call SERVER.TOOL, offered or not; return the result and whether the call succeeded."""
     name, _, tool = target.partition(".")
+    # A person tries a tool before offering it, so the operator's selection does not apply.
     specs = [replace(spec, tools=(ALL,), prefix="", digest="") for spec in specs_of(settings)]
     matching = [spec for spec in specs if spec.name == name]
     if not matching:

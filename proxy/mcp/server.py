@@ -1,7 +1,7 @@
 """One tool server: an owner task connects and reconnects, and requests call its tools.
 
 A call is made at most once. If the connection ends during a call, its effect is unknown, and the
-result says so; a call that arrives during a restart waits for it for a few seconds.
+result reports that; a call that arrives during a restart waits for it for a few seconds.
 """
 
 import asyncio
@@ -179,7 +179,7 @@ class McpServer:
 
         With a `digest`, only if its definition still has that digest.
         """
-        self._calls += 1  # a replaced server waits for its running calls
+        self._calls += 1  # `retire` waits for running calls after a reload of the settings
         self._idle.clear()
         try:
             await self.wait_settled(self._patience.call)

@@ -1,6 +1,12 @@
 """Profiles from TOML files: those of config/models, and those of an operator, which replace them.
 
-The schema below is the documentation of a field; its use is not known here.
+The comments in the schema below are the documentation of the fields. For example:
+
+    name = "qwen3"
+    title = "Qwen3"
+    sources = ["https://huggingface.co/Qwen/Qwen3-8B"]
+    match = {names = ["*qwen3*", "*qwen-3-*"]}
+    calls = {syntaxes = ["hermes"]}
 """
 
 from collections.abc import Iterable
@@ -50,38 +56,39 @@ class _ProfileSection(BaseModel):
 
 
 class _CallsSection(_ProfileSection):
-    # rescue syntaxes to try first, in this order
+    # syntaxes of calls to try first, in this order
     syntaxes: tuple[Annotated[str, AfterValidator(_check_syntax)], ...] = ()
     parallel: bool = True  # whether the model can make several calls in one reply
-    tools: Describer = "template"  # what describes them: the chat template, or a convention of ours
-    fallback: Convention = "hermes"  # for chat templates that turn out not to describe tools
-    aliases: dict[Text, Text] = {}  # names that the model writes, and the tools it may mean
+    tools: Describer = "template"  # the chat template describes them, or one of the conventions
+    fallback: Convention = "hermes"  # for a model whose chat template does not describe tools
+    aliases: dict[Text, Text] = {}  # names that the model writes, and the tools that it means
 
 
 class _Answers(_ProfileSection):
-    text_policy: TextPolicy = TextPolicy.AUTO  # what prose is worth while tools are offered
-    respond: bool = True  # whether auto offers the tool for answers beside tools in the prompt
+    text_policy: TextPolicy = TextPolicy.AUTO  # the value of prose while tools are offered
+    respond: bool = True  # whether auto offers the answer tool next to tools in the prompt
 
 
 class _ReasoningSection(_ProfileSection):
-    replay: Replay = "full"  # the earlier thoughts it wants back; last: since the user spoke
-    opened: bool = False  # whether its chat template opens thoughts that replies only end
-    efforts: tuple[Effort, ...] = ()  # those that its chat template takes, if it refuses others
-    effort_variable: str = ""  # of its chat template, where it is not reasoning_effort
-    # variables with which its chat template keeps all thoughts, sent where profile.replay is full
+    # the earlier reasoning to send back; last: since the last user message
+    replay: Replay = "full"
+    opened: bool = False  # whether its chat template opens a reasoning block that replies close
+    efforts: tuple[Effort, ...] = ()  # those that its chat template accepts, if it rejects others
+    effort_variable: str = ""  # of its chat template, if it is not reasoning_effort
+    # variables with which its chat template keeps all reasoning, sent if profile.replay is full
     kept_by: dict[Text, bool] = {}
 
 
 class _TemplateSection(_ProfileSection):
     developer: bool = True  # whether it knows the role developer
-    system: SystemRole = "anywhere"  # where system messages have an effect
-    alternates: bool = False  # whether it demands user and assistant messages alternate
-    prefill: bool = True  # whether the last message may be the model's own
+    system: SystemRole = "anywhere"  # where it takes system messages
+    alternates: bool = False  # whether user and assistant messages must alternate
+    prefill: bool = True  # whether the last message may be the assistant's
     control_tokens: Texts = ()  # strings that structure its prompts
 
 
 class _Launch(_ProfileSection):
-    flags: Texts = ()  # what llama-server needs for this family
+    flags: Texts = ()  # of llama-server, for this family
 
 
 class _StateSection(_ProfileSection):
@@ -91,7 +98,7 @@ class _StateSection(_ProfileSection):
 class _File(_ProfileSection):
     # of the family; that of the file without .toml
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
-    title: Text  # the family as people write it
+    title: Text  # the name of the family as its makers write it
     # addresses of the facts: model cards, chat templates, documentation
     sources: Annotated[
         tuple[Annotated[str, StringConstraints(pattern=r"^https://\S+$")], ...], Field(min_length=1)
@@ -100,10 +107,10 @@ class _File(_ProfileSection):
     calls: _CallsSection = _CallsSection()
     answers: _Answers = _Answers()
     reasoning: _ReasoningSection = _ReasoningSection()
-    template: _TemplateSection = _TemplateSection()  # what its chat template takes
+    template: _TemplateSection = _TemplateSection()  # the limits of its chat template
     launch: _Launch = _Launch()
     sampling: Annotated[Sampling, AfterValidator(_check_source)] = Sampling()
-    state: _StateSection = _StateSection()  # what it keeps between requests
+    state: _StateSection = _StateSection()  # its state between requests
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:

@@ -71,14 +71,14 @@ def introduce(
     quirks = quirks_for(recognition.profile, evidence.template, takes_tools=evidence.takes_tools)
     if overrides.convention is not None:
         quirks = replace(quirks, convention=overrides.convention)
-    if quirks.convention == ReActConvention.name:
+    if quirks.convention == ReActConvention.name:  # it has one action before each observation
         quirks = replace(quirks, calls_in_parallel=False)
     if overrides.replay is not None:
         quirks = replace(quirks, replay=overrides.replay)
     if overrides.replay != "full":
         quirks = replace(quirks, kept_by={})
     known = KnownModel(model, recognition, quirks, evidence=evidence, overrides=overrides)
-    if quirks.opens_thoughts:
+    if quirks.opens_thoughts:  # the first reply is split there already
         known.habit.note(is_shown=True)
     return known
 
@@ -110,8 +110,8 @@ _UNKNOWN_ROLE = re.compile(
 def quirks_for(profile: Profile, template: str, *, takes_tools: bool | None = None) -> Quirks:
     """Return a profile's quirks, corrected by the model's chat template; "" if that is unknown.
 
-    A known template decides who describes the tools: the template if it mentions them, otherwise
-    the profile's convention, or its fallback if the profile relies on the template. `takes_tools`,
+    A known template describes the tools if it mentions them. Otherwise the profile's convention
+    does, or its fallback if the profile relies on the template. `takes_tools`,
     if the backend reports it, outranks the template. Apply this only if `tools_in_prompt` is auto:
     for templates without tools llama-server has a generic prompt.
     """
@@ -136,7 +136,7 @@ def knows_thoughts(template: str) -> bool:
 
 
 def template_quirks(template: str, profile_template: Template) -> Template:
-    """Read from a chat template what it rejects; the rest is kept from the profile.
+    """Read the rejections of a chat template; the rest is kept from the profile.
 
     A rejection that the profile claims and the template does not contain is dropped: quantized
     files often carry corrected templates.

@@ -30,10 +30,10 @@ _LONGEST_PART = 256  # characters; names of files have no more
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a model before it has a profile.
+    """The facts about a model before it has a profile.
 
     `names` are all its names, in any order: id, alias, path, GGUF's general.name and basename.
-    `takes_tools` is what the backend itself reports about tools, None if nothing.
+    `takes_tools`: whether the backend reports that it takes tools, None if it reports nothing.
     """
 
     names: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from proxy import bounds
 from proxy.conversation.tools import Tool, ToolCall
 from proxy.errors import ToolFailed, ToolRetry
 from proxy.tools.executor import Outcome, RoundContext, Status
-from proxy.tools.function import FunctionTool, ToolContext, expect_least
+from proxy.tools.function import FunctionTool, ToolContext, expect_positive
 from proxy.tools.results import cut, failure, format_result, on_one_line, text_of
 from proxy.tools.schema import WrongArguments
 from proxy.tools.signature import Function
@@ -55,7 +55,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            expect_least(f"Limits.{name}", getattr(self, name), 1)
+            expect_positive(f"Limits.{name}", getattr(self, name))
 
 
 class _RunEnded(Exception):
@@ -81,6 +81,7 @@ class BoundToolset:
         self, calls: Sequence[ToolCall], context: RoundContext
     ) -> tuple[Outcome, ...]:
         tools = [self.find(call.name) for call in calls]
+        # A tool that demands an order also orders the calls of others, which it may depend on.
         is_ordered = any(tool is not None and not tool.options.parallel for tool in tools)
         # A semaphore is first in, first out, so ordered calls keep the order of the reply.
         gate = asyncio.Semaphore(1 if is_ordered else max(1, self.limits.parallel))
@@ -192,8 +193,8 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
 async def _value(function: Function, given: Mapping[str, object]) -> object:
     """Call a function; a blocking one in a thread, with the same context variables.
 
-    A thread cannot be stopped: that of an abandoned call runs to its end, except a generator, which
-    is no longer advanced. A generator's values become a list.
+    A thread cannot be stopped: an abandoned call runs to its end in it, except a generator, which
+    is not advanced any more. The values of a generator become a list.
     """
     is_given_up = threading.Event()
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):

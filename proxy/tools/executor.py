@@ -55,7 +55,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One reply whose calls were executed: the text before them, and their outcomes."""
+    """One reply with executed calls: the text before them, and their outcomes."""
 
     text: str
     outcomes: tuple[Outcome, ...]

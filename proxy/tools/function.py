@@ -36,11 +36,11 @@ def expect(name: str, given: object, kinds: type | tuple[type, ...], form: str) 
         raise TypeError(f"{name} is {form}, not {given!r:.60}")
 
 
-def expect_least(name: str, given: object, least: float) -> None:
-    """Raise `TypeError` for a non-number, `ValueError` for a number that is too small."""
+def expect_positive(name: str, given: object) -> None:
+    """Raise `TypeError` for a non-number, `ValueError` for a number below 1."""
     expect(name, given, (int, float), "a number")
-    if isinstance(given, int | float) and given < least:
-        raise ValueError(f"{name} is at least {least:g}, not {given!r}")
+    if isinstance(given, int | float) and given < 1:
+        raise ValueError(f"{name} is at least 1, not {given!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,7 @@ def tool(
 
 
 def make_tool(function: Function, options: ToolOptions) -> FunctionTool:
+    # a lambda or a partial has a name that the API rejects: `<lambda>`
     name = _UNNAMEABLE.sub("_", options.name or name_of(function))[:_LONGEST_NAME]
     if options.parameters is None:
         signature = signature_of(function, ToolContext)

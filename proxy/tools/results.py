@@ -54,6 +54,7 @@ def cut(text: str, most: int) -> str:
     """
     text = str.__str__(text)  # the JSON encoder rejects subclasses of str
     if len(text) > most:
+        # The note is part of the limit, and a model that reads it can ask for the missing part.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
         room = max(0, most - len(note))
         head = int(room * _HEAD)

@@ -58,7 +58,8 @@ from proxy.facts import Dropped, Fact
 from proxy.guardrails.nudges import CANCELLED, NEVER_RUN, POSTPONED
 from proxy.tools.executor import Outcome, Round, RoundContext, Status
 
-_SHARE = 0.25  # of the window, for all results of one round
+# Of the window, for all results of one round: a single round must not displace the conversation.
+_SHARE = 0.25
 _CHARS_PER_TOKEN = 3  # of JSON; prose has four
 _LEAST_CHARS = 200  # a shorter result would not be worth reading
 
@@ -129,7 +130,7 @@ class ClientView:
         self._is_next = False
 
     def go_on(self) -> None:
-        """Begin another reply, whose text starts a new paragraph."""
+        """Begin another reply; its text starts a new paragraph."""
         self._has_gone_on = True
         self._is_next = self._has_text
 
@@ -174,11 +175,11 @@ class Run:
     def __init__(self, request: Request, terms: RunTerms) -> None:
         self.terms = terms
         self.state = RunState.READY
-        self.stop: Stop | None = None  # why it is over
-        self.defect = ""  # what was wrong with the last reply, if the run ended because of it
+        self.stop: Stop | None = None
+        self.defect = ""  # of the last reply, if the run ended because of it
         self.added: tuple[Message, ...] = ()
         self.rounds: tuple[Round, ...] = ()
-        self.facts: tuple[Fact, ...] = ()  # what happened to calls, beyond the facts of the turns
+        self.facts: tuple[Fact, ...] = ()  # about calls, beyond those of the turns
         self.usages: tuple[UsageReported, ...] = ()
         self.output: Outcome | None = None  # of the terminal tool that ended it
         self._request = request
@@ -197,7 +198,7 @@ class Run:
         return self._reply.text
 
     def next_step(self) -> Step | None:
-        """Return what to do next; None when the run is over."""
+        """Return the next step; None when the run is over."""
         if self.state is RunState.DONE:
             return None
         if self.state is RunState.CALLED:
@@ -307,6 +308,7 @@ class Run:
         if defect is not None:
             self.stop, self.defect = Stop.EXHAUSTED, defect
         rest = tuple(call for call in calls if call not in owned)
+        # With calls of the client's tools, the client itself adds the message to its history.
         if self._reply.text.strip() and not rest and defect is None:
             self.added += (self._reply_message(()),)
         reason = STOP if reason == CALLS and not rest else reason
@@ -340,8 +342,9 @@ class Run:
         self.rounds += (Round(self._reply.text, tuple(outcomes)),)
         self._view.go_on()
         choice = self._request.tool_choice
+        # A named tool of the client is still to be called, so that demand stays.
         is_satisfied = isinstance(choice, NamedTool) and choice.name in self.terms.owned
-        # A demand for a call holds for the first reply only, or the run could never end.
+        # `tool_choice: required` applies to the first reply only, or the run could never end.
         if choice is ToolUse.REQUIRED or is_satisfied:
             self._request = self._request.choosing(ToolUse.AUTO)
 

@@ -1,7 +1,7 @@
 """Drives a run: sends its prompts as turns, and has its calls executed.
 
-It is to `run` what the engine's `run_turn` is to a turn, and knows neither HTTP nor Python
-functions nor tool servers.
+It drives a `Run` as `inference.driver` drives a turn, and knows neither HTTP nor Python functions
+nor tool servers.
 """
 
 import asyncio

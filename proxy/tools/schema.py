@@ -1,7 +1,7 @@
 """The JSON schema of a function's parameters, and typed values from the arguments of a model.
 
-Pydantic writes the schema, once, from a model whose fields are named `p0`, `p1`, ...; the names of
-the parameters are aliases, so none of them can clash with an attribute of a pydantic model.
+Pydantic writes the schema, once, from a model with the fields `p0`, `p1`, ...; the names of the
+parameters are aliases, so none of them can clash with an attribute of a pydantic model.
 
     def weather(city: str, days: int = 1)
 
@@ -104,7 +104,7 @@ def read_by_schema(tool: Tool, arguments: str) -> Mapping[str, object]:
 def describe(parameters: Sequence[Parameter]) -> tuple[JsonObject, ArgumentsReader]:
     """Return the schema of parameters, and the reader of their arguments.
 
-    A function whose only parameter is a pydantic model takes the members of that model.
+    A function with a pydantic model as its only parameter takes the members of that model.
     """
     whole = _whole_model(parameters)
     if whole is not None:
@@ -195,6 +195,6 @@ def _defects(error: ValidationError) -> Iterator[str]:
     """Describe the defects without quoting values, which may be secrets."""
     for defect in error.errors(include_url=False, include_input=False)[:_MOST_DEFECTS]:
         words = defect["msg"]
-        if defect["type"] == "union_tag_invalid":  # its words quote the tag that was given
+        if defect["type"] == "union_tag_invalid":  # its message quotes the value of the tag
             words = f"Input should have one of the tags {defect['ctx']['expected_tags']}"
         yield f"{pointer(defect['loc']) or _WHOLE}: {words}"

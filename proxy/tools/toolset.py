@@ -19,7 +19,7 @@ class Toolset:
     def __init__(self, tools: Iterable[FunctionTool | Function] = ()) -> None:
         self._tools: dict[str, FunctionTool] = {}
         self._aliases: dict[str, str] = {}
-        if callable(tools):
+        if callable(tools):  # one function in place of a list of functions
             raise TypeError("a Toolset needs a list of tools: Toolset([function])")
         for tool in tools:
             self.add(tool)
@@ -70,7 +70,7 @@ class Toolset:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The additional names of tools, and the names that they stand for."""
+        """The tool of each additional name."""
         return dict(self._aliases)
 
     @property

@@ -29,7 +29,7 @@ Append: TypeAlias = Callable[[Message], None]
 
 
 class Exchanged(msgspec.Struct, frozen=True):
-    """A user message, the rounds of tool calls for it, and the answer, "" if there is none."""
+    """A user message, the rounds of tool calls for it, and the answer, "" without one."""
 
     user: str
     rounds: tuple[Round, ...] = ()

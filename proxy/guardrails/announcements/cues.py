@@ -1,7 +1,10 @@
 """The words with which languages announce an act, read from `config/announcements`.
 
-Phrases there are in lower case, separated by commas. `*` stands for any letters of one word, or, in
-a script without spaces, for a few characters. `,` and `:` cannot be part of a phrase.
+Phrases there are in lower case, separated by commas. `*` matches any letters of one word, or, in a
+script without spaces, a few characters. `,` and `:` cannot be part of a phrase. From english.toml:
+
+    openings = "i'll, i will, let me, ..."
+    acts = "check, look, search, ..."
 """
 
 # ruff: noqa: RUF001 - marks of many scripts look alike

@@ -12,7 +12,8 @@ from proxy.guardrails.announcements.cues import Cues, split_phrases
 _NEVER = re.compile(r"(?!)")
 _COLON, _ELLIPSIS = ":", "…"
 _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
-# What follows a colon was said rather than announced, unless it is a quotation or code.
+# "I'll check the weather: it is sunny." The words after a colon are the result, so the act is done.
+# Quotations and code were removed before.
 _SAID = re.compile(r" : .*[^\W\d_]")
 _TAIL = 60  # characters at the end of a sentence, where the verb may come last
 
@@ -69,18 +70,24 @@ class Matcher:
         return self._request.search(sentence.text) is not None
 
     def is_afterthought(self, sentence: Sentence) -> bool:
-        """Return whether a sentence only says what follows an act announced before it."""
+        """Return whether a sentence only names the outcome of an act announced before it.
+
+        "I'll check the weather. This may take a moment."
+        """
         if self._words_of_afterthoughts.isdisjoint(sentence.words) and self.cues.is_spaced:
             return False
         return self._afterthought.match(sentence.text) is not None
 
     def shows(self, sentence: Sentence, *, may_report: bool) -> bool:
-        """Return whether a sentence says of a call beside it that it is only shown."""
+        """Return whether a sentence presents the call next to it as an example or a report."""
         is_quote = self._quote.search(sentence.text) is not None
         return is_quote or (may_report and self._report.search(sentence.text) is not None)
 
     def _may_have_cue(self, words: Collection[str]) -> bool:
-        """Check cheaply whether a search is worthwhile, which it is for few languages."""
+        """Check cheaply whether a search is worthwhile, which it is for few languages.
+
+        A sentence in Latin letters may be in ten languages, and is in one of them.
+        """
         if not self.cues.is_spaced or not self._first_words.isdisjoint(words):
             return True
         last_words = self._last_words
@@ -113,7 +120,7 @@ class Matcher:
             return False
         if self._inside.search(f" {cue} "):
             return False
-        return not (self._behind.match(after) or _SAID.search(after))
+        return not (self._after.match(after) or _SAID.search(after))
 
     @cached_property
     def _cue(self) -> re.Pattern[str]:
@@ -170,7 +177,7 @@ class Matcher:
         return re.compile(rf"{before}(?:{_any_of(self.cues.bars_beside)}){self._space}\Z")
 
     @cached_property
-    def _behind(self) -> re.Pattern[str]:
+    def _after(self) -> re.Pattern[str]:
         return self.pattern(self.cues.bars_after, at=self._space)
 
     _bar = _compile("bars")

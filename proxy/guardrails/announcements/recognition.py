@@ -1,8 +1,13 @@
-"""Tells an announcement from an answer: the model says that it acts now, and then stops.
+"""Distinguishes an announcement from an answer: the model says that it acts now, and then stops.
 
-"I'll check the weather." is an announcement. A result, a question, an offer, a plan put up for
-approval and small talk are answers. In doubt it is an answer: missing an announcement changes
-nothing, but mistaking an answer for one costs a generation and may cause an act that nobody wanted.
+    I'll check the weather.                               announcement
+    Let me look: The file has two lines.                  answer: the result
+    I'll check the weather if you tell me the city.       answer: the user is asked
+    Would you like me to check the weather?               answer: an offer
+
+In doubt it is an answer: missing an announcement changes nothing, but mistaking an answer for one
+costs a generation and may cause an unwanted act. Of 128 announcements in docs/ablation.md, 95 are
+recognized.
 """
 
 # ruff: noqa: RUF001 - marks and letters of many scripts look alike
@@ -17,9 +22,9 @@ from proxy.guardrails.announcements.matching import Matcher, Sentence
 _TAIL = 600  # characters
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
-# Lines that are no prose of the model's own: quotations, tables, headings, items, indented code.
+# Lines that are not prose of the model: quotations, tables, headings, items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
-# The head of a letter: what follows was written for the user to send.
+# The head of a letter: the text after it is a draft for the user, who may "check" in it.
 _LETTER_HEAD = re.compile(
     r"^\W*(?:subject|betreff|objet|asunto|oggetto|assunto|onderwerp|temat|тема|件名|主题|제목)\s?[:：]"
     r"|^(?:dear|hi|hello|hallo|liebe[rs]?|bonjour|hola|estimad[oa]|caro|cara|beste|cher)"
@@ -91,7 +96,7 @@ def normalise(sentence: str) -> Sentence:
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _MOST_TOOLS = 100
 _MOST_SENTENCES = 3
-# For an act that no sentence with "example" or "format" announces.
+# "Let me check the format:" has a cue of an example ("format"), but announces an act.
 _ACTS = re.compile(
     r"\W*(?:let me|let's|i'll|i will|i)\s(?:now\s|first\s)?"
     r"(?:look|check|read|open|see|find|fetch|get|search|try|call|run)\b",
@@ -157,10 +162,10 @@ _USERS_PART = frozenset(
 
 
 def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
-    """Return whether a reply begins by telling the user how to do what the request asked for.
+    """Return whether a reply begins with instructions for the user in place of the requested work.
 
-    Qwen2.5-Coder 1.5B explained the next step of its own work like that in 5 of 24 tasks: "To order
-    it, you need to first check the stock." A request that asks how or what is answered by it.
+    Qwen2.5-Coder 1.5B explained its next step like that in 5 of 24 tasks: "To order it, you need to
+    first check the stock." To a request for an explanation, this is the answer.
     """
     match = _INSTRUCTS.match(text)
     if match is None or _HOW_TO.search(request):
@@ -171,12 +176,12 @@ def instructs_user(text: str, request: str, tools: Sequence[str]) -> bool:
 
 
 def instructs(text: str) -> bool:
-    """Return whether a reply begins by telling the user how to do something."""
+    """Return whether a reply begins with instructions for the user."""
     return _INSTRUCTS.match(text) is not None
 
 
 def shows_next(words: str) -> bool:
-    """Return whether the words before a call say that it is only shown, and announce no act."""
+    """Return whether the words before a call present it as an example, and announce no act."""
     if not (sentences := split_sentences(words)):
         return False
     is_open = sentences[-1].rstrip("*_ ")[-1:] not in _ENDS
@@ -185,7 +190,7 @@ def shows_next(words: str) -> bool:
 
 
 def shows_last(words: str) -> bool:
-    """Return whether the first sentences after a call say that it was only shown."""
+    """Return whether the first sentences after a call present it as an example."""
     sentences = split_sentences(words)[:_MOST_SENTENCES]
     return any(_shows(item, may_report=True) for item in sentences)
 
@@ -213,13 +218,16 @@ def matchers_for(sentence: str) -> tuple[Matcher, ...]:
     if sentence.isascii():
         return _matchers()["latin"]
     scripts = [script for script, letter in _LETTER.items() if letter.search(sentence)]
-    if "kana" in scripts and "han" in scripts:
+    if "kana" in scripts and "han" in scripts:  # Japanese, which no Chinese phrase fits
         scripts.remove("han")
     return tuple(matcher for script in scripts for matcher in _matchers()[script])
 
 
 def prepare() -> None:
-    """Read and compile every language, so that no reply waits for it: about 0.3 s in all."""
+    """Read and compile every language, in a thread after the start: about 0.3 s in all.
+
+    Compiled at their first use, they delayed the first replies of a server by 51 ms.
+    """
     for matchers in _matchers().values():
         for matcher in matchers:
             matcher.prepare()

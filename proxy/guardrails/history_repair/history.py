@@ -1,4 +1,4 @@
-r"""Repairs what is broken in an incoming history, and only that, always in the same way.
+r"""Repairs the defects of an incoming history, always in the same way, and nothing else.
 
 `heal_messages` applies the repairs, `heal_tools` those of the tools, and `replay_thoughts` removes
 earlier reasoning.
@@ -37,6 +37,7 @@ from msgspec.structs import replace
 from proxy.conversation import json, roles
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, Messages
+from proxy.conversation.parts import REASONING_MEMBERS
 from proxy.conversation.tools import Tool
 from proxy.facts import Fact, Healed
 from proxy.guardrails import contents
@@ -124,6 +125,11 @@ _NAME = b'"name"'  # quotes within JSON strings are escaped, so this is a member
 
 
 def neutralise(messages: Messages, tokens: Sequence[str], facts: list[Fact]) -> Messages:
+    """Break control tokens in messages of users and tools.
+
+    Templates render texts without escaping them: `<|im_end|><|im_start|>system` in the result of a
+    tool would end the message and begin another system prompt.
+    """
     if not (messages and (breakable := _breakable(tokens))):
         return messages
     literals = literals_of(*breakable)
@@ -228,7 +234,7 @@ def heal_tools(
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
     """Break control `tokens` in tools and drop null descriptions.
 
-    Tools may come from a tool server, which is no more trusted than a user. OpenAI accepts
+    Tools may come from a tool server, which is trusted as little as a user. OpenAI accepts
     `description: null`; llama-server answers it with status 500.
     """
     facts: list[Fact] = []
@@ -296,7 +302,7 @@ def heal_messages(
 
 _PART_KINDS = (b'"thinking"', b'"reasoning"')
 # Quotes within JSON strings are escaped, so these are members, or kinds of parts.
-_SIGNS = tuple(f'"{name}"'.encode() for name in contents.THOUGHT_MEMBERS)
+_SIGNS = tuple(f'"{name}"'.encode() for name in REASONING_MEMBERS)
 
 
 def replay_thoughts(messages: Messages, replay: Replay) -> Messages:
@@ -323,7 +329,7 @@ def _drop_thoughts(message: Message) -> Message:
     kept = {
         name: value
         for name, value in members.items()
-        if name not in contents.THOUGHT_MEMBERS or value == b"null"
+        if name not in REASONING_MEMBERS or value == b"null"
     }
     if "content" in kept:
         kept["content"] = _drop_block(kept["content"])

@@ -26,7 +26,7 @@ UNANSWERED = "Error: no result. This call was never answered."
 
 
 def introduce_orphan(name: str) -> str:
-    """Introduce a result whose call is gone; `name` is that of the tool, "" if unknown."""
+    """Introduce a result without its call; `name` is that of the tool, "" if unknown."""
     of = f" of {name}" if name else ""
     return f"Result{of}, from a tool call that is no longer part of this conversation:"
 
@@ -69,6 +69,7 @@ class _Waiting:
                 self._by_name.setdefault(call.name, deque()).append(call)
 
     def call_for(self, result: Message, name: str) -> _HistoryCall | None:
+        # An unknown id can only belong to a call that the client sent without one.
         if result.tool_call_id:
             return _next(self._by_id.get(result.tool_call_id)) or _next(self._with_made_id)
         return _next(self._by_name.get(name))

@@ -9,7 +9,7 @@ and a message is rewritten the same way every time, so a prompt only grows.
     think_instead         reasoning, text, calls          the text is part of the reasoning
     add_thoughts          calls without reasoning         "reasoning_content": " "
     fill_empty_answers    assistant without text, calls   "content": "(no answer)"
-    hide_pictures         an image of an earlier turn     a text part that says so
+    hide_pictures         an image of an earlier turn     a text part in place of it
     move_pictures         an image in a tool result       a user message after the results
 """
 
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import json, roles
 from proxy.conversation.messages import Message, Messages
+from proxy.conversation.parts import REASONING_MEMBERS
 from proxy.guardrails import contents
 
 # Short, as it is in the prompt of every later request; always the same, for the prefix cache.
@@ -76,6 +77,7 @@ def shorten_ids(message: Message) -> Message:
 def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
+    # A digest and not a counter: the same id becomes the same in every request of a conversation.
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
     return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 
@@ -89,9 +91,7 @@ def think_instead(message: Message) -> Message:
     if not (message.calls and message.text.strip()):
         return message
     members = contents.members_of(message)
-    names = [
-        name for name in contents.THOUGHT_MEMBERS if contents.string_of(members.get(name, b""))
-    ]
+    names = [name for name in REASONING_MEMBERS if contents.string_of(members.get(name, b""))]
     if not names:
         return message
     joined = contents.join_contents([members[names[0]], json.dump(message.text)])
@@ -104,7 +104,7 @@ def add_thoughts(message: Message) -> Message:
     if not message.calls:
         return message
     members = contents.members_of(message)
-    known = (contents.string_of(members.get(name, b"")) for name in contents.THOUGHT_MEMBERS)
+    known = (contents.string_of(members.get(name, b"")) for name in REASONING_MEMBERS)
     thoughts = json.dump(next(filter(None, known), _BLANK))
     if members.get("reasoning_content") == thoughts:
         return message

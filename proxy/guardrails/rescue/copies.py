@@ -17,11 +17,12 @@ from proxy.guardrails.rescue.examples import words_around_calls
 from proxy.guardrails.rescue.provenance import Origin
 
 _WORD = re.compile(r"[^\W_]+")
+# The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
 _MOST_PLACES = 200  # in one text
 _AROUND = 1_000  # to each side of a name
 _MOST_TEXT = 500_000  # more than fits into any window
-_NEAR = 100
+_NEAR = 100  # "never" within so many characters of a name forbids the call
 # Kimi K3 without its control tokens: a value and the word after it are one word.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
@@ -53,6 +54,8 @@ class EarlierTexts:
             return Origin.FORBIDDEN
         if copied:
             return Origin.USER
+        # A request may name the tool and all values of the call that fulfills it, so repeating the
+        # user's words proves nothing. A tool's result with other values may be an injection.
         return Origin.RESULT if of_tools and not self._are_named(calls) else Origin.MODEL
 
     def _is_copied(self, compact: str, text: str) -> bool:
@@ -74,7 +77,7 @@ class EarlierTexts:
 
 
 def is_same(call: WrittenCall, other: WrittenCall) -> bool:
-    """Return whether two calls have the same content, in whatever types and order."""
+    """Return whether two calls have the same content; types and order do not count."""
     is_equal = sorted(_words(call.arguments)) == sorted(_words(other.arguments))
     return call.name == other.name and is_equal
 
@@ -83,12 +86,14 @@ def is_quoted(source: str, texts: Iterable[str]) -> bool:
     """Return whether a call's text is in one of `texts`, ignoring white space."""
     compact = _without_space(source)
     return bool(compact) and any(
-        compact[0] in text and compact in _without_space(text) for text in texts
+        # the first character is looked for first, because few texts contain it
+        compact[0] in text and compact in _without_space(text)
+        for text in texts
     )
 
 
 def are_repeated(calls: Sequence[WrittenCall], texts: Sequence[str]) -> bool:
-    """Return whether each call is in one of `texts`, in whatever syntax.
+    """Return whether each call is in one of `texts`, in any syntax.
 
     Its name, members and values are together there, with only marks in between. Calls without
     arguments never count: their name alone is in many texts.
@@ -116,7 +121,7 @@ class _Searched:
 
 
 def _words_around(known: Collection[str], text: str, name: re.Match[str]) -> set[str]:
-    """Return the `known` words beside a name, with no other word in between."""
+    """Return the `known` words next to a name, with no other word in between."""
     before = text[max(name.start() - _AROUND, 0) : name.start()]
     after = text[name.end() : name.end() + _AROUND]
     sides = reversed(_WORD.findall(before)), _WORD.findall(after)

@@ -1,8 +1,14 @@
-"""The findings of a scanner in a reply, in the order of the text.
+r"""The findings of a scanner in a reply, in the order of the text.
 
 Joined in order, all `Prose` and the sources of all `FoundCalls` give the reply again. Three things
 are dropped on purpose: the `lead` of found calls, the `Gap` after them, and the text that a
-`LeftOut` stands for. The text of a `RefusedText` follows it as `Prose`.
+`LeftOut` replaces. The text of a `RefusedText` follows it as `Prose`.
+
+    I look. <tool_call>{"name": "f", "arguments": {}}</tool_call>
+    For example: <tool_call>{"name": "g", "arguments": {}}</tool_call>
+
+    Prose("I look."), ArgumentsStarted("f"), ArgumentsText("{}"), FoundCalls(f), Gap("\n"),
+    Prose("For example:"), RefusedText(QUOTED), Prose(" <tool_call>...")
 """
 
 from typing import TypeAlias
@@ -21,7 +27,7 @@ class Prose(msgspec.Struct, frozen=True):
 
 
 class ArgumentsStarted(msgspec.Struct, frozen=True):
-    """The arguments of what looks like a call to `name` begin to arrive.
+    """The arguments of a probable call to `name` begin to arrive.
 
     Reported only for the first call after an opening, and only if its name comes before its
     arguments. It may still end in a `RefusedText`, more likely if `is_marked` is false.

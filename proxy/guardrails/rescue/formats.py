@@ -26,8 +26,8 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of arguments, each with its end. A `token` before every tag makes nested elements unmistakable.
     If `known` has any names, no others are arguments. `loose` are spellings of ends without the
     namespace, with the ends that they mean. If the family `has_lines`, it writes every value on
-    lines of its own, and if one line end is missing the other is still not part of the value.
-    In the table, `*` in a mark is each of the `namespaces`.
+    separate lines, and if one line end is missing the other is still not part of the value. In the
+    table, `*` in a mark is each of the `namespaces`.
     """
 
     call: str
@@ -96,6 +96,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def brackets(self) -> tuple[tuple[str, str], ...]:
         """All marks that surround something, each with its end, "" if it has none."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
+        # the parts of other shapes have no ends of their own
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),

@@ -1,7 +1,8 @@
 """The marks around calls, listed in `formats.toml`: beginnings, ends, and tokens that leak.
 
-If the end of a value is missing or uncertain, the value may include the next call; it is then
-rejected.
+Everything here is derived from the table, so that a new format is one row; before, marks were
+defined in nine places (decision 0030). If the end of a value is missing or uncertain, the value may
+include the next call; `holds_mark` finds that, and the call is rejected.
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek and Step have a fullwidth bar
@@ -20,6 +21,7 @@ from proxy.guardrails.rescue.values.cursor import (
     fold_mark,
 )
 
+# Messages to the user have marks as well, but their content is an answer.
 _ROWS = tuple(row for row in TABLE.formats if row.is_marked and row.shape != "quoted")
 _BRACKETS = tuple(pair for row in _ROWS for pair in row.brackets)
 _TAG = re.compile(r"<(?:\w+[:|])?(\w+)")
@@ -42,9 +44,10 @@ CONTROL_BEGINNINGS = TABLE.control_beginnings
 LONGEST_CLOSER = max(map(len, STRAY_CLOSERS))
 _RESULT_ENDS = {fold_mark(begin): end for begin, end in RESULTS.items()}
 _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
-# Those that the scanner looks for beside the openings of calls.
+# The marks that the scanner looks for in addition to the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
 _WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
+# `<|"|>` is Gemma's quotation mark, and as such part of values.
 _TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
 _PLAIN_WORD = re.compile(r"[\w.]+")
 
@@ -76,7 +79,7 @@ _ENVELOPE_START = re.compile(_ENVELOPE)
 _PLAIN_CALL = re.compile(rf"\[?\s*{_ENVELOPE}")
 _ENVELOPE_BEGINS = re.compile(r"\[?\s*(?:\{\s*(?:[\"']\w{0,16}(?:[\"']\s*)?)?)?\Z")
 _NAMED_CALL = re.compile(rf"(?:```\w*\s*)?(?:\[\s*)?{_ENVELOPE}\s*[\"'](?P<name>[^\"']+)[\"']")
-# What closes a call, or ends a reply.
+# The marks that close a call, or end a reply.
 _CLOSING = rf"</(?:\w+[:|])?(?:{_WORDS})\b|</?[|｜]|{FENCE}|[\]}})]"
 _ENDS = sorted(STRAY_CLOSERS - RESULT_ENDS - THOUGHT_ENDS | TABLE.turn_ends)
 _OTHER_ENDS = (re.escape(end) for end in _ENDS if not re.match(_CLOSING, end))
@@ -160,7 +163,7 @@ def is_no_envelope(text: str) -> bool:
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 
-# What models write before a result that they copied or invented: "Observation: {...}".
+# The labels that models write before a result that they copied or invented: "Observation: {...}".
 _ARTICLES = ("", "the ", "here is the ", "tool ", "the tool ", "function ", "das ", "el ", "la ")
 _OUTPUTS = (
     *("observation", "output", "result", "response", "tool", "function", "user", "ipython"),
@@ -194,7 +197,13 @@ def may_be_label(text: str) -> bool:
 def begins_result(text: str, *, is_all: bool) -> bool | None:
     """Return whether a text begins with a result in JSON; None if that needs more text.
 
-    It may have a label, and be in a code fence. The envelope of a call is no result.
+    It may have a label, and be in a code fence. The envelope of a call is not a result.
+
+        Observation: {"ok": true}
+        Here is the result:
+        ```json
+        [1, 2]
+        ```
     """
     rest = strip_label(text)
     fence = _FENCED.match(rest)
@@ -223,11 +232,10 @@ _TOKEN_BEGINS = re.compile(r"<(?:[|｜](?:[^\s<>|｜]+(?:[|｜](?:>\s*)?)?)?)?|`
 
 
 def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
-    """Return the stray closing mark, or what ends the reply in place of one.
+    """Return the stray closing mark, or the end of the reply in place of one.
 
     That is half a mark, an unknown control token, or the end of a fence: no sentence ends with
-    these. Returns None if more text is needed; `is_all` says that as much of the `rest` is there as
-    is examined.
+    these. Returns None if more text is needed, which `is_all` rules out.
     """
     if literal is None or ends_thoughts(literal):
         return None if literal is None else ""
@@ -241,7 +249,7 @@ def closer_in(literal: str | None, rest: str, *, is_all: bool) -> str | None:
     return (rest if is_token else "") if is_all else None
 
 
-_SHORTEST = 2
+_SHORTEST = 2  # `<` alone is a sign of comparison
 
 
 def is_half_closer(text: str) -> bool:

@@ -15,7 +15,11 @@ from proxy.guardrails.rescue.values.scalars import Unreadable
 
 
 class Either(Literals):
-    """Two sets of literals that count as one; preparing them together would take too long."""
+    """The union of two sets of literals, of which the first is prepared once for all requests.
+
+    Names of tools begin calls as well, and every client has others: preparing both sets together
+    would take too long for each request.
+    """
 
     def __init__(self, first: Literals, second: Literals) -> None:
         self._first = first
@@ -25,9 +29,9 @@ class Either(Literals):
         index = self._first.find(text, start, is_finished=is_finished)
         return min(index, self._second.find(text, start, is_finished=is_finished))
 
-    def at(self, text: str, place: int, *, is_finished: bool) -> str | None:
-        first = self._first.at(text, place, is_finished=is_finished)
-        second = self._second.at(text, place, is_finished=is_finished)
+    def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
+        first = self._first.at(text, index, is_finished=is_finished)
+        second = self._second.at(text, index, is_finished=is_finished)
         return None if first is None or second is None else max(first, second, key=len)
 
 
@@ -57,7 +61,7 @@ class Openings:
         """Return the syntaxes that can begin at `literal`: longer openings first, then in order."""
         if literal not in self._fitting:
             fitting = [pair for pair in self.known if literal.startswith(pair[0])]
-            key = fold_mark(literal)  # a mark of results may be written in another case
+            key = fold_mark(literal)  # models write marks of results in any case
             known = (pair for pair in self.known if not fitting and fold_mark(pair[0]) == key)
             fitting += [(literal, syntax) for _, syntax in known if not syntax.is_marked]
             self._fitting[literal] = sorted(fitting, key=lambda pair: -len(pair[0]))
@@ -96,8 +100,7 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.place != "reply_start"}
 
 
-# Whether the model itself made these calls, whose source this is, so that the rest of the reply may
-# be dropped.
+# Whether the calls of a source are the model's own, so that the rest of the reply may be dropped.
 MayCut: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
@@ -147,6 +150,7 @@ class OpeningAttempt:
                 reason = Reason.BROKEN
             finally:
                 self._report_arguments()
+            # The refusal of the candidate that read furthest is the most specific one.
             passed = len(self._cursor.source())
             if passed > self._furthest:
                 self._furthest, self._reason = passed, reason

@@ -4,7 +4,7 @@
 facts for the table of `provenance`, later and from more text. Everything here is a pure function of
 the facts at the opening and of the text that follows. For example, in
 
-    I'll check: {"name": "look", "arguments": {}} and tell you.
+    I'll check: {"name": "look", "arguments": {}} and report back.
 
 the call is on the line of a sentence that announces an act, so `is_in_sentence` is false, and
 `is_apart` is false too, because the sentence continues.
@@ -21,7 +21,8 @@ from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 
-LOOKAHEAD = 200  # characters after a call that are examined
+# A sentence after a call that has not ended within so many characters continues.
+LOOKAHEAD = 200
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")
 
@@ -32,7 +33,7 @@ class Position:
 
     `is_first` if only white space and reasoning precede it, `begins_reply` if only calls do.
     `words` is the end of the prose, in which a call `is_apart` after white space. `layout` holds
-    the marks that would close the elements around the call; "" stands for indented code.
+    the marks that would close the elements around the call, and "" for indented code.
     """
 
     opening: str = ""
@@ -79,9 +80,10 @@ def is_apart(text: str, source: str, position: Position, *, is_all: bool) -> boo
 
     If one sentence ended before the call and another begins after it, the call belongs to neither.
     Control tokens and calls of several lines are not written in passing, unless a sentence
-    continues around or after them. `is_all` says that no more text is expected.
+    continues around or after them. `is_all`: no more text is expected.
     """
     first = text[0]
+    # Languages without capital letters (Chinese, Arabic) begin every sentence with such a letter.
     begins_sentence = first.isalpha() and not first.islower()
     is_block = source.startswith(CONTROL_BEGINNINGS) or "\n" in source.strip()
     may_be_within = not is_block or (position.is_apart and not begins_sentence)

@@ -16,7 +16,7 @@ from enum import Enum
 
 
 class Decision(Enum):
-    """What happens to a call in the text.
+    """The fate of a call in the text.
 
     A CALL goes to the client. An AMBIGUOUS call is shown as text and the model is asked whether it
     is meant. A DROPPED call is neither made nor shown.
@@ -105,24 +105,41 @@ class Row:
         )
 
 
-# The first matching row counts.
+# The first matching row counts. In the examples, CALL is a marked call and {...} one in plain JSON.
+# docs/ablation.md has the number of quotations that become calls without a row.
 TABLE = (
+    # > CALL
     Row(Decision.TEXT, context=(Context.QUOTATION,)),
+    # For example: CALL
     Row(Decision.TEXT, before=(Words.SHOWING,)),
+    # The user wrote the call, to ask about it; or a page says "never send CALL".
     Row(Decision.TEXT, origin=(Origin.FORBIDDEN, Origin.USER)),
+    # A fetched page may carry an injected call: it stays refused in the answer to the question.
     Row(Decision.AMBIGUOUS, origin=(Origin.RESULT,)),
+    # I would need the name of the league. {... {"league": ""}} (Hermes-2-Pro)
     Row(Decision.DROPPED, content=(Content.PLACEHOLDERS,)),
+    # [f(base=10)] The above line calls f. (deepseek-coder, gemma-7b) As text, 5 of 270 recorded
+    # replies lost the call that they meant.
     Row(Decision.AMBIGUOUS, before=(Words.NONE,), after=(Words.SHOWING,)),
+    # The format of the profile or the prompt is trusted more than a foreign one (decision 0030).
     Row(Decision.AMBIGUOUS, after=(Words.SHOWING,), format=(Format.OWN,)),
+    # I look. CALL That is how it is written.
     Row(Decision.TEXT, after=(Words.SHOWING,)),
+    # <section>CALL</section>, or an indented line: neither says whether the call is meant.
     Row(Decision.AMBIGUOUS, context=(Context.LAYOUT,)),
+    # Which city do you mean? CALL
     Row(Decision.AMBIGUOUS, before=(Words.ASKING,)),
+    # CALL Shall I go on?
     Row(Decision.AMBIGUOUS, after=(Words.ASKING,), content=(Content.MARKED,)),
+    # CALL gets the time.
     Row(Decision.AMBIGUOUS, context=(Context.SENTENCE,), before=(Words.NONE,)),
     Row(Decision.AMBIGUOUS, context=(Context.SENTENCE,), format=(Format.OWN,)),
+    # I could send CALL now.
     Row(Decision.TEXT, context=(Context.SENTENCE,)),
     Row(Decision.CALL, content=(Content.MARKED,)),
+    # {...} at the end of the reply. As text, 77 of 270 recorded replies lost their call.
     Row(Decision.CALL, after=(Words.NONE,)),
+    # {...} Is that right?
     Row(Decision.TEXT, after=(Words.ASKING,)),
     Row(Decision.AMBIGUOUS),
 )

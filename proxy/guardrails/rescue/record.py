@@ -28,7 +28,8 @@ _SPACE = " \t\r\n"
 class Report:
     """Findings, with prose joined and the white space after it held back.
 
-    White space and leaked control tokens are part of the prose only if prose follows them.
+    White space and leaked control tokens are part of the prose only if prose follows them. Before a
+    call they belong to it, and at the end of a reply `<|im_end|>` is no part of the answer.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Record:
     def restart(self) -> None:
         """Start over after the end of reasoning, unless it may belong to a broken call."""
         self.drop()
-        self.report.keep_held()  # it precedes the mark
+        self.report.keep_held()  # white space before the mark is part of the reasoning
         siblings = self.siblings.end_reasoning()
         self.siblings = siblings or self.siblings
         self.surroundings = Surroundings()
@@ -121,6 +122,7 @@ class Record:
 
     def accept(self, candidate: FoundCalls) -> None:
         """Accept a call, and those that waited for it, except plain ones that it repeats."""
+        # a model may write a call in plain JSON, and then again between its marks
         plain = [waiting for waiting, _ in self._waiting if not waiting.is_marked]
         if plain and plain[0].calls == candidate.calls:
             self.drop()

@@ -1,7 +1,8 @@
 """Every syntax, from the rows of `formats`, in the order in which they are tried by default.
 
 Three syntaxes read no calls. They prevent the scanner from finding a call in a message to the user
-or in a repeated result.
+or in a repeated result. The order matters where formats share an opening: `<tool_call>` begins
+JSON (Hermes), tags (Qwen3-Coder) and pairs (GLM), and the first that reads a call decides.
 """
 
 from collections.abc import Callable, Iterable, Mapping

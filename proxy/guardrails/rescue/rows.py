@@ -31,7 +31,7 @@ def read_row(
     return result
 
 
-def read_behind_marks(
+def read_after_marks(
     cursor: Cursor, mark: str, marks: Iterable[str], read_one: Callable[[Cursor, str], Reading]
 ) -> Reading:
     """Read calls, each after one of `marks`, which `read_one` gets; the first is `mark`."""

@@ -74,18 +74,21 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_GAVE_UP = -1
-_REACT = "react"  # whose results may be words
-_PIECE = 4_096  # characters of a long text that are read at once, because an attempt copies them
+_GAVE_UP = -1  # the reply is not searched any more, and that has been reported
+_REACT = "react"  # its results may be words
+# Characters of a long text that are read at once. An attempt copies the text that has arrived: for
+# a reply of 5 MB in one piece, each of hundreds of attempts would copy all of it.
+_PIECE = 4_096
 _NOTHING = Literals(())
 
 
 class Scanner:
     """Finds the calls in one reply.
 
-    `named` are syntaxes whose openings contain the offered names. `may_cut` says whether the model
-    itself made calls, so that an invented result after them may be dropped, and `may_hide` whether
-    a result that begins with this mark (such as `<tool_response>`) may be; in doubt neither.
+    `named` are syntaxes with the offered names in their openings. `may_cut` decides whether calls
+    are the model's own, so that an invented result after them may be dropped, and `may_hide`
+    whether a result that begins with this mark (such as `<tool_response>`) may be; in doubt
+    neither.
     """
 
     def __init__(
@@ -106,6 +109,8 @@ class Scanner:
         self._cursor.may_cut = may_cut is not cut_nothing
         self._record = Record(self._offered)
         self._state: Mode = InProse(is_untouched=True)
+        # Openings without a call, as in noise of marks, are read several times each. After so many
+        # the rest of the reply is prose, which bounds the work of a hostile reply.
         self._patience = bounds.OPENINGS
 
     def follow_results(self) -> None:
@@ -199,6 +204,7 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
             self._state = InProse()
+            # A quoted `</think>` is a word; any other shows that the prompt had opened the block.
             if not self._record.surroundings.is_quotation:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
@@ -210,7 +216,11 @@ class Scanner:
             self._begin_at(literal, is_first=state.is_untouched)
 
     def _begins_result(self, mark: str) -> bool:
-        """Return whether a result begins here: tags only at the start of a line, never quoted."""
+        """Return whether a result begins here: tags only at the start of a line, never quoted.
+
+        A user may ask about `<tool_response>`; then the prompt contains the mark, and the answer
+        must keep it (`may_hide`).
+        """
         surroundings = self._record.surroundings
         is_alone = surroundings.is_line_start or mark.startswith(marks.CONTROL_BEGINNINGS)
         return is_alone and not surroundings.is_quotation and self._may_hide(mark)
@@ -301,7 +311,7 @@ class Scanner:
             self._record.show(source)
             return
         self._record.refuse(reason if is_marked else None, source)
-        if is_broken:
+        if is_broken:  # the next call may be part of a value of this one
             self._record.siblings.break_off(source, is_marked=is_marked)
 
     def _accept_or_wait(
@@ -350,7 +360,7 @@ class Scanner:
         if literal is None or closer is None or not rest:
             return False
         if closer.rstrip() == FENCE and not self._record.position.begins_reply:
-            closer = ""  # it may have been opened in the words before
+            closer = ""  # the words before the call may have opened the fence
         literal = literal or closer
         if literal and not closer:
             self._certify(state, is_mark_next=literal not in marks.SPECIAL_TOKENS)
@@ -362,6 +372,7 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._end_reasoning(state)
         elif (end := marks.result_end(literal)) is not None and state.pending is None:
+            # Qwen2.5-Coder 0.5B invents the result of its call, and goes on with the story.
             self._cursor.advance(len(literal))
             self._record.report.add(LeftOut("invented_result"))
             self._state = Skipping(end)
@@ -433,7 +444,11 @@ class Scanner:
         return is_result and self._may_cut(candidate.source, candidate.calls)
 
     def _leave_unmarked(self, candidate: FoundCalls, gap: str, literal: str) -> None:
-        """Keep an unmarked call at the start of the reply for the marked one after it."""
+        """Handle an unmarked call that words or another call follow.
+
+        At the start of the reply it waits for the marked call after it. Otherwise it may be meant
+        or be data, so the reader of the reply decides; a call of no offered tool is data.
+        """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         is_kept = is_first and self._openings.is_any_marked(literal)
         if is_kept and self._record.siblings.offers(candidate):
@@ -457,7 +472,7 @@ class Scanner:
         return True
 
     def _end_reasoning(self, state: AfterCall) -> None:
-        """Continue after the end of reasoning whose last part was a call."""
+        """Continue after reasoning that ended in a call."""
         if state.pending is not None:
             self._record.refuse(None, state.pending.source + "".join(state.gap))
         self._record.widen_gap("".join(state.gap))

@@ -1,7 +1,12 @@
 """The consequences of a reply's earlier calls for the next one.
 
 The model intends its calls to run in order. So after an intended call that could not be accepted,
-no later call is accepted alone. After a call that broke, the next text may still belong to it.
+no later call is accepted alone. After a call that broke, the next text may still belong to it:
+
+    <tool_call>{"name": "write_note", "arguments": {"text": "He said "no" to
+    <tool_call>{"name": "rm", "arguments": {"path": "/"}}</tool_call>
+
+The quotation marks of the note are not escaped, so `rm` is part of its text, and is never called.
 """
 
 import re
@@ -16,7 +21,7 @@ from proxy.guardrails.rescue.syntax import Reason
 
 _HEAD = 300  # characters of a broken call that are searched for the name of a tool
 _CLOSERS = STRAY_CLOSERS - THOUGHT_ENDS
-# What follows the name of a tool that is called and not only mentioned.
+# The sign after the name of a tool that is called and not only mentioned.
 _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Action\ Input:)"""
 
 
@@ -54,7 +59,7 @@ class Siblings:
         self._refused_calls = ()
 
     def refuse(self, reason: Reason | None, candidate: FoundCalls) -> None:
-        """Note a call that does not count; a call of no offered tool has no consequences.
+        """Note a call that does not count; a call of a tool that is not offered changes nothing.
 
         A call that was refused only because of its marks may be repeated.
         """
@@ -82,6 +87,7 @@ class Siblings:
             return Reason.OUT_OF_ORDER
         if self._refused_calls and candidate.calls != self._refused_calls:
             return Reason.OUT_OF_ORDER
+        # After words, a call in another format shows the format: "In the other form it reads ...".
         is_other = self._accepted is not None and (
             candidate.syntax_name != self._accepted[0] and opening != self._accepted[1]
         )
@@ -103,7 +109,7 @@ class Siblings:
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
     def _object(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):
+        if self._objection in (None, Reason.QUOTED):  # a broken call is the stronger objection
             self._objection = reason
 
 

@@ -38,7 +38,7 @@ _LINE_REST = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LEAD = 400  # characters that may introduce an example
-_MOST = 50  # marks of one reply that are examined
+_MOST = 50  # marks of one reply that are examined, each against all prose before it
 _STRAY = LeftOut("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
@@ -59,8 +59,8 @@ def without_lone_marks(
 ) -> list[Finding]:
     """Replace the end of a reply that consists of marks only.
 
-    Where the engine has read the calls, it can leave their opening mark or a control token behind
-    the words: `I look.<tool_call>`.
+    An engine that has read the calls can leave their opening mark or a control token after the
+    words: `I look.<tool_call>`.
     """
     text = "".join(finding.text for finding in findings if isinstance(finding, Prose))
     is_other = any(not isinstance(finding, Prose | RefusedText) for finding in findings)
@@ -70,7 +70,7 @@ def without_lone_marks(
 
 
 class StrayMarks:
-    """Takes the findings of a reply in order; `is_given` says whether the prompt has a mark.
+    """Takes the findings of a reply in order; `is_given`: whether the prompt contains a mark.
 
     It `has_leak` if the rest of a call was reported as refused.
     """
@@ -88,7 +88,7 @@ class StrayMarks:
         for finding in findings:
             if not isinstance(finding, Prose):
                 kept += self._read("", is_last=True)
-                # text about calls, or the rest of one that could not be read
+                # In text about calls, or after a call that could not be read, a mark is evidence.
                 self._is_refused |= isinstance(finding, RefusedText) and (
                     finding.reason is not Reason.NOT_A_CALL
                 )
@@ -139,7 +139,11 @@ class StrayMarks:
         return kept
 
     def _ends_call(self, mark: str) -> bool:
-        """Return whether a closing mark follows the last brackets of a call."""
+        """Return whether a closing mark follows the last brackets of a call.
+
+        The engine or the model lost the beginning: `"city": "Paris"}}</tool_call>`. Removing the
+        mark would leave half a call as the answer, so the reply is retried instead.
+        """
         prose = "".join(self._prose).rstrip()
         return mark in _CLOSERS and prose.endswith(("}}", '"}', "]}"))
 

@@ -1,8 +1,12 @@
-"""Follows the prose of a reply, to tell code, quotations and JSON documents at its end.
+"""Follows the prose of a reply, and recognizes code, quotations and JSON documents at its end.
 
 It gets all prose in order, in pieces of any size, and knows nothing about calls. Text in a document
 is data, even if it reads like a call. A broken document has no recognizable end, so it continues as
-long as there is text.
+long as there is text. In each of these lines, the call is quoted:
+
+    > <tool_call>...
+    Write `<tool_call>...
+    {"answer": "First do this: <tool_call>...
 """
 
 # ruff: noqa: RUF001 - Chinese sentences end in fullwidth marks
@@ -11,16 +15,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.guardrails.rescue.examples import LEAD_LENGTH
 from proxy.guardrails.rescue.markup import Markup
 from proxy.guardrails.rescue.position import Position
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreadable
 
 
-class ProseDocument:
+class ProseDocument(MemberWatcher):
     """Follows one document from its first bracket, in pieces of any size.
 
     It `is_known` to be one from the first key of an object. Unreadable text breaks it.
@@ -28,6 +32,7 @@ class ProseDocument:
 
     def __init__(self) -> None:
         self._cursor = Cursor()
+        # "..." in place of a value occurs in examples: {"name": "f", "arguments": ...}
         self._reading = read_value(self._cursor, self, Style(has_gaps=True))
         self._is_broken = False
         self.is_known = False
@@ -54,12 +59,6 @@ class ProseDocument:
         self.is_known = True
         return True
 
-    def adds(self, items: Sequence[JsonValue]) -> bool:
-        return True
-
-    def leaves(self, path: Sequence[str | None]) -> None:
-        pass
-
 
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
@@ -72,7 +71,7 @@ _QUOTED_LINE = re.compile(
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"
-_HEAD = 100  # characters at the beginning of a line that are examined
+_HEAD = 100  # characters at the beginning of a line; every sign of a quotation is in them
 _QUOTES = frozenset("\"'“‘‚«»《(")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
@@ -157,7 +156,8 @@ class Surroundings:
     def _find_layout(self, opening: str) -> tuple[str, ...]:
         """Return the marks that would close the elements here, and "" for indented code.
 
-        Text that is indented no further than the first words of the reply is no code.
+        If the whole reply is indented, its indentation does not show code: only text that is
+        indented further than the first words counts.
         """
         line = self._words + opening[: len(opening) - len(opening.lstrip())]
         indent = _CODE_LINE.search(line)
@@ -198,6 +198,7 @@ class Surroundings:
     def _pass(self, text: str) -> None:
         if self._document is not None and self._document.is_endless:
             return
+        # most prose has no marks, and then only its last line matters
         has_marks = self._document is not None or _TICK in text or "~" in text
         has_marks = has_marks or _DOCUMENT_BEGINS.search(text) is not None
         first, *others = text.split("\n") if has_marks else text.rsplit("\n", 1)

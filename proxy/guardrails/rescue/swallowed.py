@@ -1,7 +1,7 @@
 r"""Reads the calls that an engine's parser took for the name or a value of another call.
 
-A parser that misses a closing mark puts what follows into the last value (llama.cpp#26763), and one
-that cuts too early leaves half a mark behind (vLLM#53227):
+A parser that misses a closing mark puts the rest of the reply into the last value
+(llama.cpp#26763), and a parser that cuts too early leaves half a mark (vLLM#53227):
 
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
@@ -41,7 +41,7 @@ class Family:
 
 
 def _families() -> Iterator[Family]:
-    """Yield how each format writes a call with one argument in marks of its own."""
+    """Yield how each format with marks around values writes a call with one argument."""
     ends = Counter(
         end
         for row in TABLE.formats
@@ -78,7 +78,7 @@ _FAMILIES = tuple(_families())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
-_HALF = 4  # characters of a closing mark, at least
+_HALF = 4  # characters of half a closing mark, at least: `</p` ends paragraphs of HTML
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
 
@@ -167,6 +167,8 @@ def _reread_value(call: WrittenCall, key: str, reader: Reader) -> Sequence[Writt
         if index is None:
             continue
         rest = value[index + len(family.end) :]
+        # One closing mark alone may be the value of a model that writes about markup; only a mark
+        # that no other format has, or a second mark after it, is certain.
         if _REST_OF_CALL.match(rest) and (family.is_sure or rest.strip()):
             named = {**arguments, key: value[:index].removesuffix("\n")}
             return (WrittenCall(call.name, json.dump_text(named), call.id),)

@@ -30,7 +30,7 @@ MOST_SAME = 3
 
 
 class Reason(StrEnum):
-    """The reason why text that looked like a call is no call."""
+    """The reason why text that looked like a call is not one."""
 
     QUOTED = "quoted"
     DOUBTFUL = "doubtful"
@@ -51,9 +51,9 @@ class Reason(StrEnum):
 class Calls:
     """The calls after one opening; `closed` is false if the closing mark is missing.
 
-    Calls that are doubtful count only as the whole reply, even if marked. Bare ones cannot be
+    Calls that are doubtful count only as the whole reply, even if marked. Bare calls cannot be
     distinguished from text about other calls. Reading `is_cut` where the reply stopped making
-    progress: JSON that is no call follows (a result that the model invented), or the same call
+    progress: JSON other than a call follows (a result that the model invented), or the same call
     for the third time.
     """
 
@@ -96,7 +96,7 @@ class Syntax:
     name: str
     openings: tuple[str, ...]
     read: Callable[[Cursor, str], Reading]
-    place: Place = "anywhere"
+    place: Place = "anywhere"  # the name of the column in formats.toml
     is_marked: bool = True
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Completes calls with an argument whose key only the tools can tell.
+"""Completes calls with an argument whose key follows only from the tools.
 
 Readings know no tools. They return such an argument under the key "", and a key that is glued to
 the name together with its closing tag:

@@ -2,7 +2,7 @@
 
 `check` judges the arguments of one call, `Members` one member of them while the model still writes,
 `check_reply` a reply that has to be JSON. A defect of the model is a result here, never an
-exception; a schema that cannot be compiled checks nothing, and the outcome says so.
+exception; a schema that cannot be compiled checks nothing, and the outcome reports that.
 
     schema: {"properties": {"days": {"type": "integer"}}, "required": ["days"]}
 
@@ -50,7 +50,7 @@ _ANNOTATIONS = frozenset(["title", "description", "default", "examples", "$comme
 _ROOT = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties"}
 _ROOT |= {"$schema", "$id", "$defs", "definitions", "strict"}
 _STRING = _ANNOTATIONS | {"type", "anyOf"}
-_MAY_BE_FLOAT = re.compile(r"\d[.eE]")
+_MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments need no search for `5.0`
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
@@ -90,7 +90,9 @@ def check(tool: Tool, arguments: JsonValue, *, may_close: bool = False) -> Check
     read = _read(tool.name, arguments, may_close=may_close)
     if isinstance(read, BrokenArguments):
         return read
-    named = unescape_names(tool.parameters, read.value)
+    named = unescape_names(
+        tool.parameters, read.value
+    )  # before the check: unknown names are errors
     if named is not read.value:
         read = ValidArguments("", named, (*read.facts, Coerced(tool.name, "")))
     try:
@@ -172,6 +174,7 @@ def _read(tool: str, arguments: JsonValue, *, may_close: bool) -> ValidArguments
 def _read_text(tool: str, text: str, *, may_close: bool) -> ValidArguments | BrokenArguments:
     if not text.strip():
         return ValidArguments("", {})
+    # No model means more members, and each of them costs time in the check.
     if text.count('":') > MEMBERS:
         return BrokenArguments(f"The arguments have more than {MEMBERS:,} members")
     done: Fact = Coerced(tool, "")
@@ -210,7 +213,7 @@ class InvalidAnswer(msgspec.Struct, frozen=True):
 
 
 def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | InvalidAnswer:
-    """Judge the answer of a reply: its text, or its reasoning if there is no text."""
+    """Judge the answer of a reply: its text, or without text its reasoning."""
     answer = None if text.strip() else _find_answer(thoughts, schema)
     return answer or check_answer(text, schema)
 

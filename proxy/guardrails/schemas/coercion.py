@@ -58,7 +58,7 @@ _ABBREVIATION = 3  # letters, as of weekdays and months
 _LEAST_ABBREVIATIONS = 3
 _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _QUOTED = re.compile(r"""(?P<mark>["'`])(?P<text>.+)(?P=mark)""", re.DOTALL)
-_COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")
+_COULD_BE_SEVERAL = re.compile(r"^\s*[\[{]|[,;\n]")  # "a, b" may be one item, or two
 
 
 def to_type(value: JsonValue, types: Sequence[str]) -> JsonValue:
@@ -219,7 +219,7 @@ class _Change:
 
     @property
     def watched(self) -> Path:
-        """The path whose errors count against the change."""
+        """The path of the errors that count against the change."""
         return self.path[:-1] if self.condition == "unless_parent_invalid" else self.path
 
 
@@ -393,6 +393,7 @@ class _Coercer:
             if not self._improve(draft, errors):
                 break
             errors = list(self.schema.errors(draft.value, self.budget))
+        # A change that did not help would hide the model's value from the complaint about it.
         if errors and draft.take_back(errors):
             errors = list(self.schema.errors(draft.value, self.budget))
         paths = dict.fromkeys(path for change in draft.changes for path in change.paths)

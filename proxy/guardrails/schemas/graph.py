@@ -25,7 +25,7 @@ _BY_NAME = frozenset(["dependentSchemas", "dependencies", "patternProperties", "
 
 
 class UnknownTarget(LookupError):
-    """A reference whose target is unknown."""
+    """Raised for a reference to an unknown target."""
 
 
 class References:
@@ -109,7 +109,7 @@ class References:
 
 
 def follow(document: JsonValue, path: list[str]) -> JsonValue:
-    """Return the value at a path; raises UnknownTarget if there is none."""
+    """Return the value at a path; raises UnknownTarget for a path that does not exist."""
     value = document
     for step in path:
         if isinstance(value, dict) and step in value:
@@ -128,7 +128,7 @@ Label: TypeAlias = str | int  # the name of a member, or the number of an item
 Link: TypeAlias = Literal["value", "keys", "each member", "each item", "other member", "other item"]
 
 _MOST_NODES = 20_000  # 0.2 s
-_ENOUGH = 10**9  # counting stops here
+_ENOUGH = 10**9  # counting stops here: far above every bound, and below huge integers
 _BYTES_A_COPY = 120  # of an enum or a const, which each of its errors copies
 _LOOKS = 3  # at a branch next to `unevaluated...`: jsonschema-rs took 2.6 times as long
 
@@ -147,7 +147,7 @@ _WITH_ERRORS = frozenset(["required", "dependentRequired", "dependencies", "enum
 
 
 class TooManySchemas(ValueError):
-    """A schema is too large or too deep to be followed, whatever the value."""
+    """Raised for a schema that is too large or too deep to be followed with any value."""
 
 
 @dataclass(slots=True, eq=False)
@@ -155,8 +155,8 @@ class SchemaNode:
     """A sub-schema, linked to the nodes that check a value and its content along with it.
 
     `labelled` are the nodes of single members or items. `looks` is how often its branches are
-    examined, `errors` how many errors of its own it can have. Text is matched with `patterns`, the
-    names of members with `name_patterns`. `types` are the types that it names.
+    examined, `errors` the most errors that its keywords can have. Text is matched with `patterns`,
+    the names of members with `name_patterns`. `types` are the types that it names.
     """
 
     errors: int = 1

@@ -88,7 +88,7 @@ _KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
 
 
 class UnreadablePattern(ValueError):
-    """A pattern whose size cannot be estimated."""
+    """Raised for a pattern without an estimate of its size."""
 
 
 @dataclass(frozen=True, slots=True)

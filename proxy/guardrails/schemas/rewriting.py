@@ -3,7 +3,7 @@
 `remove_patterns` and `without_unknown_types` produce a schema that the validator can compile,
 `simplify` and `simplify_for_grammar` one that llama-server can compile. `call_schema` combines the
 schemas of tools into the schema of one call, and `bind_members` fixes members of one tool.
-`change_schemas` knows the keywords whose values contain schemas.
+`change_schemas` knows the keywords with schemas in their values.
 
     {"type": "float", "minimum": 1}      {"minimum": 1}     without_unknown_types
     {"items": true}                      {"items": {}}      simplify: llama.cpp rejects booleans
@@ -19,6 +19,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.tools import Tool, properties_of
 from proxy.guardrails.schemas.patterns import patterns_in
 
+# In the values of these, `{"type": "float"}` is data and not a schema.
 _DATA = frozenset(["const", "default", "dependentRequired", "enum", "examples"])
 
 _SCHEMAS_BY_NAME = frozenset(["$defs", "definitions", "dependentSchemas", "properties"])
@@ -36,6 +37,7 @@ _MAY_BE_BOOLEAN = frozenset(["additionalProperties", "unevaluatedItems", "uneval
 _LENGTHS = frozenset(["maxItems", "maxLength", "minItems", "minLength"])
 _LONGEST = 200  # a grammar repeats its rule this often
 _ANY_OBJECT: JsonObject = {"type": "object"}
+# Within `$defs`, an `$id` would begin another document, in which `#/...` leads elsewhere.
 _LEFT_OUT_AT_THE_ROOT = ("$id", "$schema")
 
 

@@ -1,4 +1,4 @@
-"""Compiled JSON schemas (draft 2020-12): they check values and list what is wrong.
+"""Compiled JSON schemas (draft 2020-12): they check values and list the errors.
 
 `compile_schema` compiles a schema once and caches it. Both compiling and checking refuse work that
 would keep the event loop busy, by the estimates of `workload` and `patterns`. Formats are not
@@ -6,7 +6,7 @@ asserted, and references are never fetched.
 
 Real schemas break the letter of the specification in three ways that are accepted here:
 
-    {"type": "integer", "default": "auto"}           the default is valid, of whatever type
+    {"type": "integer", "default": "auto"}           the default is valid, of any type
     {"type": "string", "description": "Defaults to None."}            and so is null here
     {"type": "array", "enum": ["a", "b"]}            the options are those of the items
 """
@@ -58,7 +58,9 @@ _PATTERN = b'"pattern'  # or patternProperties
 _DEFAULT, _ENUM, _ARRAY = b"efault", b'"enum"', b'"array"'
 # Schemas generated from Python docstrings state a null default only in the description.
 _NO_DEFAULT = re.compile(r"[Dd]efaults?(?: value)?(?: is| to|:|=)\s*[`'\"]?(?:None|null)\b")
-_BYTES_A_UNIT = 4  # the cache counts 15 bytes of memory for each byte of a document
+# Patterns are compiled into programs of 32 bytes per unit. The cache counts documents, of which
+# each byte takes 15 bytes of memory compiled, so a unit counts as a few bytes of a document.
+_BYTES_A_UNIT = 4
 _GAVE_UP = (Kind.BacktrackLimitExceeded, Kind.RegexEngineFailure)
 
 
@@ -105,6 +107,7 @@ class Schema:
         validator = self._validator_for(workload.plan_matching(value, text)[0])
         if validator.is_valid(value):
             return True
+        # The list of errors is needed only if some of them may not count.
         if not (workload.patterns.costs or self._has_exceptions):
             return False
         try:
@@ -153,7 +156,7 @@ class Schema:
     def part(self, path: Path, budget: ListingBudget | None = None) -> "Schema | None":
         """Compile the sub-schema at `path` with its references; None if that is impossible.
 
-        That includes patterns whose compilation the budget does not cover.
+        It is also impossible if the budget does not cover compiling its patterns.
         """
         try:
             workload = self._workload.part(path)
@@ -167,7 +170,7 @@ class Schema:
     def without_patterns(self) -> "Schema":
         """Return the schema with every pattern counted as matched; raises UnusableSchema.
 
-        Its `problem` says that a value was too long for the patterns.
+        Its `problem` reports that a value was too long for the patterns.
         """
         if self._without_patterns is None:
             schema = json.parse(self._workload.source)
@@ -182,7 +185,7 @@ class Schema:
         return self._without_patterns
 
     def _validator_for(self, tries: int) -> Draft202012Validator:
-        """Return the validator whose patterns may backtrack `tries` times."""
+        """Return the validator that lets patterns backtrack `tries` times."""
         if not tries:
             raise TooLongToMatch(_TOO_LONG_TO_MATCH)
         if tries not in self._validators:

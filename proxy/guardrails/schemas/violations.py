@@ -20,6 +20,7 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonValue
 from proxy.guardrails.schemas.schema import Path, forbids_members, list_allowed_values, pointer
 
+# The complaint is part of the prompt of the retry, so it names only the first defects.
 _MOST_COMPLAINTS = 5
 _MOST_OPTIONS = 20
 _LONGEST_VALUE = 80

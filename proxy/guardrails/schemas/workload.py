@@ -123,7 +123,7 @@ class Workload:
         return cls(make_graph, source, schema, patterns, most, checks > _UNSUSPICIOUS)
 
     def part(self, path: Iterable[str | int]) -> "Workload":
-        """Return the workload of a sub-schema; raises LookupError if there is none.
+        """Return the workload of a sub-schema; raises LookupError if it does not exist.
 
         Raises ValueError if its patterns are too large to be compiled again.
         """
@@ -171,7 +171,7 @@ class Workload:
         return cost
 
     def integers(self, value: JsonValue) -> Set[Path]:
-        """Return the paths of numbers such as `5.0` whose schemas expect an integer."""
+        """Return the paths of numbers such as `5.0` where the schema expects an integer."""
         paths: set[Path] = set()
         path: list[Label] = []
         with suppress(TooManySchemas):

@@ -100,6 +100,7 @@ def write_arguments(call: ToolCall, marks: Iterable[str]) -> str:
     """Write the arguments object of a call, unchanged if they are valid."""
     if parse_arguments(call.arguments) is not None:
         return escape(call.arguments.strip() or "{}", marks)
+    # Broken arguments would teach the model to write broken calls.
     kept: JsonObject = {"unparsable": call.arguments}
     return escape(json.dump_text(kept), marks)
 

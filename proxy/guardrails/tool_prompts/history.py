@@ -57,6 +57,7 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
             text = convention.write_calls(message.text, message.calls)
             message = contents.replace_content(message, text)
         elif message.role == "assistant" and message.text and convention.answer_label:
+            # Earlier answers are examples: without the label the model omits it as well.
             message = contents.prepend_text(message, convention.answer_label, "")
         if is_result and is_after_result:
             groups[-1].append(message)
@@ -69,14 +70,13 @@ def _write_as_text(messages: Iterable[Message], convention: Convention) -> list[
 def _result(message: Message, names: dict[str, str], convention: Convention) -> Message:
     call_id = message.tool_call_id or ""
     name = names.get(call_id, _UNKNOWN)
-    return contents.change_role(
-        message, "user", convention.write_result(name, call_id, message.text)
-    )
+    return contents.write_as_user(message, convention.write_result(name, call_id, message.text))
 
 
 def _add_description(messages: list[Message], text: str, template: Template) -> list[Message]:
     """Put the description at the start, where it stays as the history grows."""
     first = messages[0] if messages else None
+    # Many templates refuse a second system message, or two user messages in a row.
     if template.system == "nowhere":
         if first is not None and first.role == "user":
             return [contents.prepend_text(first, text, _PARAGRAPH), *messages[1:]]

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from proxy.conversation import json
-from proxy.conversation.json import JsonObject, JsonValue
+from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, ToolCall, WrittenCall
 from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.syntaxes.envelope import calls_in
 from proxy.guardrails.rescue.values.cursor import Cursor
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Unreadable
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Unreadable
 from proxy.guardrails.tool_prompts import fragments
 
 _CALL_FORM = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"}}'
@@ -108,7 +108,7 @@ def _read_objects(cursor: Cursor, respond_name: str | None) -> Reading:
     calls: list[WrittenCall] = []
     for item in items:
         if item.get(_TYPE) == _RESULT and calls:
-            break  # the model invented it
+            break  # the model invented it, and everything after it depends on it
         calls_of_item = _calls_of(item, respond_name)
         if not calls_of_item:
             raise NoCall
@@ -130,10 +130,10 @@ def _calls_of(item: JsonObject, respond_name: str | None) -> tuple[WrittenCall, 
     return (*answer, *calls) if calls else ()
 
 
-class _ContractWatcher:
+class _ContractWatcher(MemberWatcher):
     """Stops reading an object that does not begin with a type of the contract.
 
-    It tells the cursor where a final answer begins, as if that were the argument of the tool.
+    It reports to the cursor where a final answer begins, as if that were the tool's argument.
     """
 
     def __init__(self, cursor: Cursor, respond_name: str | None) -> None:
@@ -142,6 +142,7 @@ class _ContractWatcher:
         self.is_ours = False
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
+        # The type comes first, so an object of the contract is known from its second member on.
         if len(path) > 1 or (path[-1] == _TYPE and not members):
             return True
         kind, name = members.get(_TYPE), self._respond_name
@@ -149,9 +150,6 @@ class _ContractWatcher:
         if kind == _FINAL and name is not None and path[-1] == _SAID:
             self._cursor.start_arguments(name, f'{{"{_MESSAGE}":')
         return self.is_ours
-
-    def adds(self, items: Sequence[JsonValue]) -> bool:
-        return True
 
     def leaves(self, path: Sequence[str | None]) -> None:
         if path == [_SAID]:

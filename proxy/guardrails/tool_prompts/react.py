@@ -97,7 +97,7 @@ def react(row: Format, *, is_demanded: bool = False) -> Syntax:
     return Syntax.of(row, read)
 
 
-# For a model that was asked for actions: a broken action has to be repaired.
+# For a model that was asked for actions: a broken action is rejected, not shown as prose.
 REACT_CONTRACT = react(
     replace(FORMATS["react"], name="react_contract", is_marked=True), is_demanded=True
 )

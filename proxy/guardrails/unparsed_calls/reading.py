@@ -1,7 +1,10 @@
 """Reads a text as a call in any spelling: marks, the name of a tool, its keys and values.
 
 Everything outside of values has to be a mark, a word that marks consist of, the name of a tool or
-of one of its parameters. Any other word makes it prose, and the reading ends.
+of one of its parameters. Any other word makes it prose, and the reading ends:
+
+    <command_Bash>cat TASKS.md</command_Bash>         a tag of key and name (ollama#15573)
+    invoke get_weather with city => Paris             prose: "with" is in no mark
 """
 
 # ruff: noqa: RUF001 - the control tokens of DeepSeek have a fullwidth bar
@@ -52,19 +55,19 @@ def token_at(text: str, index: int) -> Token:
 
 
 def attributes(tag: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of a tag, each with the value after it, "" if there is none."""
+    """Yield the words of a tag, each with the value after it, "" without one."""
     for word, value in _ATTRIBUTE.findall(tag):
         yield word, value.strip("\"'")
 
 
 def value_start(text: str, index: int) -> int:
-    """Return where the value begins after a key that ends at `place`; -1 if it is no key."""
+    """Return where the value begins after a key that ends at `index`; -1 if it is not a key."""
     match = _SEPARATOR.match(text, index)
     return -1 if match is None else match.end()
 
 
 def bare_value(text: str, index: int) -> str:
-    """Return the text at `place` without quotation marks or brackets, if there is any."""
+    """Return the text at `index` up to a quotation mark or bracket, "" without any."""
     match = _BARE.match(text, index)
     return "" if match is None else match[0]
 
@@ -74,7 +77,7 @@ Tools: TypeAlias = Mapping[str, Tool]
 _MOST_TOKENS = 600  # a longer text is not read further, which bounds the work
 _LONGEST_HEAD = 160  # before the name of the tool
 _MOST_WORDS = 8  # in a value without enclosing marks
-_MOST_SAID = 2_000  # of one value
+_MOST_NOTED = 2_000  # characters of one value that are compared with the prompt
 _LOOKAHEAD = 20
 _JOINTS = re.compile(r"[_.:-]")
 _OPENING, _CLOSING = "([{", ")]}"
@@ -84,9 +87,9 @@ _CONTROL = ("<|", "<\uff5c")
 class Reading:
     """One pass over a text.
 
-    The `tool` that is named last is the one found. `has_key` says that one of its parameters is in
-    the position of a key, `is_marked` that a mark says that this is about a call, and `is_torn`
-    that it ends within a value or a mark. `contents` has all keys and values in order.
+    The `tool` is the one that is named last. `has_key`: one of its parameters is in the position of
+    a key. `is_marked`: a mark shows that the text is about a call. `is_torn`: the text ends within
+    a value or a mark. `contents` has all keys and values in order.
     """
 
     def __init__(self, text: str, tools: Tools) -> None:
@@ -167,7 +170,7 @@ class Reading:
         return True
 
     def _control(self, token: Token) -> bool:
-        """Pass a control token, and what follows one between a key and its value."""
+        """Pass a control token; between a key and its value also the value after it."""
         self.is_marked = True
         return not self._awaits_value or self._element("<", token.end)
 
@@ -236,7 +239,7 @@ class Reading:
         return True
 
     def _without_namespace(self, word: str) -> str:
-        """Remove what precedes the name in `functions.get_weather`."""
+        """Remove the namespace from `functions.get_weather`."""
         space, _, name = word.rpartition(".")
         is_known = words.is_marker(space) and (not self._is_first or words.is_first_marker(space))
         return name if is_known and word not in self._tools else word
@@ -255,7 +258,7 @@ class Reading:
 
     def _note(self, source: str) -> None:
         if source:
-            self.contents.append(source[:_MOST_SAID])
+            self.contents.append(source[:_MOST_NOTED])
 
     def _key(self, token: Token) -> bool:
         self._note_key(token.text)

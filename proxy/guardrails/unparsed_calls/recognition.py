@@ -1,7 +1,10 @@
 """Recognizes a reply that is nothing but a call of an offered tool, in an unknown syntax.
 
-In doubt it is an answer: text that the model was given, explanations of a tool, code, a definition,
-a document. Missing a call changes nothing; mistaking an answer for one costs a generation.
+A model with a template that does not fit its engine writes calls that no reader knows, and an
+agent's loop would end with such a call as its answer. The model is asked for the call; its text is
+never made a call. In doubt it is an answer: text that the model was given, explanations of a tool,
+code, a definition, a document. Missing a call changes nothing; mistaking an answer for a call costs
+a generation.
 """
 
 import re
@@ -60,7 +63,8 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
     """Return whether a reply with this beginning may look like a call; prose never does.
 
-    Every beginning of what looks like a call does, unless it is a capital letter.
+    Every beginning of a text that `looks_like_call` may become one, except a capital letter: it
+    begins nearly all prose, which would be held back up to its second word.
     """
     source = _as_code(text.lstrip())
     if not source:
@@ -72,9 +76,9 @@ def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
 
 
 def _as_code(text: str) -> str:
-    """Return a text without what may surround and escape the names in a list of calls.
+    r"""Return a text without the quotation marks and backslashes around names in a list of calls.
 
-    These are quotation marks, and backslashes for Markdown.
+    Arctic quotes its calls, and Mixtral escapes names: `['get\_time(zone="UTC")']`.
     """
     if text.startswith("[") or _ESCAPED.search(text) is not None:
         text = _QUOTED_CALL.sub("", _ESCAPED.sub("", text))

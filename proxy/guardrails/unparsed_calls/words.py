@@ -66,7 +66,7 @@ def is_about_calls(mark: str, *, is_tag: bool = False) -> bool:
 
 
 def is_name_of_key(mark: str) -> bool:
-    """Return whether what a tag assigns to this is a key, as with `parameter`."""
+    """Return whether the value of this attribute is a key: `<parameter name="city">`."""
     parts = _parts(mark)
     return not (_KNOWN.of_arguments | {"name", "key"}).isdisjoint(parts)
 
@@ -89,7 +89,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_imperative(text: str) -> bool:
-    """Return whether a text begins with a word that tells others to call something."""
+    """Return whether a text begins with an instruction to others to call something."""
     return _IMPERATIVE.match(text) is not None
 
 

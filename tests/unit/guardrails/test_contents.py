@@ -6,7 +6,6 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 from proxy.conversation.messages import Message, tool_result
 from proxy.guardrails.contents import (
-    change_role,
     join_contents,
     join_messages,
     merge,
@@ -16,6 +15,7 @@ from proxy.guardrails.contents import (
     replace_members,
     say_as_user,
     text_of,
+    write_as_user,
 )
 from tests.fakes.arrivals import is_linear
 from tests.fakes.histories import call, called, history, said, written
@@ -180,7 +180,7 @@ def test_calls_become_text_and_other_members_stay() -> None:
     ],
 )
 def test_a_message_of_another_role_keeps_what_is_no_text(content: str, told: JsonValue) -> None:
-    message = change_role(user(content, ',"tool_call_id":"a"'), "user", "text")
+    message = write_as_user(user(content, ',"tool_call_id":"a"'), "text")
     assert json.parse(message.source) == {"role": "user", "content": told}
     assert message.text == "text"
 

@@ -38,7 +38,7 @@ def make_offer(request: str, *executed: CompletedCall) -> OfferedTools:
         (WEATHER, CLOCK, EVENT, MAIL, SEARCH),
         TextPolicy.AUTO,
         (),
-        spoken=(request,),
+        user_texts=(request,),
         executed=executed,
         results=tuple(call.result for call in executed),
     )
@@ -195,7 +195,7 @@ def test_an_abbreviation_uses_a_value() -> None:
 
 
 def test_without_a_user_nothing_is_open() -> None:
-    assert find_open_values(replace(THANKS, spoken=())) == ()
+    assert find_open_values(replace(THANKS, user_texts=())) == ()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_values_of_the_request_tell_the_progress(
 
 
 def test_without_a_request_the_progress_is_unknown() -> None:
-    assert judge_progress(replace(DONE, spoken=())) is Progress.UNKNOWN
+    assert judge_progress(replace(DONE, user_texts=())) is Progress.UNKNOWN
 
 
 @pytest.mark.parametrize("unit", ["a", "a.b-", "a+", "a@", "1-"])

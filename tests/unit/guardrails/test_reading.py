@@ -33,7 +33,7 @@ from tests.fakes.playbook import CLOCK, WEATHER
 OFFER = OfferedTools(
     (WEATHER, CLOCK), TextPolicy.RESPOND, order_syntaxes(()), make_respond_tool(())
 )
-AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, spoken=("How warm is it?",))
+AUTO = replace(OFFER, text_policy=TextPolicy.AUTO, respond=None, user_texts=("How warm is it?",))
 OPENED = replace(AUTO, opens_thoughts=True)
 STOPPED = replace(OFFER, stop_strings=True)
 REACT = replace(OFFER, syntaxes=(REACT_CONTRACT, *order_syntaxes(())), respond=None)
@@ -53,7 +53,7 @@ KIMI = 'toolscall tool="get_weather" index="1"argument key="city" type="string"P
 LISTED = "[TOOL_CALLS] [{'name': 'get_weather', 'arguments': {'city': 'Paris'}}]"
 COPIED = replace(OFFER, results=(f"An agent wrote this:\n{LISTED}\nEnd",))
 LABELED = replace(OFFER, results=(f"Observation: {PARIS}",))
-NAMED = replace(COPIED, spoken=("How is it in Paris?",))
+NAMED = replace(COPIED, user_texts=("How is it in Paris?",))
 CITED = replace(OFFER, results=(f"The page says:\n{CALL}\nEnd",))
 SYNTAX = f"To call it, write:\n\n    {CALL}\n\nThat is the syntax."
 PAGE = "The page shows how to ask for it."
@@ -165,7 +165,7 @@ CALLS = [
     (NAMED, f"{IN_CITY}\n{PARIS}", IN_CITY, IN_PARIS, "hermes"),
     (IN_OSLO, PARIS, "", IN_PARIS, "hermes"),
     (IN_OSLO, f"{IN_CITY}\n{PARIS}", IN_CITY, IN_PARIS, "hermes"),
-    (replace(OFFER, spoken=(f"What does {CALL} mean?",)), PARIS, "", IN_PARIS, "hermes"),
+    (replace(OFFER, user_texts=(f"What does {CALL} mean?",)), PARIS, "", IN_PARIS, "hermes"),
     (IN_OSLO, f"{PAGE}\n\n{PARIS}", PAGE, IN_PARIS, "hermes"),
     (replace(CITED, choice=ToolUse.REQUIRED), CALL, "", "get_time", "hermes"),
     # invented results
@@ -241,8 +241,8 @@ TEXTS = [
     (COPIED, f"{IN_CITY}\n{PARIS}", "quoted_from_history ambiguous"),
     (LABELED, PARIS, "quoted_from_history ambiguous"),
     (FORBIDDEN, PARIS, "quoted_from_history"),
-    (replace(OFFER, spoken=(f"What does {PARIS} mean?",)), PARIS, "quoted_from_history"),
-    (replace(AUTO, spoken=(f"Repeat this: {PARIS}",)), PARIS, "quoted_from_history"),
+    (replace(OFFER, user_texts=(f"What does {PARIS} mean?",)), PARIS, "quoted_from_history"),
+    (replace(AUTO, user_texts=(f"Repeat this: {PARIS}",)), PARIS, "quoted_from_history"),
     # reasoning
     (OFFER, f"So {OPEN} then.\n</think>\n{CALL}", "broken nested ended is_broken"),
     (OFFER, "I look.\n</think>\nIt is noon.", "ended"),
@@ -277,11 +277,11 @@ TEXTS = [
     (AUTO, "```python\nimport os\nget_weather(city='Paris')\n```", ""),
     (AUTO, "```python\nget_weather(days='x')\n```", ""),
     (AUTO, f"gpt-oss writes `{WORDS}` without its tokens.", "quoted"),
-    (replace(AUTO, spoken=("Use Python.",)), PYTHON, ""),
-    (replace(AUTO, spoken=("How would I call get_weather?",)), PYTHON, ""),
+    (replace(AUTO, user_texts=("Use Python.",)), PYTHON, ""),
+    (replace(AUTO, user_texts=("How would I call get_weather?",)), PYTHON, ""),
     # stray marks
     (AUTO, 'Result: fo"}}\n</tool_call>', "broken is_broken"),
-    (replace(AUTO, spoken=("What is </tool_call>?",)), "An end.</tool_call>", ""),
+    (replace(AUTO, user_texts=("What is </tool_call>?",)), "An end.</tool_call>", ""),
 ]
 
 
@@ -505,7 +505,7 @@ def spellings(marks: dict[str, str]) -> list[tuple[str, str]]:
 @pytest.mark.fault("F104")
 @pytest.mark.parametrize(("opening", "closing"), spellings(RESULTS))
 def test_a_call_in_an_invented_result_is_never_made(opening: str, closing: str) -> None:
-    offer = replace(AUTO, spoken=())
+    offer = replace(AUTO, user_texts=())
     for content in (CALL, f"The page says: {CALL} and more.", PLAIN_CALL):
         text = f"{opening}\n{content}\n{closing}\nIt is sunny."
         whole = read(TextDelta(text), offer=offer)

@@ -52,7 +52,7 @@ OFFER = OfferedTools(
     (WEATHER, CLOCK, MAIL),
     TextPolicy.AUTO,
     (),
-    spoken=("What is the weather in Paris?",),
+    user_texts=("What is the weather in Paris?",),
     executed=(made(),),
 )
 FRESH = replace(OFFER, executed=())
@@ -193,8 +193,8 @@ def test_in_a_retry_any_json_without_words_is_an_echo(text: str, is_one: bool) -
 @pytest.mark.parametrize(
     "offer",
     [
-        replace(OFFER, spoken=("Return the result verbatim.",)),
-        replace(OFFER, spoken=("As JSON, please: what is the weather in Paris?",)),
+        replace(OFFER, user_texts=("Return the result verbatim.",)),
+        replace(OFFER, user_texts=("As JSON, please: what is the weather in Paris?",)),
         replace(OFFER, instructions=("Always answer with one JSON object.",)),
     ],
 )
@@ -207,8 +207,8 @@ def test_json_that_was_requested_is_an_answer(offer: OfferedTools) -> None:
     "offer",
     [
         replace(OFFER, instructions=("Tools take JSON.\nAnswer in one sentence.",)),
-        replace(OFFER, spoken=("Send Paul exactly this text: It rains.",)),
-        replace(OFFER, spoken=("How much raw material is left?",)),
+        replace(OFFER, user_texts=("Send Paul exactly this text: It rains.",)),
+        replace(OFFER, user_texts=("How much raw material is left?",)),
     ],
 )
 def test_a_request_that_only_mentions_json_or_exact_words_wants_no_json(
@@ -314,7 +314,7 @@ def test_a_call_that_failed_would_fail_again(executed: list[CompletedCall], is_f
 def test_a_failed_call_is_another_one_where_the_user_named_both() -> None:
     offer = replace(OFFER, executed=(failed("error: unknown address"),))
     assert find_failed_call("send_mail", {"to": "A"}, offer) is not None
-    named = replace(offer, spoken=("Write to a, and to A.",))
+    named = replace(offer, user_texts=("Write to a, and to A.",))
     assert find_failed_call("send_mail", {"to": "A"}, named) is None
 
 

@@ -185,7 +185,7 @@ def test_prose_cut_off_is_taken_unless_a_call_is_required() -> None:
     assert accepted(explained).reason == "length"
     time = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
     begun = replace(
-        RESPOND, spoken=("Note 'Oslo'.",), executed=(time,), text_policy=TextPolicy.AUTO
+        RESPOND, user_texts=("Note 'Oslo'.",), executed=(time,), text_policy=TextPolicy.AUTO
     )
     assert rejected(explained, begun).defect is Defect.ANNOUNCED
     assert rejected(prose, REQUIRE).defect is Defect.PROSE
@@ -292,7 +292,7 @@ MAIL = make_tool(
 NOTHING = make_tool("no_function", {"type": "object", "properties": {}})
 AUTO = replace(RESPOND, tools=(WEATHER, CLOCK, MAIL), text_policy=TextPolicy.AUTO, respond=None)
 PARIS = CompletedCall("get_weather", {"city": "Paris"}, "rain", has_failed=False)
-RAN = replace(AUTO, spoken=("How is the weather in 'Paris'?",), executed=(PARIS,))
+RAN = replace(AUTO, user_texts=("How is the weather in 'Paris'?",), executed=(PARIS,))
 CORRECTED = AUTO.after_bad_call(may_withdraw=False)
 IN_PARIS = WrittenCall("get_weather", {"city": "Paris"})
 IN_ROME = WrittenCall("get_weather", {"city": "Rome"})
@@ -387,12 +387,12 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
         (AUTO, ReadReply("", (TIME, NOW)), None, "", "get_time", [REPEATED]),
         (AUTO, ReadReply("", (NOW, TIME)), None, "", "get_time", [REPEATED]),
         (
-            replace(AUTO, spoken=("Mail eva@example.org",)),
+            replace(AUTO, user_texts=("Mail eva@example.org",)),
             ReadReply("", (replace(TO_EVA, arguments='{"to": "EVA@example.org"}', id="a"), TO_EVA)),
             *(None, "", "send_mail", [REPEATED]),
         ),
         (
-            replace(AUTO, spoken=("Mail eva@example.org",)),
+            replace(AUTO, user_texts=("Mail eva@example.org",)),
             ReadReply("", (TO_EVA, replace(TO_EVA, arguments={"to": "EVA@example.org"}))),
             *(None, "", "send_mail", [REPEATED]),
         ),
@@ -433,7 +433,7 @@ RAN_BEFORE, INVENTED, REPEATED = map(Dropped, ("executed_call", "invented_values
             *(Defect.INVALID_ARGUMENTS, "", "", []),
         ),
         (
-            replace(AUTO, spoken=("Mail eva@example.org",)),
+            replace(AUTO, user_texts=("Mail eva@example.org",)),
             *(ReadReply("", (TO_EVA,)), None, "", "send_mail", []),
         ),
         (
@@ -466,7 +466,7 @@ def test_a_reply_gets_its_verdict(
 
 
 FAILED = replace(PARIS, result="Error: no such city", has_failed=True)
-OPEN = replace(RAN, spoken=("How is the weather in 'Paris' and in 'Rome'?",))
+OPEN = replace(RAN, user_texts=("How is the weather in 'Paris' and in 'Rome'?",))
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ _ESCAPED_SPACE = re.compile(r"[\sn\\]+")
 _PAIR_LIMIT = 100
 _ESCAPED_LINE = "\\n"
 _ESCAPED = "\\_"
-_LOOKAHEAD = 240  # how far to look for what makes a mark one
-_OTHER = FORMATS["bare_gemma"].openings
+_LOOKAHEAD = 240  # how far to look for the key or value that distinguishes a mark from text
+_OTHER = FORMATS["bare_gemma"].openings  # `call:NAME{` after `<tool_call>` is Gemma's
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _PairsReader:
         return (yield from self.read_arguments(name))
 
     def _read_unopened(self, name: str) -> Waiting[str]:
-        """Read a first pair whose `<arg_key>` is missing; return the name, with the key if glued.
+        """Read a first pair without `<arg_key>`; return the name, with the key if glued.
 
         The value of a key that is missing altogether has the key "".
         """
@@ -148,6 +148,7 @@ class _PairsReader:
             yield from self._read_pair()
             yield from self._pass_space()
         is_closed = bool(name) and (yield from self._cursor.literal(self._closer))
+        # One mark is missing and another is surplus: the value may have ended at either.
         if self._lacks_mark and self._has_inner_mark:
             raise NoCall(Reason.BROKEN)
         if not is_closed and not self._arguments:
@@ -177,6 +178,7 @@ class _PairsReader:
         key, sign, begun = key.partition("=") if self._is_assigned(key) else (key, "", "")
         key = key.strip()
         yield from self._pass_space()
+        # the type is ignored, because the tool's schema says which type the value has
         if (yield from self._cursor.literal(self._type)):
             yield from self._read_until(self._type_end, self._value)
             yield from self._pass_space()
@@ -197,9 +199,9 @@ class _PairsReader:
         except ValueError:
             return text
 
-    def _is_assigned(self, written: str) -> bool:
-        """Whether `KEY=value` stands in place of a key and a value."""
-        return "=" in written and self._cursor.stands_at(self._value_end)
+    def _is_assigned(self, text: str) -> bool:
+        """Return whether this is `KEY=value` in place of a key and a value."""
+        return "=" in text and self._cursor.stands_at(self._value_end)
 
     def _read_until(self, end: str, *others: str) -> Waiting[tuple[str, bool]]:
         text = yield from self._cursor.take_until(literals_of(end, *others))
@@ -273,7 +275,8 @@ class _PairsReader:
 def pairs(row: Format) -> Syntax:
     """Return the syntax of a name, then alternating keys and values in tags, or one JSON object.
 
-    A mark that is no tag comes before each call of a row, and its tags have no prefix.
+    If the opening is a control token (Spark's `<|tool_call|>`), it comes before each call of a row,
+    and the tags have no prefix.
     """
     tags = tuple(map(row.part, _PARTS))
     tag = row.part("call")[1:]
@@ -291,7 +294,7 @@ def pairs(row: Format) -> Syntax:
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
-    """Read the pairs of a call to `name` whose opening mark is missing."""
+    """Read the pairs of a call to `name` without its opening mark."""
     return _PairsReader(cursor, Tags()).read_arguments(name)
 
 
@@ -299,7 +302,7 @@ _SUFFIX = re.compile(r"[\w.-]+")
 
 
 def suffixed_pairs(row: Format) -> Syntax:
-    """Return the syntax of calls whose tags all have one suffix, perhaps in a wrapper.
+    """Return the syntax of calls with one suffix in all tags, perhaps in a wrapper (Hunyuan).
 
     <tool_call:x1>NAME<arg_key:x1>KEY</arg_key:x1><arg_value:x1>value</arg_value:x1></tool_call:x1>
     """
@@ -381,7 +384,7 @@ def _plain_key(text: str) -> tuple[str, str]:
 
 
 def _parse_head(text: str) -> tuple[str, str]:
-    """Return the name and the attributes in the rest of a tag, "" if there are none."""
+    """Return the name and the attributes in the rest of a tag, "" for either without it."""
     match = _HEAD.fullmatch(text)
     return (unescape_entities(match["name"]), match["attributes"]) if match else ("", "")
 
@@ -400,9 +403,12 @@ _WORD = re.compile(r'[^"\n=]+')
 
 
 def key_value_words(row: Format) -> Syntax:
-    """Return the syntax of calls as by `key_values` of which only the words are left.
+    """Return the syntax of calls as by `key_values`, of which only the words are left.
 
     toolscall tool="NAME"argument key="KEY" type="string"valueargumentcalltools
+
+    An engine dropped the control tokens of Kimi K3 (pwilkin/llama.cpp#20). A value ends at
+    `argumentargument` or `argumentcall`, which hardly any text contains.
     """
     call, (end,) = row.part("call"), row.ends
 
@@ -418,7 +424,7 @@ def key_value_words(row: Format) -> Syntax:
 
 
 def _read_words(cursor: Cursor, row: Format) -> Waiting[WrittenCall]:
-    """Read one call, whose values end at a word before another argument or the call's end."""
+    """Read one call; a value ends at a word before another argument or the call's end."""
     argument, value_end, end = map(row.part, ("argument", "value_end", "end"))
     ends = literals_of(value_end + argument, value_end + end)
     name, _ = yield from _read_word_head(cursor, row)

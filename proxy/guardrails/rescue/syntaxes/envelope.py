@@ -1,7 +1,11 @@
-"""Tool calls as JSON objects: the names of the members that models give them.
+r"""Tool calls as JSON objects: the names of the members that models give them.
 
-It knows every spelling of the envelope (`name` and `arguments`, `function`, `tool_calls`, lists)
-and nothing about the marks around it.
+It knows every spelling of the envelope and nothing about the marks around it:
+
+    {"name": "f", "arguments": {"a": 1}}
+    {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
+    {"tool_calls": [{"name": "f", "arguments": "{\"a\": 1}"}]}
+    {"f": {"a": 1}}                                               only after a mark
 """
 
 import re
@@ -15,7 +19,7 @@ from proxy.guardrails.rescue.formats import TABLE
 from proxy.guardrails.rescue.syntax import MOST_CALLS, MOST_SAME, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
-from proxy.guardrails.rescue.values.scalars import Style, Unreadable, Value
+from proxy.guardrails.rescue.values.scalars import MemberWatcher, Style, Unreadable, Value
 
 ARGUMENT_KEYS = TABLE.envelope.arguments
 NAME_KEYS = TABLE.envelope.names
@@ -41,8 +45,8 @@ def read_calls(
 
     `ends` are marks before which the last closing bracket may be missing. If a list breaks off
     inside an item, or is too long, the items before it count. Nothing is echoed if `is_silent`. If
-    it `needs_tools`, calls of tools that do not exist are none: behind its calls Qwen2.5-Coder 0.5B
-    wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
+    it `needs_tools`, calls of tools that do not exist do not count: after its calls Qwen2.5-Coder
+    0.5B wrote `{"name": "error", "arguments": {"message": "Unknown id."}}`.
     """
     if not (yield from _can_begin(cursor)):
         raise NoCall
@@ -58,6 +62,7 @@ def read_calls(
     if any(isinstance(item, dict) and _has_two_readings(item) for item in items):
         raise NoCall(Reason.BROKEN)
     calls = calls_in(value.value, is_marked=is_marked)
+    # the last item of a list that breaks off may be half a call
     if not calls and not value.is_closed and isinstance(value.value, list):
         calls = calls_in(value.value[:-1], is_marked=is_marked)
     if not calls:
@@ -79,7 +84,7 @@ def _has_two_readings(item: JsonObject) -> bool:
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read and echo the JSON arguments of a call whose name was written before."""
+    """Read and echo the JSON arguments of a call; its name precedes them."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()
@@ -180,7 +185,7 @@ def _call_in(item: JsonObject, *, is_marked: bool) -> tuple[WrittenCall, ...]:
 
 
 def _read_keyed(item: JsonObject) -> tuple[WrittenCall, ...]:
-    """Return the call of an object whose only key is the tool's name."""
+    """Return the call of an object with the tool's name as its only key."""
     match list(item.items()):
         case [(name, dict() as arguments)] if name not in _MEMBERS:
             return (WrittenCall(name, arguments),)
@@ -220,8 +225,8 @@ def _is_definition(item: JsonObject) -> bool:
     return not isinstance(item.get("function"), dict) and item.keys() <= {"function", "parameters"}
 
 
-class _Announcer:
-    """Tells the cursor where arguments begin, and stops the reading of what cannot be a call.
+class _Announcer(MemberWatcher):
+    """Marks where arguments begin, so that they can be shown, and stops reading other objects.
 
     It `is_tired` if there are too many calls in one list, or one call for the third time.
     """
@@ -243,6 +248,7 @@ class _Announcer:
         if len(path) > 1 and path[-2] is None and not members:
             self._items += 1
             self.is_tired = self._items > MOST_CALLS + 1
+        # An unmarked object with any other member is data: reading on would hold it back.
         if self.is_tired or (not self._is_marked and key not in _MEMBERS):
             return False
         name = "" if self._is_silent else _name_in(members)

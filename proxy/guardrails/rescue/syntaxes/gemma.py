@@ -13,6 +13,7 @@ from proxy.guardrails.rescue.values.scalars import Style
 
 _NAME = re.compile(r"[\w.:/\\-]+")
 _CALL = FORMATS["bare_gemma"].openings[0]
+# The word, or the space around its colon, may be missing.
 _WORD = re.compile(r"(?:call\s*)?:\s*")
 _WORD_BEGINS = re.compile(r"c?|ca|cal|call\s*|(?:call\s*)?:\s*")
 _LOOKAHEAD = 32

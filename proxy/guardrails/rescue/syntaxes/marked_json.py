@@ -54,7 +54,11 @@ def marked_json(row: Format) -> Syntax:
 
 
 def _pass_closer(cursor: Cursor, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Pass the closing mark; a wrong closing tag is as good as the right one."""
+    """Pass the closing mark; a wrong closing tag is as good as the right one.
+
+    After complete JSON no other reading is possible, and models mix the tags of formats:
+    `<tool_call>{...}</function_invocation>` (Qwen3.8#178).
+    """
     if (yield from cursor.one_of(literals_of(*ends))):
         return True
     tag = yield from cursor.match(_CLOSING_TAG, _CLOSING_TAG_BEGINS, _LONGEST_TAG)

@@ -13,7 +13,7 @@ from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import Style
 
 _NAME = re.compile(r"[\w./:\\-]+")
-_NUMBER = re.compile(r":\d+$")
+_NUMBER = re.compile(r":\d+$")  # Kimi numbers its calls: `functions.get_weather:0`
 
 
 def named_json(row: Format) -> Syntax:
@@ -23,7 +23,7 @@ def named_json(row: Format) -> Syntax:
 
     One of the `required` marks has to be present between name and object, unless `before_name` was
     present or the row `is_sure` that the opening is enough. An id may precede `before_name`. The
-    marks `next` introduce further calls. A message to the `user` is no call.
+    marks `next` introduce further calls. A message to the `user` is not a call.
     """
     marks = row.parts.get("next")
 
@@ -77,7 +77,7 @@ def _pass_closers(cursor: Cursor, row: Format) -> Waiting[bool]:
     if not row.ends:
         return False
     yield from cursor.whitespace()
-    if (yield from cursor.literal(FENCE)):
+    if (yield from cursor.literal(FENCE)):  # DeepSeek encloses the object in a fence
         yield from cursor.whitespace()
     is_closed = False
     while (yield from cursor.one_of(literals_of(*row.ends))):
@@ -114,7 +114,10 @@ _LONGEST_NAME = 200
 
 
 def named_tags(row: Format) -> Syntax:
-    """Return the syntax of a name in a tag, and a JSON object of arguments in another."""
+    """Return the syntax of a name in a tag, and a JSON object of arguments in another.
+
+    <tool_call><tool_name>NAME</tool_name><arguments>{"KEY": "value"}</arguments></tool_call>
+    """
     names, arguments = (literals_of(*row.parts[part]) for part in ("name", "arguments"))
 
     def read(cursor: Cursor, opening: str) -> Reading:

@@ -1,4 +1,8 @@
-"""Calls in JSON without a mark: the whole reply, lines at its end, or a code fence."""
+"""Calls in JSON without a mark: the whole reply, lines at its end, or a code fence.
+
+The same text may be data or an example, so these calls count only at the end of a reply, and only
+for offered tools.
+"""
 
 import re
 from collections.abc import Sequence
@@ -182,7 +186,7 @@ class _FenceReader:
             if not mark.startswith(opening):
                 continue
             cursor.rewind()
-            cursor.mute()
+            cursor.mute()  # a reading that fails later must not have shown any arguments
             cursor.advance(start + len(opening))
             try:
                 result = yield from syntax.read(cursor, opening)

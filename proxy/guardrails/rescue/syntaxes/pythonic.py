@@ -6,16 +6,16 @@ from dataclasses import replace
 from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import WrittenCall
 from proxy.guardrails.rescue.formats import Format
-from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_behind_marks, read_row
+from proxy.guardrails.rescue.rows import FENCE, pass_fence, read_after_marks, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Waiting, literals_of
 from proxy.guardrails.rescue.values.reader import read_value
 from proxy.guardrails.rescue.values.scalars import PYTHON, Style
 
-# Words may be escaped as in Markdown: `get\_time`.
+# Mixtral escapes names for Markdown: `get\_time`.
 _NAME = re.compile(r"[\w.\\-]+")
 _SEPARATORS = re.compile(r"[\s,;]+")
-_PRINT = "print"
+_PRINT = "print"  # Gemma may print the result of its call: `print(get_time(zone="UTC"))`
 _PRINTED = Style(is_python=True, outer=")")
 _LOOKAHEAD = 128
 _LANGUAGE = re.compile(r"[a-z_]+")
@@ -52,6 +52,7 @@ def read_python_arguments(cursor: Cursor, name: str, style: Style = PYTHON) -> R
         yield from cursor.whitespace()
     if (is_object and not (yield from cursor.literal(")"))) or not isinstance(value.value, dict):
         raise NoCall(Reason.BROKEN)
+    # Llama 3.1 calls its built-in tools so: `<|python_tag|>brave_search.call(query="a")`
     return Calls((WrittenCall(name.removesuffix(".call"), value.value),), value.is_closed)
 
 
@@ -146,7 +147,7 @@ def line_blocks(row: Format) -> Syntax:
     """
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_behind_marks(
+        return read_after_marks(
             cursor, opening, row.openings, lambda cursor, mark: _read_blocks(cursor, mark, row)
         )
 
@@ -171,7 +172,7 @@ def _read_blocks(cursor: Cursor, mark: str, row: Format) -> Reading:
         arguments[key] = text.removeprefix("\n")
         yield from cursor.whitespace()
     is_closed = not fence or (yield from cursor.literal(fence))
-    is_meant = name and (arguments or fence)  # otherwise the label is only mentioned
+    is_meant = name and (arguments or fence)  # a label alone is a mention
     if not is_closed or not is_meant:
         raise NoCall
     return Calls((WrittenCall(name, arguments),))

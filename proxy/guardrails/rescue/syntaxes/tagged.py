@@ -1,6 +1,6 @@
 """Calls as tags: an element for the call, with an element for every argument in it.
 
-Values are text between marks; the tool's schema decides what they mean. A mark inside a value looks
+Values are text between marks; the tool's schema decides their types. A mark inside a value looks
 the same as a missing closing mark. So a value ends at such a mark only if all text after it parses;
 otherwise the whole text is not a call. The text is not a call either if one mark is missing and
 another mark is surplus. If a token that cannot be part of a value precedes every tag, elements can
@@ -57,8 +57,8 @@ def read_nested(cursor: Cursor, token: str, name: str, end: str) -> Waiting[Json
     """Read the element `name`, from after its tag to after its closing tag.
 
     `token` precedes every tag. If the element contains only text, its closing tag may be missing
-    before another element or before `end`, which closes what is around it. Raises `Unreadable` if
-    the tags do not match.
+    before another element or before `end`, the closing mark of the call. Raises `Unreadable` if the
+    tags do not match.
     """
     stack = [_OpenElement(name)]
     while len(stack) <= bounds.LEVELS:
@@ -104,7 +104,7 @@ _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
-_NOISE_LIMIT = 4
+_NOISE_LIMIT = 4  # control tokens between a wrapper and its call, as DeepSeek writes them
 _ARGUMENT_LIMIT = 100
 _INNER_MARK_LIMIT = 1000  # in one value; the text after each is examined
 _ALL_ARGUMENTS = "arguments"
@@ -129,7 +129,7 @@ def tagged(row: Format) -> Syntax:
             return (yield from read_wrapped(cursor, opening))
         call = _CallReader(cursor, known[opening], row)
         only_call = yield from call.read()
-        if not only_call.arguments and not call.is_closed:
+        if not only_call.arguments and not call.is_closed:  # it may only be mentioned
             raise NoCall(Reason.BROKEN)
         is_doubtful = row.is_empty_doubtful and not only_call.arguments and not call.has_lines
         return Calls((only_call,), call.is_closed, is_doubtful)
@@ -188,7 +188,7 @@ class _CallReader:
         if not name:
             raise NoCall
         try:
-            yield from self._read_behind_name(name)
+            yield from self._read_after_name(name)
         except Unreadable as failure:
             # A tag that has the tool's name may be any markup; with an argument it was a call.
             is_markup = bool(self._element.name) and not self._arguments
@@ -196,7 +196,7 @@ class _CallReader:
         self._lines.restore(self._arguments)
         return WrittenCall(name, _unwrap(self._arguments))
 
-    def _read_behind_name(self, name: str) -> Waiting[None]:
+    def _read_after_name(self, name: str) -> Waiting[None]:
         space = yield from self._cursor.take(_SPACE)
         self.has_lines = "\n" in space and not self._element.name
         first = yield from self._cursor.peek()
@@ -208,6 +208,7 @@ class _CallReader:
         if is_object:  # which can be in the tag
             yield from self._cursor.literal(")")
             yield from self._cursor.literal(">")
+        # One mark is missing and another is surplus: the value may have ended at either.
         if self._lacks_mark and self._has_inner_mark:
             raise Unreadable
         ends = literals_of(self._element.end, *self._call_ends)
@@ -221,7 +222,7 @@ class _CallReader:
             raise Unreadable
 
     def _read_glued_name(self) -> Waiting[str]:
-        """Read a name whose object is in the tag: `<function=f{"a": 1}></function>` (Groq)."""
+        """Read a name before an object in its tag: `<function=f{"a": 1}></function>` (Groq)."""
         if not self._element.call.endswith("="):
             return ""
         glued = yield from self._cursor.match(_GLUED, _GLUED_BEGINS, _LONGEST_NAME)
@@ -231,7 +232,7 @@ class _CallReader:
         return glued["name"]
 
     def _read_head(self) -> Waiting[tuple[str, str]]:
-        """Read the rest of a tag; return the name in it ("" if none) and what follows."""
+        """Read the rest of a tag; return the name in it, "" without one, and its attributes."""
         head = yield from self._cursor.take(_HEAD)
         is_tag = yield from self._cursor.literal(">")
         if not is_tag and "\n" in head[-1:] and (yield from self._cursor.peek()) == "<":
@@ -304,6 +305,7 @@ class _CallReader:
             text = yield from self._read_value(end)
             if end.endswith(f"</{key}>") and f"<{key}>" in text and self._begins_call(text):
                 raise Unreadable
+            # The schema decides the type later, so that "5" stays text for a string.
             text = self._lines.trim(key, without_doubled_end(text, end))
             value = _parse_typed(text, attributes)
         if self._arguments.setdefault(key, value) != value:  # choosing one would be a guess
@@ -335,6 +337,7 @@ class _CallReader:
         raise Unreadable
 
     def _accept_unended(self, text: str) -> str:
+        """Return a value without its closing mark, unless it may contain the next call."""
         is_torn = self._is_torn or self._has_inner_mark or self._element.end in text
         if is_torn or self._begins_call(text):
             raise Unreadable
@@ -351,14 +354,15 @@ class _CallReader:
         return False
 
     def _fits(self, mark: str, end: str) -> Waiting[bool]:
-        """Return whether what follows `mark` shows that it ended the value."""
+        """Return whether the text after `mark` shows that the mark ended the value."""
         call_end = self._element.end
         if mark == call_end:
             is_end = yield from self._ends_here()
             self._is_torn |= is_end and (yield from is_surplus(self._cursor, self._tag, end))
             return is_end
         if mark in self._wrapper_ends and not self._has_inner_mark:
-            return not (yield from self._cursor.peek())  # both marks before it are missing
+            # The marks of the value and of the call are missing, so only the end is certain.
+            return not (yield from self._cursor.peek())
         if mark != end:
             return False
         if (yield from self._cursor.is_next(call_end)):
@@ -373,7 +377,7 @@ class _CallReader:
 
 
 def _parse_typed(text: str, attributes: str) -> JsonValue:
-    """Parse the text as JSON if the model says that it is no string."""
+    """Parse the text as JSON if an attribute of its tag says `string="false"` (DeepSeek)."""
     value = read_whole(text) if 'string="false"' in attributes else None
     if isinstance(value, Value) and value.is_closed:
         return value.value

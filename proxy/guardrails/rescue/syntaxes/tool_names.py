@@ -1,9 +1,16 @@
-"""Calls that only the tool's own name reveals, because their mark is missing.
+"""Calls that are recognized by the tool's name alone, because their mark is missing.
 
-Only the client's own request says which words are names, so these syntaxes are made for it. The
-name is a tag, the first word of a reply, or precedes a second mark. On the line of a sentence a
-call looks much like an illustration. So it is read only for tools that require arguments, and
-counts only if the sentence announces an act and the call is valid for its tool.
+The names depend on the client's tools, so these syntaxes are made for its request. The name is a
+tag, the first word of a reply, or precedes a second mark:
+
+    <get_weather><city>Paris</city></get_weather>             as Cline asks for it
+    get_weather(city="Paris")                                 at the start of a reply
+    get_weather[ARGS]{"city": "Paris"}                        Mistral, without its first mark
+    I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
+
+On the line of a sentence a call looks much like an illustration. So it is read only for tools that
+require arguments, and counts only if the sentence announces an act and the call is valid for its
+tool.
 """
 
 import dataclasses
@@ -18,7 +25,7 @@ from proxy.conversation.json import JsonObject
 from proxy.conversation.tools import Tool, WrittenCall, properties_of
 from proxy.guardrails.rescue.formats import FORMATS, TABLE, Format
 from proxy.guardrails.rescue.registry import find_syntax
-from proxy.guardrails.rescue.rows import read_behind_marks, read_row
+from proxy.guardrails.rescue.rows import read_after_marks, read_row
 from proxy.guardrails.rescue.syntax import Calls, NoCall, Reading, Syntax
 from proxy.guardrails.rescue.syntaxes.argument_pairs import PAIRS_BEGIN, read_pairs
 from proxy.guardrails.rescue.syntaxes.envelope import read_arguments
@@ -78,7 +85,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         result = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in result.calls):
+        if any(call.name != name for call in result.calls):  # the opening is half of a longer name
             raise NoCall
         return result
 
@@ -93,7 +100,7 @@ _HEAD = re.compile(r"[^\W_]+")
 
 
 def _read_headed(cursor: Cursor, opening: str) -> Reading:
-    """Read what Muse writes: the header of one syntax before the call of another."""
+    """Read the header of one syntax before the call of another (Muse, llama.cpp#29240)."""
     yield from cursor.take(_REST_OF_NAME)
     has_header = yield from cursor.literal(_HEADER_END)
     yield from cursor.whitespace()
@@ -222,7 +229,7 @@ def tool_attributes(tools: Sequence[tuple[str, frozenset[str]]]) -> Syntax:
         return Calls((WrittenCall(mark[1:-1], arguments),))
 
     def read(cursor: Cursor, opening: str) -> Reading:
-        return read_behind_marks(cursor, opening, known, read_one)
+        return read_after_marks(cursor, opening, known, read_one)
 
     return Syntax.of(row, read)
 
@@ -244,7 +251,8 @@ def tool_words(names: Sequence[str]) -> Syntax:
     mark after the name.
     """
     known = Literals(names)
-    # In Python the rest may be joined differently: `get.time`, or `get\_time` for Markdown.
+    # In Python the words of a name may be joined differently: `get.time`, or `get\_time` (Mixtral,
+    # which escapes names for Markdown).
     heads = (result[0] for name in names if (result := _HEAD.match(name)))
 
     def read(cursor: Cursor, opening: str) -> Reading:
@@ -265,13 +273,13 @@ def tool_words(names: Sequence[str]) -> Syntax:
             return name
 
         return (
-            yield from read_row(cursor, lambda cursor: _read_behind_name(cursor, name), passes_next)
+            yield from read_row(cursor, lambda cursor: _read_after_name(cursor, name), passes_next)
         )
 
     return Syntax.of(_row("tool_words", (*names, *heads)), read)
 
 
-def _read_behind_name(cursor: Cursor, name: str) -> Reading:
+def _read_after_name(cursor: Cursor, name: str) -> Reading:
     yield from cursor.take(_SPACE_AND_COLON)
     if (yield from cursor.literal(_CONTENT)):
         yield from cursor.whitespace()
@@ -285,7 +293,8 @@ def _read_behind_name(cursor: Cursor, name: str) -> Reading:
 def syntaxes_for(tools: Sequence[Tool]) -> tuple[Syntax, ...]:
     """Return the syntaxes that can be read only if these tools are offered.
 
-    There are none for more tools than anybody offers on purpose; the marked syntaxes remain.
+    For more than `bounds.NAMED_TOOLS` tools there are none, because preparing them would delay
+    other requests; the marked syntaxes remain.
     """
     if len(tools) > bounds.NAMED_TOOLS:
         return ()

@@ -1,8 +1,17 @@
-"""Text that is still arriving, the place reached in it, and fixed strings to look for.
+"""Text that is still arriving, the position in it, and fixed strings to look for.
 
 Readings move over it with the generators below. These yield while they cannot decide without more
-text, and never once the text is finished. Every character is passed once. What was passed is
-dropped, except for the source since `begin`, to which a refused reading returns.
+text, and never once the text is finished:
+
+    cursor = Cursor()
+    reading = cursor.literal("<tool_call>")
+    cursor.feed("<tool")
+    next(reading)            # yields: the rest of the mark may follow
+    cursor.feed("_call>")
+    next(reading)            # raises StopIteration(True), and the mark is passed
+
+Every character is passed once. Text is dropped after it was passed, except for the source since
+`begin`, to which a refused reading returns.
 """
 
 import re
@@ -12,7 +21,11 @@ from typing import TypeAlias, TypeVar
 
 
 class Literals:
-    """A fixed set of strings to look for; if several match, the longest one counts."""
+    """A fixed set of strings to look for; if several match, the longest one counts.
+
+    The alternatives form a tree of common beginnings: `re` tries a plain list of hundreds of marks
+    one after another at every character.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
         known = sorted(set(texts), key=lambda text: (-len(text), text))
@@ -36,7 +49,7 @@ class Literals:
         return first
 
     def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
-        """Return the literal at `place`, "" if there is none, None if it is undecided."""
+        """Return the literal at `index`, "" without one, None if it is undecided."""
         if not is_finished and len(text) - index < self._longest:
             rest = text[index:]
             if not rest or self._may_begin(rest):
@@ -71,7 +84,7 @@ class LooseLiterals(Literals):
         return fold_mark(text) in self._folded or text in self._beginnings
 
 
-_GAP = 2  # characters of white space between two pieces of a mark
+_GAP = 2  # characters of white space between two pieces of a mark: `< / think >`
 _PIECES = re.compile(r"[^\W_]+(?:[_▁][^\W_]+)*|\S")
 
 
@@ -131,11 +144,11 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 
 
 class Cursor:
-    """A place in text that is still arriving.
+    """A position in text that is still arriving.
 
     If it `may_cut`, a row of plain calls may end where it makes no progress (`Calls.is_cut`), and
-    after tools have run (`follows_results`) also at a call of no tool.
-    Code counts only where it calls one of the `offered` tools.
+    after tools have run (`follows_results`) also at a call of a nonexistent tool. Code counts only
+    where it calls one of the `offered` tools.
     """
 
     def __init__(self, text: str = "", *, is_finished: bool = False) -> None:
@@ -173,12 +186,9 @@ class Cursor:
     def stands_at(self, text: str) -> bool:
         return self._text.startswith(text, self._position)
 
-    def here(self, literals: Literals, offset: int = 0) -> str | None:
-        """Return the next literal, "" if there is none, None if it is undecided.
-
-        It begins after `offset` characters, which are known to be there.
-        """
-        return literals.at(self._text, self._position + offset, is_finished=self._is_finished)
+    def here(self, literals: Literals) -> str | None:
+        """Return the next literal, "" without one, None if it is undecided."""
+        return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
         """Return up to `length` of the next characters, and whether these are all there will be.
@@ -194,7 +204,7 @@ class Cursor:
         self._position += length
 
     def pass_run(self, pattern: re.Pattern[str]) -> str:
-        """Pass what `pattern`, a run of one character class, matches of the text so far."""
+        """Pass the match of `pattern`, a run of one character class, in the text so far."""
         match = pattern.match(self._text, self._position)
         if match is None:
             return ""
@@ -209,7 +219,7 @@ class Cursor:
         return "" if match is None else self.pass_space()
 
     def visible(self) -> str:
-        """Pass white space that has arrived; return the character after it, "" if there is none."""
+        """Pass white space that has arrived; return the character after it, "" at the end."""
         char = self._text[self._position : self._position + 1]
         if char and char in " \t\r\n":
             self.pass_space()
@@ -217,7 +227,7 @@ class Cursor:
         return char
 
     def look(self, pattern: re.Pattern[str]) -> str:
-        """Return what `pattern` matches of the text so far, without passing it."""
+        """Return the match of `pattern` in the text so far, without passing it."""
         match = pattern.match(self._text, self._position)
         return match[0] if match else ""
 
@@ -237,7 +247,7 @@ class Cursor:
         return "".join(self._passed) + self._text[self._mark : self._position]
 
     def rewind(self) -> None:
-        """Return to the place of `begin`, and forget the arguments announced since."""
+        """Return to the position of `begin`, and forget the arguments announced since."""
         if self._passed:
             self._text = "".join(self._passed) + self._text[self._mark :]
             self._mark = 0
@@ -255,7 +265,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is the text that, put before what follows, makes it that object.
+        `before` is text that the model did not write, and that makes the following text that
+        object: `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -320,13 +331,13 @@ class Cursor:
         return not self._is_finished and length < len(text) and self._text.endswith(text[:length])
 
     def next_of(self, literals: Literals) -> Waiting[str]:
-        """Return the next literal without passing it, "" if there is none."""
+        """Return the next literal without passing it, "" without one."""
         while (literal := self.here(literals)) is None:
             yield
         return literal
 
     def one_of(self, literals: Literals) -> Waiting[str]:
-        """Pass and return the next literal, "" if there is none."""
+        """Pass and return the next literal, "" without one."""
         while (literal := self.here(literals)) is None:
             yield
         self._position += len(literal)

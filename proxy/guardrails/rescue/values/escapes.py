@@ -1,7 +1,8 @@
-"""The meaning of backslashes in strings, one at a time or many at once.
+r"""The meaning of backslashes in strings, one at a time or many at once.
 
-An escape unknown to JSON is kept as written. Half of a surrogate pair is no character and is
-replaced.
+An escape unknown to JSON is kept as written: models write `\d` and `C:\dir` without escaping the
+backslash. Half of a surrogate pair is not a character, no JSON text can hold it, and it becomes the
+replacement character U+FFFD.
 """
 
 import re
@@ -46,7 +47,7 @@ def decode(escaped: str, quote: str) -> str:
 
 
 def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
-    """Read what follows a backslash; return what they mean together."""
+    """Read the text after a backslash; return the meaning of both."""
     char = yield from cursor.peek()
     cursor.advance(len(char))
     if char == "u":
@@ -60,7 +61,7 @@ def read_escape(cursor: Cursor, quote: str) -> Waiting[str]:
 
 
 def _read_unit(cursor: Cursor) -> Waiting[str]:
-    """Read up to four digits that are there; return them with what precedes them."""
+    r"""Read up to four digits, as many as there are; return them after `\u`."""
     digits = ""
     while len(digits) < 4 and _HEX.match((yield from cursor.peek())):
         digits += cursor.pass_run(_HEX)

@@ -1,8 +1,11 @@
 """Runs of whole members of a list or an object, found by one pattern and parsed at once.
 
-The lenient reader would read the same, one character at a time, which takes ten times as long:
-others would wait for seconds while a hostile reply of 5 MB is read. This knows only unambiguous
-members; the reader continues after the last one it finds.
+The lenient reader would read the same, one member at a time, which takes ten times as long: other
+requests would wait for seconds while a hostile reply of 5 MB is read. Only unambiguous members are
+found here; the reader continues after the last of them.
+
+    1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three': the text after the last
+                                                member found may belong to it
 """
 
 import json as stdlib_json
@@ -33,8 +36,8 @@ _NUMBER = r"-?[0-9]{1,150}+(?:\.[0-9]{1,150}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+(?![-+
 _SCALAR = rf"{_STRING}|{_NUMBER}|(?:true|false|null|True|False|None)(?![\w$.-])"
 
 # What may follow a value: a comma, or nothing between two containers or two strings.
-_BEHIND_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
-_BEHIND_MEMBER = f"{_SPACE},"
+_AFTER_ITEM = rf"""(?:{_SPACE},|(?<=[\]}}])(?={_SPACE}[\[{{])|(?<=["'])(?=[ \t\r\n]++["']))"""
+_AFTER_MEMBER = f"{_SPACE},"
 _FOREIGN = re.compile(
     possessive(
         rf"""({_STRING})([ \t\r\n]++(?=["']))?+|({_BARE_KEY})({_SPACE}[:=])?+"""
@@ -140,8 +143,8 @@ def find_bare_items(text: str) -> MemberRun[list[JsonValue]] | None:
     return MemberRun(items, match.end(), len(items))
 
 
-ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _BEHIND_ITEM, "[", "]")
-MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _BEHIND_MEMBER, "{", "}")
+ITEMS: RunFinder[list[JsonValue]] = RunFinder("", _AFTER_ITEM, "[", "]")
+MEMBERS: RunFinder[JsonObject] = RunFinder(f"{_KEY}{_SPACE}:{_SPACE}", _AFTER_MEMBER, "{", "}")
 KEYWORDS: RunFinder[JsonObject] = RunFinder(
-    f"{_BARE_KEY}{_SPACE}={_SPACE}", _BEHIND_MEMBER, "{", "}"
+    f"{_BARE_KEY}{_SPACE}={_SPACE}", _AFTER_MEMBER, "{", "}"
 )

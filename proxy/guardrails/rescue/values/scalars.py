@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isinf
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from proxy.bounds import DIGITS, LEVELS
 from proxy.conversation.json import JsonObject, JsonValue
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass
 class Unreadable(Exception):
-    """There is no value; `items` are the whole items of a list that breaks off."""
+    """Raised if no value can be read; `items` are the whole items of a list that breaks off."""
 
     problem: ValueProblem = "unexpected"
     items: tuple[JsonValue, ...] = field(default=(), compare=False)
@@ -42,8 +42,8 @@ class Style:
 
     At one of `ends` the last closing bracket may be missing. `is_python` allows tuples, sets and
     keyword arguments in parentheses, `has_bare_text` strings without quotation marks, `has_words`
-    only such words, `has_gaps` three dots in place of a value. `outer` is the bracket or quotation
-    mark that closes what is around the value.
+    only such words, `has_gaps` three dots in place of a value. `outer` is the closing bracket or
+    quotation mark of the text around the value.
     """
 
     ends: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ JSON = Style()
 PYTHON = Style(is_python=True)
 
 
-class MemberWatcher(Protocol):
-    """Wants to know which member of which object is being read.
+class MemberWatcher:
+    """Follows which member of which object is being read; this class allows everything.
 
     `path` holds the keys from the outermost container inwards, None for a list. Members of
     arguments that were announced to the cursor may go unreported.
@@ -67,11 +67,16 @@ class MemberWatcher(Protocol):
 
     def enters(self, path: Sequence[str | None], members: JsonObject) -> bool:
         """Note that a member's value comes next; return False to stop the reading."""
+        del path, members
+        return True
 
     def adds(self, items: Sequence[JsonValue]) -> bool:
         """Note that the outermost list got another item; return False to stop the reading."""
+        del items
+        return True
 
-    def leaves(self, path: Sequence[str | None]) -> None: ...
+    def leaves(self, path: Sequence[str | None]) -> None:
+        """Note that a member is complete."""
 
 
 WORDS: dict[str, JsonValue] = {
@@ -86,10 +91,10 @@ _CODE = re.compile(r"0[0-9]+")
 def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     """Return the number that a text is, or raise `Unreadable`.
 
-    Digits after a zero are no number in JSON. For Python they are kept as text: they may be a code
-    that includes the zero, and the schema says what is expected.
+    Digits after a zero are not a number in JSON. For Python they are kept as text: they may be a
+    code that includes the zero, and the schema has the expected type.
     """
-    if len(text) > DIGITS:
+    if len(text) > DIGITS:  # refused and never rounded; `int` takes quadratic time
         raise Unreadable("too_long")
     match = _NUMBER.fullmatch(text)
     if match is None and is_python and _CODE.fullmatch(text):
@@ -97,13 +102,13 @@ def parse_number(text: str, *, is_python: bool = False) -> int | float | str:
     if match is None:
         raise Unreadable
     number = int(text) if match.lastindex is None else float(text)
-    if isinstance(number, float) and isinf(number):
+    if isinstance(number, float) and isinf(number):  # JSON cannot write it: `1e999`
         raise Unreadable("too_long")
     return number
 
 
 def interpret(text: str) -> JsonValue:
-    """Return what a text without quotation marks means: a word, a number, or itself."""
+    """Return the value of a text without quotation marks: a word, a number, or itself."""
     if text in WORDS:
         return WORDS[text]
     try:
@@ -121,7 +126,7 @@ _DELIMITERS = ('<|"|>', "<escape>")
 
 
 def _passes(opened: Counter[str], char: str) -> bool:
-    """Count a bracket; return False if it closes what is around the text, or is surplus."""
+    """Count a bracket; return False if it closes a container around the text, or is surplus."""
     if char not in _PAIRS:
         opened[char] += 1
         return opened.total() < LEVELS

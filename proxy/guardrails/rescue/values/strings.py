@@ -1,10 +1,14 @@
-"""Quoted strings in what models write as JSON or Python, for text that is still arriving.
+"""Quoted strings in JSON or Python of models, for text that is still arriving.
 
 A quotation mark inside a string is often not escaped. A quotation mark ends the string only if the
 next text can follow a string there; in valid JSON it always can. If the unescaped marks inside a
-string come in pairs, there is no other reading. If a quotation mark is unpaired, the string may end
-there. Or it may continue past its apparent end, which then belongs to the JSON or the call that the
-string quotes.
+string come in pairs, no other reading is possible. If a quotation mark is unpaired, the string may
+end there. Or it may continue past its apparent end, which then belongs to the JSON or the call that
+the string quotes.
+
+    {"text": "He said "no"."}            `no` is followed by neither a comma nor a bracket
+    {"text": "a", "b": "c"}              two members
+    {"text": "{"name": "f"}"}            torn: it quotes JSON, and its end is not certain
 """
 
 # ruff: noqa: RUF001 - some quotation marks are a typesetter's
@@ -37,11 +41,12 @@ _KEY_BEGINS = re.compile(
 )
 _ITEM = re.compile(r"""["'“‘\[{(0-9-]|(?:true|false|null|True|False|None)\b|[A-Za-z_.]+\(""")
 _ITEM_BEGINS = re.compile(r"[\w.]+")
-_BEHIND_CONTAINER = "\"'“‘{[<,/#"
-_BEHIND_COMMA = "/<&"
-_PERHAPS_BEHIND_COMMA = f"{_BEHIND_COMMA}#“‘"
+_AFTER_CONTAINER = "\"'“‘{[<,/#"
+_AFTER_COMMA = "/<&"
+_PERHAPS_AFTER_COMMA = f"{_AFTER_COMMA}#“‘"
 
-# The same for the most frequent cases, within sight and only if the answer is no.
+# The same as patterns, for the most frequent cases and only if the answer is no: a text with many
+# quotation marks is then passed by one match instead of one decision for each mark.
 _SPACE = r"\s{0,40}+"
 _NO_KEY_QUOTED = rf"""(?:"[^"\\]{{0,80}}+"|'[^'\\]{{0,80}}+'){_SPACE}(?=[^\s:=])"""
 _NO_KEY_BARE = r"[\w$.-]{0,80}+(?:\s{1,40}+(?=[^\s:=])|(?=[^\s\w$.:=\\-]))"
@@ -90,32 +95,32 @@ def inside_pattern(quote: str, context: StringContext) -> re.Pattern[str]:
     beginnings = _class({end[0] for end in context.ends})
     ends = "|".join(map(re.escape, context.ends))
     plain = rf"[^{quote}\\{beginnings}]++" + (rf"|(?!{ends})[{beginnings}]" if ends else "")
-    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_behind(context)})))++"
+    pattern = rf"(?:(?:{plain})*+(?:{WHOLE_ESCAPE}|{quote}(?={_not_after(context)})))++"
     return re.compile(possessive(pattern), re.DOTALL)
 
 
-def _not_behind(context: StringContext) -> str:
-    """Return a pattern for what certainly cannot follow a string."""
+def _not_after(context: StringContext) -> str:
+    """Return a pattern for text that certainly cannot follow a string."""
     closer = _class(context.closer)
     expected = _class({*"\"'“‘,/#", context.closer, *(end[0] for end in context.ends)})
     not_next = (
-        rf"(?![\s{closer}{_PERHAPS_BEHIND_COMMA}])(?:{_NO_ITEM})"
+        rf"(?![\s{closer}{_PERHAPS_AFTER_COMMA}])(?:{_NO_ITEM})"
         if context.is_list
-        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_BEHIND_COMMA}\"']){_NO_KEY_BARE})"
+        else rf"(?:{_NO_KEY_QUOTED}|(?![\s{closer}{_PERHAPS_AFTER_COMMA}\"']){_NO_KEY_BARE})"
     )
     return "|".join(
         (
             rf"{_SPACE}[^\s{expected}]",
             rf"{_SPACE},{_SPACE}{not_next}",
             "[\"']" if context.is_list else _SPACE + _NO_KEY_QUOTED,
-            rf"{_SPACE}[{closer}]{_SPACE}{_not_behind_container(context)}",
+            rf"{_SPACE}[{closer}]{_SPACE}{_not_after_container(context)}",
         )
     )
 
 
-def _not_behind_container(context: StringContext) -> str:
+def _not_after_container(context: StringContext) -> str:
     if context.outer:
-        return rf"[^\s{_class(_BEHIND_CONTAINER + context.outer)}]"
+        return rf"[^\s{_class(_AFTER_CONTAINER + context.outer)}]"
     return "[\"')]" if context.closer == ")" else "(?!)"
 
 
@@ -145,7 +150,7 @@ def _can_follow_container(text: str, context: StringContext) -> bool | None:
     if not text:
         return None
     return (
-        text[0] not in "\"')" if not context.outer else text[0] in _BEHIND_CONTAINER + context.outer
+        text[0] not in "\"')" if not context.outer else text[0] in _AFTER_CONTAINER + context.outer
     )
 
 
@@ -153,7 +158,7 @@ def _can_be_next(text: str, context: StringContext) -> bool | None:
     """Return whether this text can be the next member of the container."""
     if not text:
         return None
-    if text[0] == context.closer or text[0] in _BEHIND_COMMA:
+    if text[0] == context.closer or text[0] in _AFTER_COMMA:
         return True
     if text[0] == "#":
         return _is_at(_COMMENTS, text)
@@ -207,7 +212,7 @@ def judge_doubt(source: str, opening: str, closing: str) -> StringDoubt:
 
 @lru_cache
 def _build_paired_pattern(quotes: str) -> re.Pattern[str]:
-    """Return a pattern for text whose quotations all end; an apostrophe in a word begins none."""
+    """Return a pattern for text in which every quotation ends; apostrophes begin no quotation."""
     plain = rf"(?:[^{quotes}]++|(?<=\w)(?![^{_APOSTROPHES}])[{quotes}](?=\w))*+"
     pattern = rf"(?:{plain}(?<!\w)[{quotes}]{plain}[{quotes}](?!\w))*+{plain}"
     return re.compile(possessive(pattern), re.DOTALL)
@@ -220,7 +225,7 @@ def _structure_pattern(quote: str) -> re.Pattern[str]:
 
 @lru_cache
 def _torn_pattern(quote: str) -> re.Pattern[str]:
-    """Return a pattern for what two strings leave between them, and for marks that are doubled."""
+    """Return a pattern for the text between two strings, and for doubled marks."""
     key = rf",\s*{quote}[^{quote}]*{quote}\s*:"
     return re.compile(rf"\A\s*{key}|{key}\s*\Z|\w{quote}{quote}|{quote}{quote}\w")
 
@@ -229,13 +234,13 @@ def _torn_pattern(quote: str) -> re.Pattern[str]:
 def _stray_pattern(quote: str) -> re.Pattern[str]:
     """Return a pattern for a mark without a partner that is neither inches nor an apostrophe."""
     plain, quotation = rf"[^{quote}]|(?<=\w){quote}", rf"(?<!\w){quote}[^{quote}]*+{quote}"
-    behind = r"\d" if quote == '"' else r"\w"
-    stray = rf"(?<!{behind}){quote}"
+    before = r"\d" if quote == '"' else r"\w"
+    stray = rf"(?<!{before}){quote}"
     return re.compile(possessive(rf"\A(?:{quotation}|(?!{stray})(?:{plain}))*+{stray}"), re.DOTALL)
 
 
-def ends_behind(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
-    """Return whether a doubtful value may end here, judging by what follows.
+def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waiting[bool]:
+    """Return whether a doubtful value may end here, judging by the next text.
 
     A string with an unpaired mark may be followed only by closing marks, the others by no text on
     the same line. `ends` are closing marks, too.
@@ -263,8 +268,8 @@ def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
 _BACKSLASH = "\\"
 _ESCAPED_QUOTE = '\\"'
 _SOME_ESCAPE = r"\_"  # stands for the one that was read
-# What begins a string besides Python's quotation marks: typesetters' ones, and escaped ones if
-# all of the JSON was escaped once more.
+# Further beginnings of strings: typesetters' quotation marks, and escaped ones, because some
+# replies escape all of their JSON once more: {\"name\": \"f\"}.
 FOREIGN_QUOTES = frozenset((*CURLY_QUOTES, _BACKSLASH))
 _ENDS = {'"': '"', "'": "'", **CURLY_QUOTES}
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in _ENDS.values()}
@@ -306,7 +311,7 @@ def read_string(cursor: Cursor, quote: str, context: StringContext) -> Waiting[Q
 
 
 def pass_literal_text(cursor: Cursor, quote: str) -> str:
-    """Pass what has arrived of a string up to a quotation mark or half an escape; return it."""
+    """Pass the text of a string up to a quotation mark or half an escape; return it."""
     text = cursor.pass_run(_PLAIN[quote])
     if not cursor.stands_at("\\"):  # nearly always
         return text
@@ -361,8 +366,8 @@ class _Unescaped:
 def read_between(cursor: Cursor, mark: str, ends: tuple[str, ...] = ()) -> Waiting[Quoted]:
     """Read literal text up to the next `mark`, and the mark.
 
-    The mark may be missing before the bracket of the object whose last value this is, if one of
-    `ends` follows as the last thing in the reply. The bracket is passed, too.
+    For the last value of an object the mark may be missing before the bracket, if one of `ends`
+    follows and ends the reply. The bracket is passed, too.
     """
     marks = literals_of(mark, *ends)
     pieces: list[str] = []

@@ -4,9 +4,12 @@ A model that writes values on lines of their own sometimes omits one of the two 
 that writes them directly between the tags means a line end before the closing tag. The lines of the
 value and the other values of the call show which kind of model it is.
 
-A model that writes about its own syntax may write closing marks inside a value. What follows
+A model that writes about its own syntax may write closing marks inside a value. The text after them
 decides: two marks are text if their line continues and both occur again; the mark of a call is text
-if more values end after it than begin.
+if more values end after it than begin. These are two values, one of each kind:
+
+    <parameter=text>Close it with </parameter></function> on a line.</parameter></function>
+    <parameter=path>/a</parameter></function>
 """
 
 import re
@@ -25,7 +28,7 @@ _QUOTES = {'"': ("&quot;", "&#34;", "&#x22;"), "'": ("&apos;", "&#39;", "&#x27;"
 def unescape_entities(text: str) -> str:
     """Unescape text if everything that XML has to escape was escaped; else return it as is.
 
-    A value with both `&lt;` and `<` is markup or code, where entities stand for themselves.
+    A value with both `&lt;` and `<` is markup or code, in which entities are meant literally.
     """
     if not _ENTITY.search(text) or _UNESCAPED.search(text):
         return text
@@ -36,7 +39,7 @@ def unescape_entities(text: str) -> str:
 
 
 def without_doubled_end(text: str, end: str) -> str:
-    """Return a value without its closing mark, which the model wrote twice.
+    """Return a value without its closing mark, which the model wrote twice (llama-swap#856).
 
     If the text has other tags, the mark may close one of them, and is left.
     """
@@ -58,6 +61,7 @@ class LineEnds:
 
     def trim(self, key: str, text: str) -> str:
         """Return a value without the line ends at its tags, and without the end tag `</key>`."""
+        # a model may close the argument's name besides its mark: `<parameter=a>1</a></parameter>`
         closing = f"</{key}>"
         if text.rstrip().endswith(closing) and f"<{key}" not in text:
             text = text.rstrip().removesuffix(closing)

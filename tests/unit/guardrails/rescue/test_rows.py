@@ -3,7 +3,7 @@ import re
 import pytest
 
 from proxy.conversation.tools import WrittenCall
-from proxy.guardrails.rescue.rows import pass_fence, read_behind_marks, read_row
+from proxy.guardrails.rescue.rows import pass_fence, read_after_marks, read_row
 from proxy.guardrails.rescue.syntax import MOST_CALLS, Calls, NoCall, Reading, Reason
 from proxy.guardrails.rescue.values.cursor import Cursor
 from tests.fakes.arrivals import attempt, read
@@ -44,7 +44,7 @@ def test_each_call_is_told_the_mark_before_it() -> None:
         yield from cursor.take(WORD)
         return calls(mark)
 
-    result = read(lambda c: read_behind_marks(c, "1", ("1", "2"), read_marked), "a 2b 1c 3d")
+    result = read(lambda c: read_after_marks(c, "1", ("1", "2"), read_marked), "a 2b 1c 3d")
     assert result == (calls("1", "2", "1"), "3d")
 
 

@@ -10,11 +10,11 @@ from proxy.guardrails.rescue.values.strings import (
     StringContext,
     StringDoubt,
     can_end,
-    ends_behind,
     inside_pattern,
     is_end,
     is_last,
     judge_doubt,
+    may_end,
     pass_plain_string,
     read_between,
     read_string,
@@ -194,7 +194,7 @@ def test_what_stands_behind_decides_about_a_doubtful_value(
     behind: str, is_good: bool, doubt: StringDoubt
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
-        return ends_behind(cursor, doubt, ("</x>",))
+        return may_end(cursor, doubt, ("</x>",))
 
     assert read(start, behind) == (is_good, behind)
 
