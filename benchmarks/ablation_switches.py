@@ -59,7 +59,7 @@ def _in_module(name: str, module: ModuleType) -> Iterator[Switch]:
     for key, value in vars(module).items():
         if isinstance(value, re.Pattern):
             yield from _of_pattern(f"{name} {key}", value)
-        elif isinstance(value, frozenset) and all(isinstance(one, str) for one in value):
+        elif isinstance(value, frozenset) and all(isinstance(item, str) for item in value):
             yield Switch(f"{name} {key}", partial(_replace, value, frozenset[str]()))
         elif getattr(value, "__module__", "") != module.__name__:
             continue
@@ -137,6 +137,6 @@ def _empty_words(field: str) -> None:
 def _empty_cue(field: str) -> None:
     recognition._matchers.cache_clear()  # noqa: SLF001 - made of the languages
     languages = load_languages()
-    for one in languages:
-        object.__setattr__(one, field, "")
+    for language in languages:
+        object.__setattr__(language, field, "")
     vars(recognition)["load_languages"] = lambda: languages

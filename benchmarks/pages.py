@@ -19,8 +19,8 @@ def renew(page: str, figures: Mapping[str, str]) -> str:
         expected = " or ".join(f"<!-- figures: {name} -->" for name in figures)
         raise ValueError(f"there is no mark {expected}")
 
-    def written(found: re.Match[str]) -> str:
-        text = figures.get(found[2])
-        return found[0] if text is None else f"{found[1]}\n{text}{found[3]}"
+    def written(match: re.Match[str]) -> str:
+        text = figures.get(match[2])
+        return match[0] if text is None else f"{match[1]}\n{text}{match[3]}"
 
     return _MARKED.sub(written, page)

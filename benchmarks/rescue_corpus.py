@@ -47,7 +47,7 @@ def rescue_first(raw: str, tools: Sequence[JsonObject] | None, first: Sequence[s
     reader = ReplyReader(OfferedTools(offered, TextPolicy.ACCEPT, order_syntaxes(tuple(first))))
     reader.read(TextDelta(raw))
     _, reply = reader.finish("stop")
-    calls = [found for call in reply.calls if (found := _checked(call, offered))]
+    calls = [checked for call in reply.calls if (checked := _checked(call, offered))]
     return {"tool_calls": calls, "content": reply.text}
 
 

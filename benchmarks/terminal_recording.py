@@ -56,7 +56,7 @@ def recorded(
 
     When it says where it is ready, `when_ready` is called with that address and Ctrl-C follows.
     """
-    own, child = os.openpty()
+    terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
     surroundings = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(Path.cwd())}
     for name in ("NO_COLOR", "COLUMNS"):
@@ -72,13 +72,13 @@ def recorded(
     )
     os.close(child)
     output, reading = "", codecs.getincrementaldecoder("utf-8")("replace")
-    while piece := _read(own):
+    while piece := _read(terminal):
         output += reading.decode(piece)
-        if when_ready is not None and (said := _READY.search(output)):
-            when_ready(said[1])
+        if when_ready is not None and (match := _READY.search(output)):
+            when_ready(match[1])
             when_ready = None
             process.send_signal(signal.SIGINT)
-    os.close(own)
+    os.close(terminal)
     process.wait()
     return shown(output)
 
@@ -89,15 +89,15 @@ def shown(output: str) -> list[str]:
     for line in output.split("\n"):
         if row == len(lines):
             lines.append("")
-        place = 0
+        end = 0
         for steering in _STEERING.finditer(line):
-            lines[row] += line[place : steering.start()]
-            place = steering.end()
+            lines[row] += line[end : steering.start()]
+            end = steering.end()
             if steering["what"] == "A":
                 row = max(0, row - int(steering["count"] or 1))
-            elif steering["what"] == "K" or (steering[0] == "\r" and place < len(line)):
+            elif steering["what"] == "K" or (steering[0] == "\r" and end < len(line)):
                 lines[row] = ""
-        lines[row] += line[place:]
+        lines[row] += line[end:]
         row += 1
     return "\n".join(lines).rstrip().split("\n")
 

@@ -94,7 +94,7 @@ def usual_arms() -> dict[str, Arm]:
     }
     shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
     shapes |= {
-        f"temper-only-{part}": _without(one for one in PARTS if one != part) for part in PARTS
+        f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
     # a text policy of its own is what makes the tool for answers be offered at all
     shapes["temper-only-respond"] |= _policy("respond")

@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ class _Lists(Group):
         from temper_evals.arms import PARTS, usual_arms
         from temper_evals.simulated.profiles import profile_names
 
-        arms = [one for one in usual_arms() if "-without-" not in one and "-only-" not in one]
+        arms = [name for name in usual_arms() if "-without-" not in name and "-only-" not in name]
         more = (
             f"temper-without-X (X: {', '.join(PARTS)})",
             f"temper-only-X (X: {', '.join(PARTS)})",
@@ -150,7 +149,7 @@ def evaluation(
         return
     if resume is not None:
         _check_resumed(context)
-    named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
+    named = tuple(name.strip() for name in (arms or "").split(",") if name.strip())
     choice = choice_of(resume, {**flags, "arms": named})
     if flags["lists"]:
         _list_tasks(choice, as_json=as_json)
@@ -166,21 +165,23 @@ def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
     from temper_evals.evaluation import scenarios_of
     from temper_evals.tags import tags_of
 
-    found = {one.name: tags_of(one) for one in scenarios_of(choice)}
+    tags_by_task = {scenario.name: tags_of(scenario) for scenario in scenarios_of(choice)}
     if as_json:
-        told: list[JsonValue] = [{"name": name, "tags": [*tags]} for name, tags in found.items()]
-        print_json({"tasks": told})
-    for name, tags in () if as_json else found.items():
+        tasks: list[JsonValue] = [
+            {"name": name, "tags": [*tags]} for name, tags in tags_by_task.items()
+        ]
+        print_json({"tasks": tasks})
+    for name, tags in () if as_json else tags_by_task.items():
         echo(f"{name:<16} {', '.join(tags)}")
 
 
 def _check_resumed(context: click.Context) -> None:
     """Refuse options beside --resume: what is resumed keeps what it began with."""
     given = [
-        one.opts[0]
-        for one in context.command.params
-        if one.name not in _BESIDE_RESUME
-        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _BESIDE_RESUME
+        and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
         problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
@@ -245,9 +246,9 @@ def traffic(file: Path, *, as_json: bool) -> None:
 
     effects = try_rules(file)
     if as_json:
-        print_json({"rules": [one.document() for one in effects]})
-    for one in () if as_json else effects:
-        for line in one.sentences():
+        print_json({"rules": [effect.document() for effect in effects]})
+    for effect in () if as_json else effects:
+        for line in effect.sentences():
             echo(line)
 
 
@@ -261,10 +262,10 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
     changes = compare_folders(before, after)
     if as_json:
-        print_json({"arms": [one.document() for one in changes]})
-    for one in () if as_json else changes:
-        echo(one.sentence())
-    sys.exit(FAILED if any(one.is_worse for one in changes) else 0)
+        print_json({"arms": [change.document() for change in changes]})
+    for change in () if as_json else changes:
+        echo(change.sentence())
+    sys.exit(FAILED if any(change.is_worse for change in changes) else 0)
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
@@ -342,8 +343,8 @@ class _ArmTeller:
         if arm.done == arm.of and not self._is_quiet:
             self._status.clear()
             took = format_seconds(time.monotonic() - self._began)
-            told = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
-            echo(told, err=True)
+            line = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
+            echo(line, err=True)
 
     def _text(self) -> str:
         arm = self._arm
@@ -369,12 +370,12 @@ def _show(
     counts = _count_replies(folder, runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        told: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
+        result: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
         replies: list[JsonValue] = [
-            {"arm": arm, "bed": bed, "category": category, **asdict(one)}
-            for (arm, bed, category), one in counts.items()
+            {"arm": arm, "bed": bed, "category": category, **counted.document()}
+            for (arm, bed, category), counted in counts.items()
         ]
-        print_json({**told, "replies": replies} if counts else told)
+        print_json({**result, "replies": replies} if counts else result)
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
     if counts:
@@ -383,7 +384,7 @@ def _show(
         show(console, results, runs)
     for group in groups:
         show_by(console, group, results, runs)
-    for one in (*failed, *wrong_ends(runs)):
-        console.print(visible(one))
+    for line in (*failed, *wrong_ends(runs)):
+        console.print(visible(line))
     echo(f"Records: {folder}")
     echo(f"A page: temper eval report {folder} --html page.html")

@@ -106,7 +106,7 @@ def arms_of(choice: EvaluationChoice) -> list[Arm]:
         usual = (TEMPER,)
     names = [*(choice.arms or usual), *names_without_parts(choice.without)]
     arms = choose_arms(names, choice.extra_arms)
-    return arms if choice.is_simulated else [one for one in arms if one.name != CEILING]
+    return arms if choice.is_simulated else [arm for arm in arms if arm.name != CEILING]
 
 
 def scenarios_of(choice: EvaluationChoice) -> Sequence[Scenario]:
@@ -122,15 +122,15 @@ def _all_scenarios(choice: EvaluationChoice) -> Sequence[Scenario]:
         raise InvalidConfiguration("--scenarios", problem)
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
-        return max((one.scenarios for one in setups), key=len)
+        return max((setup.scenarios for setup in setups), key=len)
     if is_bfcl:
         return load_bfcl(choice.bfcl or installed_data(), category)
     if choice.forge_checkout is not None:
         return load_forge(choice.forge_checkout)
     if choice.scenarios is not None:
         return load_scenarios(choice.scenarios)
-    found: Sequence[Scenario] = suite(choice.suite, choice.families)
-    return halves(found)[1] if choice.untuned else found
+    tasks: Sequence[Scenario] = suite(choice.suite, choice.families)
+    return halves(tasks)[1] if choice.untuned else tasks
 
 
 def simulated_setups(choice: EvaluationChoice) -> list[ModelSetup]:
@@ -174,7 +174,7 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
     arms = len(arms_of(choice))
     if choice.replies is not None:
         setups = load_replies(choice.replies, choice.most)
-        return arms * sum(len(with_tags(one.scenarios, choice.tags)) for one in setups)
+        return arms * sum(len(with_tags(setup.scenarios, choice.tags)) for setup in setups)
     count = len(choice.backend_urls) + len(choice.ollama) + len(_launches(choice))
     if choice.is_simulated:
         count = len(simulated_setups(choice))
@@ -188,8 +188,8 @@ def protocol_of(choice: EvaluationChoice) -> JsonObject:
         "guardrails": guardrails_digest(),
         "temper": _version("temper-proxy"),
         "python": platform.python_version(),
-        "arms": [one.name for one in arms_of(choice)],
-        "beds": [one.name for one in simulated_setups(choice)] if choice.is_simulated else [],
+        "arms": [arm.name for arm in arms_of(choice)],
+        "beds": [setup.name for setup in simulated_setups(choice)] if choice.is_simulated else [],
         "pairs": len(scenarios_of(choice)) * choice.seeds,
         "choice": _as_json(choice),
     }
@@ -212,7 +212,9 @@ def check_folder(folder: Path, choice: EvaluationChoice) -> None:
         return
     before, now = read_protocol(folder).get("choice"), _as_json(choice)
     known = before if isinstance(before, dict) else {}
-    changed = [one for one in now if one not in _OF_NO_RUN and known.get(one, now[one]) != now[one]]
+    changed = [
+        name for name in now if name not in _OF_NO_RUN and known.get(name, now[name]) != now[name]
+    ]
     if changed:
         problem = f"{folder} was begun with other options ({', '.join(changed)})"
         remedy = f"take another folder, or go on by --resume {folder}"
@@ -221,11 +223,11 @@ def check_folder(folder: Path, choice: EvaluationChoice) -> None:
 
 def _as_json(choice: EvaluationChoice) -> JsonObject:
     """Write a choice down, but for arms that only a program can add."""
-    given = {one.name: getattr(choice, one.name) for one in fields(choice)}
-    kept = {name: one for name, one in given.items() if name not in _OF_PROGRAMS}
+    given = {field.name: getattr(choice, field.name) for field in fields(choice)}
+    kept = {name: value for name, value in given.items() if name not in _OF_PROGRAMS}
     return {
-        name: [str(each) for each in one] if isinstance(one, tuple) else _scalar(one)
-        for name, one in kept.items()
+        name: [str(each) for each in value] if isinstance(value, tuple) else _scalar(value)
+        for name, value in kept.items()
     }
 
 
@@ -242,8 +244,8 @@ def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationCh
 
 
 def _read_choice(given: Mapping[str, object]) -> EvaluationChoice:
-    known = {one.name for one in fields(EvaluationChoice)} - _OF_PROGRAMS
-    values = {name: one for name, one in given.items() if name in known}
+    known = {field.name for field in fields(EvaluationChoice)} - _OF_PROGRAMS
+    values = {name: value for name, value in given.items() if name in known}
     try:
         choice = TypeAdapter(EvaluationChoice).validate_python(values)
     except ValidationError as error:
@@ -259,8 +261,8 @@ def _ollama_url() -> str:
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
     """Return how many runs each arm lacks, on the beds that have been begun or are planned."""
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
-    planned = beds if isinstance(beds, list) and beds else sorted({one.bed for one in runs})
-    made = Counter((one.bed, one.arm) for one in runs)
+    planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})
+    made = Counter((run.bed, run.arm) for run in runs)
     counts = {
         f"{bed} {arm}": (pairs if isinstance(pairs, int) else 0) - made[str(bed), str(arm)]
         for bed in planned
@@ -299,9 +301,9 @@ async def evaluate(
     recorded = load_replies(choice.replies, choice.most) if choice.replies else []
     records = Records(folder, protocol_of(choice))
     with contextlib.closing(records):
-        for one in recorded:
-            chosen = with_tags(one.scenarios, choice.tags)
-            await make_runs(replace(plan(one), scenarios=chosen, seeds=range(1)), records)
+        for setup in recorded:
+            chosen = with_tags(setup.scenarios, choice.tags)
+            await make_runs(replace(plan(setup), scenarios=chosen, seeds=range(1)), records)
         await make_runs(plan(*known), records)
         async with aclosing(_start_setups(choice, on_step)) as beds:
             async for bed in beds:

@@ -96,7 +96,7 @@ class ForgeWorld:
 
     def snapshot(self) -> JsonValue:
         """Return the calls that were made."""
-        return [one.name for one in self.calls]
+        return [call.name for call in self.calls]
 
 
 class ForgeScenario:
@@ -104,10 +104,10 @@ class ForgeScenario:
 
     family = "forge"
 
-    def __init__(self, own: ForeignScenario) -> None:
-        self.name = f"forge-{own.name}"
-        self.limit = own.max_iterations
-        self._own = own
+    def __init__(self, scenario: ForeignScenario) -> None:
+        self.name = f"forge-{scenario.name}"
+        self.limit = scenario.max_iterations
+        self._own = scenario
 
     def request(self, seed: int) -> JsonObject:
         workflow = self.world().workflow
@@ -115,7 +115,7 @@ class ForgeScenario:
             {"role": "system", "content": workflow.system_prompt_template},
             {"role": "user", "content": self._own.user_message},
         ]
-        tools: list[JsonValue] = [_describe(one.spec) for one in workflow.tools.values()]
+        tools: list[JsonValue] = [_describe(tool.spec) for tool in workflow.tools.values()]
         return {"messages": messages, "tools": tools, "seed": seed}
 
     def first_fields(self) -> JsonObject:
@@ -127,10 +127,10 @@ class ForgeScenario:
             return ForgeWorld(*self._own.build_workflow())
         return ForgeWorld(self._own.workflow, self._own.validate_state)
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgement:
         """Judge a run as forge does: by the call that ends it, and by the state."""
         assert isinstance(end, ForgeWorld)  # noqa: S101 - made above
-        last = [one for one in end.calls if one.name == end.workflow.terminal_tool]
+        last = [call for call in end.calls if call.name == end.workflow.terminal_tool]
         if not last:
             why = f"it never called {end.workflow.terminal_tool}"
         elif self._own.validate is not None and not self._own.validate(last[-1].arguments):
@@ -154,8 +154,8 @@ def load_forge(checkout: Path) -> list[ForgeScenario]:
     with _stand_ins():
         sys.modules[_MODULE] = module
         spec.loader.exec_module(module)
-    found: list[ForeignScenario] = module.ALL_SCENARIOS
-    return [ForgeScenario(one) for one in found]
+    scenarios: list[ForeignScenario] = module.ALL_SCENARIOS
+    return [ForgeScenario(scenario) for scenario in scenarios]
 
 
 @contextmanager

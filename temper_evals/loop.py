@@ -57,7 +57,7 @@ class ModelTarget:
 class ScenarioRun:
     """What came of a run: what was said, how it ended, and what the client saw of its cost."""
 
-    said: list[JsonObject] = field(default_factory=list)
+    transcript: list[JsonObject] = field(default_factory=list)
     ending: Ending = Ending.LIMIT
     problem: str = ""
     requests: int = 0
@@ -72,14 +72,16 @@ class ScenarioRun:
     @property
     def tokens(self) -> int:
         """About how many tokens were generated: most servers send one in each chunk."""
-        counts = [one.get("completion_tokens") for one in self.usages]
-        return self.chunks + sum(one for one in counts if isinstance(one, int))
+        counts = [usage.get("completion_tokens") for usage in self.usages]
+        return self.chunks + sum(count for count in counts if isinstance(count, int))
 
     @property
     def digest(self) -> str:
         """A hash of every byte that the model said, calls and their ids included."""
-        spoken: list[JsonValue] = [one for one in self.said if one.get("role") == "assistant"]
-        return hashlib.blake2b(json.dump(spoken), digest_size=8).hexdigest()
+        replies: list[JsonValue] = [
+            message for message in self.transcript if message.get("role") == "assistant"
+        ]
+        return hashlib.blake2b(json.dump(replies), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
@@ -104,15 +106,16 @@ class AgentLoop:
         has_urged = False
         while run.requests < scenario.limit and run.ending is Ending.LIMIT:
             extra = self._first(scenario, body) if run.requests == 0 else {}
-            message = await self._ask({**body, **extra, "messages": [*history, *run.said]}, run)
+            messages = [*history, *run.transcript]
+            message = await self._ask({**body, **extra, "messages": messages}, run)
             if message is None:
                 break
-            run.said.append(message)
+            run.transcript.append(message)
             if calls := calls_of(message):
-                run.said += [_answer_call(one, world) for one in calls]
+                run.transcript += [_answer_call(call, world) for call in calls]
             elif self.habits.urges and not has_urged:
                 has_urged = True
-                run.said.append({"role": "user", "content": _URGING})
+                run.transcript.append({"role": "user", "content": _URGING})
             else:
                 run.ending = Ending.ANSWERED
         run.seconds = time.monotonic() - begun
@@ -126,10 +129,10 @@ class AgentLoop:
         """Ask for one reply; None if the run ends here."""
         run.requests += 1
         run.chunks = 0
-        asked = {**body, "model": self.target.model, "stream": self.habits.streams}
+        sent = {**body, "model": self.target.model, "stream": self.habits.streams}
         reply = ReadMessage()
         try:
-            await self._read(asked, reply, run)
+            await self._read(sent, reply, run)
         except (ReplyFailed, httpx.HTTPError) as failure:
             run.ending = Ending.FAILED
             run.problem = str(failure) or type(failure).__name__
@@ -141,11 +144,11 @@ class AgentLoop:
             run.ending, run.problem = Ending.CUT_OFF, reply.reason
         return reply.message()
 
-    async def _read(self, asked: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
+    async def _read(self, body: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
         begun = time.monotonic()
         url = f"{self.target.url}{CHAT}"
         headers = {"content-type": "application/json", **self.target.headers}
-        sent = json.dump(asked)
+        sent = json.dump(body)
         async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
             _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
             if answer.status_code != httpx.codes.OK or not self.habits.streams:
@@ -175,11 +178,11 @@ class AgentLoop:
         reply.take(body)
 
 
-def _note_report(told: Mapping[str, str], run: ScenarioRun) -> None:
+def _note_report(report: Mapping[str, str], run: ScenarioRun) -> None:
     """Note what Temper reports of a reply; nobody else does."""
-    if outcome := told.get("outcome"):
+    if outcome := report.get("outcome"):
         run.outcomes.append(outcome)
-        run.attempts += int(told.get("attempts") or 1)
+        run.attempts += int(report.get("attempts") or 1)
 
 
 def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun) -> None:

@@ -49,31 +49,32 @@ async def start_model(launch: LaunchPlan, on_step: OnStep) -> AsyncGenerator[Mod
 class MeteredScenario:
     """A scenario for a real model: sampled with the seed of the run, and asked for its usage."""
 
-    own: Scenario
+    scenario: Scenario
 
     @property
     def family(self) -> str:
-        return self.own.family
+        return self.scenario.family
 
     @property
     def name(self) -> str:
-        return self.own.name
+        return self.scenario.name
 
     @property
     def limit(self) -> int:
-        return self.own.limit
+        return self.scenario.limit
 
     def request(self, seed: int) -> JsonObject:
-        return {"seed": seed, "stream_options": {"include_usage": True}, **self.own.request(seed)}
+        usage: JsonObject = {"stream_options": {"include_usage": True}}
+        return {"seed": seed, **usage, **self.scenario.request(seed)}
 
     def first_fields(self) -> JsonObject:
-        return self.own.first_fields()
+        return self.scenario.first_fields()
 
     def world(self) -> World:
-        return self.own.world()
+        return self.scenario.world()
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
-        return self.own.judge(end, said)
+    def judge(self, end: World, transcript: Transcript) -> Judgement:
+        return self.scenario.judge(end, transcript)
 
 
 class ModelSetup(Protocol):
@@ -134,7 +135,7 @@ def simulated_setup(name: str, pace: float = 0.0) -> SimulatedSetup:
     """
     profile, _, wanted = name.partition("@")
     load_profile(profile)
-    cells = {"": MID, **{one.name: one for one in grid()}}
+    cells = {"": MID, **{cell.name: cell for cell in grid()}}
     if wanted not in cells:
         known = ", ".join(filter(None, cells))
         raise InvalidConfiguration("--profile", f"there is no cell {wanted!r}; known: {known}")

@@ -75,13 +75,13 @@ def protocol_hash() -> str:
     digest = hashlib.blake2b(digest_size=8)
     here = Path(__file__).parent
     for name in _CODE:
-        place = here / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else (place,):
+        source = here / name
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else (source,):
             digest.update(path.read_bytes())
     data = data_folder()
     digest.update((data / "reactions.toml").read_bytes())
     digest.update((data / "renderings.jsonl").read_bytes())
-    for profile in sorted((data / "profiles").iterdir(), key=lambda one: one.name):
+    for profile in sorted((data / "profiles").iterdir(), key=lambda path: path.name):
         digest.update(profile.read_bytes())
     return digest.hexdigest()
 
@@ -95,7 +95,7 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True)
         self.runs = [*read_runs(folder)]
         _agree(folder / PROTOCOL, protocol, has_runs=bool(self.runs))
-        self._by_key = {one.key: one for one in self.runs}
+        self._by_key = {run.key: run for run in self.runs}
         _cut_off_remains(folder / RUNS)
         self._file = FileIO(folder / RUNS, "a")
 
@@ -113,10 +113,10 @@ class Records:
         self._by_key[run.key] = run
         self.runs.append(run)
 
-    def keep_transcript(self, run: RunRecord, said: Iterable[JsonObject]) -> None:
-        place = self.folder / TRANSCRIPTS / run.bed / run.arm
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(said))
+    def keep_transcript(self, run: RunRecord, messages: Iterable[JsonObject]) -> None:
+        folder = self.folder / TRANSCRIPTS / run.bed / run.arm
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{run.scenario}-{run.seed}.jsonl").write_bytes(json.dump_lines(messages))
 
     def close(self) -> None:
         """Leave the file, with all of it on the disk."""

@@ -44,12 +44,12 @@ class ReadMessage:
         content = delta.get("content")
         if isinstance(content, str):
             self.text.append(content)
-        for place, one in enumerate(_objects(delta.get("tool_calls"))):
-            index = one.get("index")
-            call = self.calls.setdefault(index if isinstance(index, int) else place, ReadCall())
-            function = one.get("function")
+        for position, piece in enumerate(_objects(delta.get("tool_calls"))):
+            index = piece.get("index")
+            call = self.calls.setdefault(index if isinstance(index, int) else position, ReadCall())
+            function = piece.get("function")
             function = function if isinstance(function, dict) else {}
-            call.id = str(one.get("id") or call.id)
+            call.id = str(piece.get("id") or call.id)
             call.name += str(function.get("name") or "")
             call.arguments.append(str(function.get("arguments") or ""))
 
@@ -99,8 +99,8 @@ def has_content(event: JsonObject) -> bool:
     """Return whether an event brings anything that the model wrote, thoughts and calls included."""
     deltas = [choice.get("delta") for choice in _objects(event.get("choices"))]
     names = ("content", "reasoning_content", "reasoning", "tool_calls")
-    return any(isinstance(one, dict) and any(map(one.get, names)) for one in deltas)
+    return any(isinstance(delta, dict) and any(map(delta.get, names)) for delta in deltas)
 
 
 def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

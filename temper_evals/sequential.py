@@ -99,5 +99,7 @@ class SequentialTest:
         left = bounds[drift > 0] - self.helped * weights[0] - self.harmed * weights[1]
         rate = (differing + 0.5) / (self.pairs + 1)
         likely = max(1, math.ceil(left / drift / rate))
-        without = next((one for one in range(likely) if self._is_rare_after(self.pairs + one)), 0)
+        without = next(
+            (count for count in range(likely) if self._is_rare_after(self.pairs + count)), 0
+        )
         return without or likely

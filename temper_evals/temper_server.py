@@ -30,9 +30,9 @@ async def temper_in_front(
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def listen(line: str) -> None:
-        found = _url_in(line)
-        if found and not url.done():
-            url.set_result(found)
+        address = _url_in(line)
+        if address and not url.done():
+            url.set_result(address)
 
     with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
         # an empty file: the settings of whoever runs this are not what is measured
@@ -75,7 +75,7 @@ async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
 def _url_in(line: str) -> str:
     """Read the line by which it says where it serves; "" for any other."""
     try:
-        told = json.parse(line)
+        document = json.parse(line)
     except ValueError:
         return ""
-    return str(told["url"]) if isinstance(told, dict) and "url" in told else ""
+    return str(document["url"]) if isinstance(document, dict) and "url" in document else ""

@@ -50,19 +50,19 @@ class RuleEffect:
     def sentences(self) -> Iterator[str]:
         """Say it in lines that are safe to show on a terminal."""
         yield f"{self.rule.name}: {len(self.changed)} of {self.count} exchanges are not the same"
-        for one in self.changed[:_MOST_SHOWN]:
-            told = (
+        for exchange in self.changed[:_MOST_SHOWN]:
+            changes = (
                 f"{change.what}: {cut(change.before) or '(nothing)'} -> "
                 f"{cut(change.now) or '(nothing)'}"
-                for change in one.changes
+                for change in exchange.changes
             )
-            yield escape(f"    {one.id}  {'; '.join(told)}")
+            yield escape(f"    {exchange.id}  {'; '.join(changes)}")
 
     def document(self) -> JsonObject:
         """Return it for programs."""
         changed: list[JsonValue] = [
-            {"id": one.id, "changes": [asdict(change) for change in one.changes]}
-            for one in self.changed
+            {"id": exchange.id, "changes": [asdict(change) for change in exchange.changes]}
+            for exchange in self.changed
         ]
         return {"rule": self.rule.name, "exchanges": self.count, "changed": changed}
 
@@ -73,7 +73,7 @@ def _with_close_out(setting: CloseOut) -> Callable[[RecordedPolicy], RecordedPol
 
 RULES = (
     *(Rule(f"without {part}", frozenset({part})) for part in PARTS),
-    *(Rule(f"close_out {one.value}", change=_with_close_out(one)) for one in CloseOut),
+    *(Rule(f"close_out {setting.value}", change=_with_close_out(setting)) for setting in CloseOut),
 )
 
 
@@ -87,9 +87,17 @@ def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
     effects = [RuleEffect(rule) for rule in RULES]
     try:
         with closing(read_recording(path)) as exchanges:
-            same = [one for one in exchanges if judge_again(one, profiles).status == "same"]
+            same = [
+                exchange
+                for exchange in exchanges
+                if judge_again(exchange, profiles).status == "same"
+            ]
             for effect in effects:
-                _try_rule(effect, same, lambda one, rule: judge_again(one, profiles, rule.without))
+                _try_rule(
+                    effect,
+                    same,
+                    lambda exchange, rule: judge_again(exchange, profiles, rule.without),
+                )
     except (ValueError, LookupError) as error:
         raise InvalidConfiguration(str(path), f"is not a valid recording: {error}") from error
     return effects
@@ -100,11 +108,11 @@ def _try_rule(
     exchanges: Sequence[RecordedExchange],
     judge: Callable[[RecordedExchange, Rule], ReplayResult],
 ) -> None:
-    for one in exchanges:
-        policy = effect.rule.change(one.policy)
-        if policy == one.policy and not effect.rule.without:
+    for exchange in exchanges:
+        policy = effect.rule.change(exchange.policy)
+        if policy == exchange.policy and not effect.rule.without:
             continue
         effect.count += 1
-        found = judge(replace(one, policy=policy), effect.rule)
-        if found.changes:
-            effect.changed.append(found)
+        result = judge(replace(exchange, policy=policy), effect.rule)
+        if result.changes:
+            effect.changed.append(result)

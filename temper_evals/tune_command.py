@@ -155,10 +155,10 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
             except asyncio.CancelledError:  # before there was anything to measure
                 path, teller.is_stopped = None, True
         if as_json:
-            listed: list[JsonValue] = [one.document() for one in teller.verdicts]
+            listed: list[JsonValue] = [verdict.document() for verdict in teller.verdicts]
             print_json({"verdicts": listed, "written": None if path is None else str(path)})
         if teller.is_stopped:
-            cases = sum(one.test.pairs for one in teller.verdicts)
+            cases = sum(verdict.test.pairs for verdict in teller.verdicts)
             sentence = f"Stopped after {cases} cases."
             if cases:
                 sentence += " To continue, add --resume to the same command."
@@ -201,7 +201,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
                 teller.is_stopped = True
             teller.status.begin("stopping")
     teller.end(base)
-    if any(one.lacks_time for one in verdicts) and not teller.is_stopped:
+    if any(verdict.lacks_time for verdict in verdicts) and not teller.is_stopped:
         teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
@@ -210,7 +210,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
 
 def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | None:
     """Write what was earned; what was earned before stays where nothing was measured."""
-    is_measured = any(one.test.pairs for one in teller.verdicts)
+    is_measured = any(verdict.test.pairs for verdict in teller.verdicts)
     if not is_measured and path.exists():
         teller.say(f"Left as it was: {path}")
     if not is_measured and (teller.is_stopped or path.exists()):
@@ -238,13 +238,13 @@ def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
 def _base_of(settings: Settings) -> Values:
     """Return what the operator has decided, which holds for every Temper that is tried."""
     sections = {"guardrails": settings.guardrails, "profile": settings.profile}
-    found: dict[str, dict[str, JsonValue]] = {
-        name: one.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-        for name, one in sections.items()
+    settings_of: dict[str, dict[str, JsonValue]] = {
+        name: value.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        for name, value in sections.items()
     }
     if folder := settings.profile.folder:
-        found["profile"]["folder"] = str(folder.absolute())
-    return {name: one for name, one in found.items() if one}
+        settings_of["profile"]["folder"] = str(folder.absolute())
+    return {name: section for name, section in settings_of.items() if section}
 
 
 @asynccontextmanager
@@ -252,7 +252,7 @@ async def _open(
     settings: Settings, choice: _Choice, on_step: OnStep
 ) -> AsyncGenerator[_Subject, None]:
     """Open what is to be tuned; raises InvalidConfiguration."""
-    cases, _ = halves(suite("full", [one for one in FAMILIES if one != "long"]))
+    cases, _ = halves(suite("full", [family for family in FAMILIES if family != "long"]))
     if choice.profile is not None:
         yield _Subject(simulated_setup(choice.profile), cases, {})
         return
@@ -280,8 +280,8 @@ async def _find(
         secret = key.get_secret_value() if key else ""
         return await find_target(flag, urls[0], choice.served_model, secret), named.backend.kind
     name = settings.model.alias or (source.stem if isinstance(source, Path) else source)
-    own = settings.model
-    launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
+    model = settings.model
+    launch = plan_launch(source, name, server=model.server, window=model.context_tokens)
     return await stack.enter_async_context(start_model(launch, on_step)), "auto"
 
 
@@ -312,29 +312,29 @@ async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownMo
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:
     """Open the records of runs under the same conditions; afresh unless it resumes."""
-    names = [one.name for one in subject.scenarios]
+    names = [scenario.name for scenario in subject.scenarios]
     depends: JsonObject = {
         **subject.keys,
         "base": describe(base),
         "cases": json.dump_text([*names]),
     }
-    told = json.dump({**depends, "protocol": protocol_hash()})
-    digest = hashlib.blake2b(told, digest_size=6).hexdigest()
-    place = folder / "runs" / f"{subject.bed.name}-{digest}"
+    document = json.dump({**depends, "protocol": protocol_hash()})
+    digest = hashlib.blake2b(document, digest_size=6).hexdigest()
+    runs_folder = folder / "runs" / f"{subject.bed.name}-{digest}"
     if not resumes:
-        shutil.rmtree(place, ignore_errors=True)
-    return Records(place, {"hash": digest})
+        shutil.rmtree(runs_folder, ignore_errors=True)
+    return Records(runs_folder, {"hash": digest})
 
 
 def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
     """Write what `temper serve` takes as long as all keys fit."""
     sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`, and dropped by `temper serve` when a key does not fit"]
-    for name, found in sections.items():
+    for name, values in sections.items():
         lines += [
             "",
             f"[{name}]",
-            *(f"{key} = {json.dump_text(one)}" for key, one in found.items()),
+            *(f"{key} = {json.dump_text(value)}" for key, value in values.items()),
         ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -367,12 +367,14 @@ class _Teller:
 
     def end(self, base: Values) -> None:
         self.status.end()
-        for one in self.verdicts:
-            if not one.is_over:  # it was stopped
-                self.say(one.sentence())
-        own = ", ".join(f"{name} = {one}" for each in base.values() for name, one in each.items())
-        if own:
-            self.say(f"Left as your settings have it: {own}")
+        for verdict in self.verdicts:
+            if not verdict.is_over:  # it was stopped
+                self.say(verdict.sentence())
+        settings = ", ".join(
+            f"{name} = {value}" for each in base.values() for name, value in each.items()
+        )
+        if settings:
+            self.say(f"Left as your settings have it: {settings}")
 
     def say(self, line: str) -> None:
         self.status.clear()

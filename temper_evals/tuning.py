@@ -72,15 +72,17 @@ def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
 
     Only a profile knows efforts. Tools go through the prompt already where the engine takes none.
     """
-    profile, found = known.recognition.profile, list[Candidate]()
+    profile, candidates = known.recognition.profile, list[Candidate]()
     if known.overrides.thinking is not False:
-        for one in sorted(known.quirks.efforts, key=RANKS.__getitem__):
-            found.append(Candidate(f"effort {one}", {"profile": {"effort": one}}, is_effort=True))
+        for effort in sorted(known.quirks.efforts, key=RANKS.__getitem__):
+            candidates.append(
+                Candidate(f"effort {effort}", {"profile": {"effort": effort}}, is_effort=True)
+            )
     if not known.quirks.convention:
         form = profile.fallback_convention
         values: Values = {"profile": {"tools_in_prompt": form}}
-        found.append(Candidate(f"tools in the prompt, as {form}", values))
-    return (*found, *CANDIDATES)
+        candidates.append(Candidate(f"tools in the prompt, as {form}", values))
+    return (*candidates, *CANDIDATES)
 
 
 @dataclass(slots=True)
@@ -97,13 +99,15 @@ class Price:
     @property
     def share_of_tokens(self) -> float:
         """How many tokens are generated with it, as a share of those without."""
-        before, after = (sum(one.generated for one in runs) for runs in (self.before, self.after))
+        before, after = (sum(run.generated for run in runs) for runs in (self.before, self.after))
         return after / before if before else 1.0
 
     @property
     def is_too_high(self) -> bool:
-        found = self.generations_per_request
-        return found > MOST_GENERATIONS and found > CHEAP + _generations_per_request(self.before)
+        generations = self.generations_per_request
+        return generations > MOST_GENERATIONS and generations > CHEAP + _generations_per_request(
+            self.before
+        )
 
 
 @dataclass(slots=True)
@@ -124,10 +128,10 @@ class Verdict:
     @property
     def decision(self) -> Decision:
         """What the test says, but for what is too dear."""
-        found, is_priced = self._found, len(self.price.after) >= _PRICED
-        if found is Decision.OFF or not self.price.is_too_high:
-            return found
-        return Decision.OFF if found is Decision.ON or is_priced else found
+        tested, is_priced = self._found, len(self.price.after) >= _PRICED
+        if tested is Decision.OFF or not self.price.is_too_high:
+            return tested
+        return Decision.OFF if tested is Decision.ON or is_priced else tested
 
     @property
     def _saves(self) -> bool:
@@ -139,8 +143,8 @@ class Verdict:
         if self._saves:
             return _OF_SAVINGS[self.test.loses]
         is_dear = self.candidate.is_effort and self.price.share_of_tokens > MOST_GENERATIONS
-        found = self.test.decision
-        return Decision.OFF if is_dear and found is Decision.ON else found
+        decision = self.test.decision
+        return Decision.OFF if is_dear and decision is Decision.ON else decision
 
     @property
     def missing(self) -> int:
@@ -238,12 +242,12 @@ class TemperRunners:
 class KeptRuns:
     """Makes those of the runs that no record tells of."""
 
-    own: CaseRunner
+    runner: CaseRunner
 
     async def run(self, scenario: Scenario, seed: int) -> RunRecord:
-        key = self.own.bed.name, self.own.arm, scenario.name, seed
-        found = self.own.records.find(key)
-        return found or await self.own.run(scenario, seed)
+        key = self.runner.bed.name, self.runner.arm, scenario.name, seed
+        record = self.runner.records.find(key)
+        return record or await self.runner.run(scenario, seed)
 
 
 @dataclass(slots=True)
@@ -271,19 +275,21 @@ class Tuning:
     async def run(self) -> None:
         """Try every candidate; cancelled at any time, it leaves what is decided."""
         end = self.clock() + self.seconds
-        waiting = [one for one in self.candidates if not _overlap(one.values, self.base)]
-        for place, candidate in enumerate(waiting):
+        waiting = [
+            candidate for candidate in self.candidates if not _overlap(candidate.values, self.base)
+        ]
+        for index, candidate in enumerate(waiting):
             verdict = Verdict(candidate)
             self.verdicts.append(verdict)
-            harmful = {one.candidate.name for one in self.verdicts if one.is_harmful}
+            harmful = {verdict.candidate.name for verdict in self.verdicts if verdict.is_harmful}
             left = end - self.clock()
             is_known = candidate.is_effort and any(
-                one.is_on for one in self.verdicts if one.candidate.is_effort
+                verdict.is_on for verdict in self.verdicts if verdict.candidate.is_effort
             )
             is_wanted = not is_known and candidate.unless not in harmful
             verdict.was_tried = left > 0 and is_wanted
             if verdict.was_tried:
-                await self._compare_within(left / (len(waiting) - place), verdict)
+                await self._compare_within(left / (len(waiting) - index), verdict)
             elif is_wanted:
                 verdict.lacks_time = True
             verdict.is_over = True
@@ -291,8 +297,8 @@ class Tuning:
 
     def estimate_missing_seconds(self) -> float | None:
         """Estimate how much longer it takes to decide everything; None if no case was finished."""
-        pairs = sum(one.test.pairs for one in self.verdicts)
-        missing = sum(one.missing for one in self.verdicts if one.lacks_time)
+        pairs = sum(verdict.test.pairs for verdict in self.verdicts)
+        missing = sum(verdict.missing for verdict in self.verdicts if verdict.lacks_time)
         return self._compared_seconds / pairs * missing if pairs else None
 
     async def _compare_within(self, seconds: float, verdict: Verdict) -> None:
@@ -337,7 +343,7 @@ class Tuning:
 
     def _count(self, verdict: Verdict, before: RunRecord, after: RunRecord) -> None:
         """Count a pair in which both were asked; raises InvalidConfiguration where nothing is."""
-        failed = [one for one in (before, after) if one.ending == Ending.FAILED.value]
+        failed = [run for run in (before, after) if run.ending == Ending.FAILED.value]
         if not failed:
             verdict.test.add(before=before.right, after=after.right)
             verdict.price.before.append(before)
@@ -349,7 +355,7 @@ class Tuning:
 
 
 def _generations_per_request(runs: Sequence[RunRecord]) -> float:
-    return sum(one.generations for one in runs) / max(1, sum(one.requests for one in runs))
+    return sum(run.generations for run in runs) / max(1, sum(run.requests for run in runs))
 
 
 async def _run_all(
@@ -365,7 +371,7 @@ async def _run_all(
 
 def earned_by(verdicts: Iterable[Verdict]) -> dict[str, dict[str, JsonValue]]:
     """Return the settings that are on so far."""
-    return merged(*(one.candidate.values for one in verdicts if one.is_on))
+    return merged(*(verdict.candidate.values for verdict in verdicts if verdict.is_on))
 
 
 def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario]]:
@@ -373,27 +379,29 @@ def halves(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[Scenario
 
     Families take turns, so that the first cases are of all kinds.
     """
-    ordered = sorted(scenarios, key=lambda one: (_number(one), one.family))
+    ordered = sorted(scenarios, key=lambda scenario: (_number(scenario), scenario.family))
     return (
-        [one for one in ordered if _number(one) % 2 == 0],
-        [one for one in ordered if _number(one) % 2],
+        [scenario for scenario in ordered if _number(scenario) % 2 == 0],
+        [scenario for scenario in ordered if _number(scenario) % 2],
     )
 
 
 def merged(*layers: Values) -> dict[str, dict[str, JsonValue]]:
     """Return settings of which the later ones count."""
-    found: dict[str, dict[str, JsonValue]] = {}
-    for one in layers:
-        _merge_into(found, one)
-    return found
+    layers_merged: dict[str, dict[str, JsonValue]] = {}
+    for layer in layers:
+        _merge_into(layers_merged, layer)
+    return layers_merged
 
 
 def environment_of(values: Values) -> dict[str, str]:
     """Write settings as the variables that `temper serve` reads."""
     return {
-        f"TEMPER_{section}__{name}".upper(): one if isinstance(one, str) else json.dump_text(one)
+        f"TEMPER_{section}__{name}".upper(): value
+        if isinstance(value, str)
+        else json.dump_text(value)
         for section, settings in values.items()
-        for name, one in settings.items()
+        for name, value in settings.items()
     }
 
 
@@ -404,17 +412,17 @@ def key_of(target: ModelTarget) -> str:
 
 def describe(values: Values) -> str:
     """Name settings in one word, for records; `defaults` where there are none."""
-    written = (f"{name}={one}" for found in values.values() for name, one in found.items())
-    return ",".join(written) or "defaults"
+    pairs = (f"{name}={value}" for settings in values.values() for name, value in settings.items())
+    return ",".join(pairs) or "defaults"
 
 
-def _merge_into(found: dict[str, dict[str, JsonValue]], values: Values) -> None:
+def _merge_into(merged_values: dict[str, dict[str, JsonValue]], values: Values) -> None:
     for section, settings in values.items():
-        found.setdefault(section, {}).update(settings)
+        merged_values.setdefault(section, {}).update(settings)
 
 
-def _overlap(one: Values, other: Values) -> bool:
-    return any(settings.keys() & other.get(name, {}).keys() for name, settings in one.items())
+def _overlap(values: Values, other: Values) -> bool:
+    return any(settings.keys() & other.get(name, {}).keys() for name, settings in values.items())
 
 
 def _batches(cases: Iterator[tuple[Scenario, int]]) -> Iterator[list[tuple[Scenario, int]]]:

@@ -41,7 +41,7 @@ class FaultyBackend:
         self._ledger.connections += 1
         try:
             while not writer.is_closing() and (request := await caller.request()):
-                caller.asked.clear()
+                caller.requests.clear()
                 if request.startswith(_QUESTION):
                     await self._play(caller, request)
                 else:

@@ -45,8 +45,10 @@ class Clients:
         small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
         slow = httpx.AsyncHTTPTransport(limits=limits, socket_options=[small])
         self._usual, self._slow = (
-            httpx.AsyncClient(base_url=url, transport=one, trust_env=False, timeout=patience.answer)
-            for one in (usual, slow)
+            httpx.AsyncClient(
+                base_url=url, transport=transport, trust_env=False, timeout=patience.answer
+            )
+            for transport in (usual, slow)
         )
         self._patience = patience
 
@@ -109,11 +111,11 @@ class _Asking:
         if self._plan.manner is Manner.STOPS_SENDING:
             await self._dawdle()
             return
-        asked = self._plan.asked
-        headers = {**asked.headers, "x-request-id": self._id}
+        request = self._plan.request
+        headers = {**request.headers, "x-request-id": self._id}
         streaming = self._client.stream(
-            asked.method,
-            asked.path,
+            request.method,
+            request.path,
             content=self._content(headers),
             headers=headers,
             extensions={"trace": self._follow},
@@ -131,7 +133,7 @@ class _Asking:
             self._leaving.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
     def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
-        body = self._plan.asked.body
+        body = self._plan.request.body
         if self._plan.manner is not Manner.LEAVES_SENDING:
             return body
         headers["content-length"] = str(len(body))
@@ -160,19 +162,19 @@ class _Asking:
 
     async def _dawdle(self) -> None:
         """Send half a request and wait for the answer; httpx would not listen meanwhile."""
-        asked, url = self._plan.asked, self._client.base_url
-        lines = [f"POST {asked.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
-        lines += [f"{name}: {value}" for name, value in asked.headers.items()]
-        head = "\r\n".join([*lines, f"content-length: {len(asked.body)}", "", ""])
+        request, url = self._plan.request, self._client.base_url
+        lines = [f"POST {request.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
+        lines += [f"{name}: {value}" for name, value in request.headers.items()]
+        head = "\r\n".join([*lines, f"content-length: {len(request.body)}", "", ""])
         reader, writer = await asyncio.open_connection(url.host, url.port)
         try:
-            writer.write(head.encode() + asked.body[: len(asked.body) // 2])
+            writer.write(head.encode() + request.body[: len(request.body) // 2])
             answer = await reader.read()
         finally:
             writer.close()
-        told, end, body = answer.partition(b"\r\n\r\n")
+        response_head, end, body = answer.partition(b"\r\n\r\n")
         if end:
-            self.seen = read_body(int(told.split(b" ")[1]), body, {})
+            self.seen = read_body(int(response_head.split(b" ")[1]), body, {})
 
     def _leave(self) -> None:
         self.seen.is_disconnected = True

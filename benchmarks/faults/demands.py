@@ -102,11 +102,11 @@ def problem_of(demand: Demand, seen: Seen) -> str:
 
 
 def _problem_of_error(demand: Demand, seen: Seen) -> str:
-    told = f"{seen.status}: {seen.error}"
+    error = f"{seen.status}: {seen.error}"
     if not demand.failures:
-        return f"an error where none was due, {told}"
+        return f"an error where none was due, {error}"
     if seen.kind is Kind.ERROR and seen.status not in demand.failures:
-        return f"an error with another status than {sorted(demand.failures)}, {told}"
+        return f"an error with another status than {sorted(demand.failures)}, {error}"
     if seen.calls:
         return f"a call before an error: {seen.calls}"
     if _begins(demand, seen.text, demand.shown) and demand.thoughts.startswith(seen.thoughts):

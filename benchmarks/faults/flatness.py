@@ -29,14 +29,14 @@ class Sample:
 class Flatness:
     """Medians of the second and of the last fifth, and by how much the latter may be more."""
 
-    early: float
-    late: float
+    second_fifth: float
+    last_fifth: float
     most: float
 
     @property
     def is_flat(self) -> bool:
         """Whether it did not grow by more than it may."""
-        return self.late - self.early <= self.most
+        return self.last_fifth - self.second_fifth <= self.most
 
 
 def flatness(values: Sequence[float], most: float) -> Flatness | None:
@@ -49,9 +49,9 @@ def flatness(values: Sequence[float], most: float) -> Flatness | None:
 
 def of_memory(samples: Sequence[Sample]) -> Flatness | None:
     """Return whether memory stayed flat."""
-    return flatness([one.memory_mb for one in samples], MOST_MEMORY_MB)
+    return flatness([sample.memory_mb for sample in samples], MOST_MEMORY_MB)
 
 
 def of_descriptors(samples: Sequence[Sample]) -> Flatness | None:
     """Return whether the number of open descriptors stayed flat, but for requests under way."""
-    return flatness([one.descriptors for one in samples], MOST_DESCRIPTORS)
+    return flatness([sample.descriptors for sample in samples], MOST_DESCRIPTORS)

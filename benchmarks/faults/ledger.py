@@ -26,11 +26,13 @@ class Ledger(msgspec.Struct):
     @property
     def playing(self) -> int:
         """How many generations have not ended."""
-        return sum(not one.ended for made in self.generations.values() for one in made)
+        return sum(
+            not generation.ended for made in self.generations.values() for generation in made
+        )
 
     def outlived(self, number: int, over: float) -> float:
         """Tell by how long a generation outlived a request that was over then; 0 if none did."""
-        return max((one.ended - over for one in self.made(number)), default=0.0)
+        return max((generation.ended - over for generation in self.made(number)), default=0.0)
 
     def made(self, number: int) -> list[Generation]:
         """Return the generations of a request."""

@@ -66,7 +66,7 @@ class Manner(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChatRequest:
     """A request as it is sent."""
 
     body: bytes
@@ -74,7 +74,7 @@ class Asked:
     path: str = CHAT
     method: str = "POST"
 
-    def wishing(self, name: str, value: str) -> "Asked":
+    def with_header(self, name: str, value: str) -> "ChatRequest":
         """Return the same request with a further header."""
         return replace(self, headers={**self.headers, name: value})
 
@@ -91,7 +91,7 @@ class Plan:
     The n-th question for the request gets the n-th of `plays`, or the last.
     """
 
-    asked: Asked
+    request: ChatRequest
     plays: tuple[Toxic, ...] = ()
     demand: Demand = NOTHING
     manner: Manner = Manner.STAYS
@@ -99,8 +99,8 @@ class Plan:
 
 def number_in(request: bytes) -> int | None:
     """Find which request of the run a question belongs to."""
-    found = _MARK.search(request)
-    return None if found is None else int(found[1])
+    match = _MARK.search(request)
+    return None if match is None else int(match[1])
 
 
 class Material:
@@ -131,7 +131,7 @@ class Material:
         city, days = self.chance.choice(_CITIES), self.chance.randint(1, 14)
         return Call("get_weather", {"city": city, "days": days})
 
-    def asks(self, *, tools: bool, stream: bool | None = None, **others: JsonValue) -> Asked:
+    def request(self, *, tools: bool, stream: bool | None = None, **more: JsonValue) -> ChatRequest:
         """Draw a request."""
         drawn = self.chance.random() < _STREAMED if self._stream is None else self._stream
         stream = drawn if stream is None else stream
@@ -145,7 +145,7 @@ class Material:
             body["stream_options"] = {"include_usage": True}
         if tools:
             body["tools"] = [*TOOLS]
-        return Asked(json.dump({**body, **others}), self.headers())
+        return ChatRequest(json.dump({**body, **more}), self.headers())
 
     def question(self) -> JsonObject:
         """Write what the user says, and the mark."""
@@ -158,18 +158,18 @@ class Material:
 
     def _history(self) -> list[JsonValue]:
         """Draw what was said before."""
-        said: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
+        messages: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
         for turn in range(self.chance.choice((0, 0, 1, 4))):
             call = self.forecast()
             function = {"name": call.name, "arguments": json.dump_text(call.arguments)}
             made: JsonValue = {"id": f"call_{turn}", "type": "function", "function": {**function}}
-            said += [
+            messages += [
                 {"role": "user", "content": self.text()},
                 {"role": "assistant", "content": None, "tool_calls": [made]},
                 {"role": "tool", "tool_call_id": f"call_{turn}", "content": self.text()},
                 {"role": "assistant", "content": self.text()},
             ]
-        return said
+        return messages
 
 
 Make: TypeAlias = Callable[[Material], Plan]

@@ -119,9 +119,9 @@ class _Run:
         begun = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                for place, number in enumerate(numbers):
-                    if place % _GROUP == 0:
-                        await asyncio.sleep(begun + place * pause - time.monotonic())
+                for index, number in enumerate(numbers):
+                    if index % _GROUP == 0:
+                        await asyncio.sleep(begun + index * pause - time.monotonic())
                     fault, plan = draw(self.effort.seed, number)
                     group.create_task(self._ask(clients, number, fault, plan))
         finally:
@@ -130,7 +130,7 @@ class _Run:
     async def _ask(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
         demand = plan.demand
-        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.asked.is_chat)
+        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.request.is_chat)
         self.findings.note(fault.name, sent.seen.kind)
         if problem := problem_of(demand, sent.seen):
             self._lose(number, problem)
@@ -152,9 +152,9 @@ class _Run:
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     def _tell_how_it_goes(self, sample: Sample) -> None:
-        found = self.findings
+        findings = self.findings
         self.tell(
-            f"{sample.second:5.0f} s: {found.requests} requests, {len(found.lost)} lost, "
+            f"{sample.second:5.0f} s: {findings.requests} requests, {len(findings.lost)} lost, "
             f"{sample.memory_mb:.1f} MB, {sample.descriptors} descriptors"
         )
 
@@ -165,7 +165,7 @@ class _Run:
         if left.under_way or playing:
             problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
         # a key that comes twice is asked once
-        chats = sum(one.is_chat for one in self.past.values())
+        chats = sum(request.is_chat for request in self.past.values())
         if left.counted != chats:
             problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
         problems += [f"in the log: {line}" for line in self.stage.trouble()]
@@ -173,11 +173,11 @@ class _Run:
 
     def _compare(self, ledger: Ledger) -> None:
         """Look for generations that nobody wanted, and for too many of them."""
-        for number, one in sorted(self.past.items()):
+        for number, request in sorted(self.past.items()):
             self.findings.generations += len(ledger.made(number))
-            if (outlived := ledger.outlived(number, one.over)) > 0:
+            if (outlived := ledger.outlived(number, request.over)) > 0:
                 self.findings.outlived.append(outlived)
-            for problem in ledger.problems(number, one.over, one.questions):
+            for problem in ledger.problems(number, request.over, request.questions):
                 self._lose(number, problem)
 
 

@@ -81,16 +81,16 @@ class Stage:
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with httpx.AsyncClient(trust_env=False) as looking:
             while True:
-                found = await self._look(looking)
-                is_over = not found.under_way and not found.ledger.playing
+                current = await self._look(looking)
+                is_over = not current.under_way and not current.ledger.playing
                 if is_over or time.monotonic() > deadline:
-                    return found
+                    return current
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _look(self, looking: httpx.AsyncClient) -> Aftermath:
-        told = (await looking.get(f"{self.url}/metrics")).text
+        metrics = (await looking.get(f"{self.url}/metrics")).text
         sums = dict[str, float]()
-        for family in text_string_to_metric_families(told):
+        for family in text_string_to_metric_families(metrics):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
         ledger = (await looking.get(f"{self.backend_url}{LEDGER}")).content
@@ -104,16 +104,16 @@ class Stage:
 @contextmanager
 def staged(folder: Path, seed: int) -> Iterator[Stage]:
     """Start both; raises NotStarted."""
-    url, behind = _address(free_port()), free_port()
+    url, backend_port = _address(free_port()), free_port()
     settings, log = folder / "temper.toml", folder / "temper.log"
-    settings.write_text(DEADLINES + _models(_address(behind)), encoding="utf-8")
-    mock = ("benchmarks", "mock", "--port", str(behind), "--faults", str(seed))
+    settings.write_text(DEADLINES + _models(_address(backend_port)), encoding="utf-8")
+    mock = ("benchmarks", "mock", "--port", str(backend_port), "--faults", str(seed))
     port = url.rpartition(":")[2]
     temper = ("proxy", "serve", "--config", str(settings), "--port", port, "--json")
     with ExitStack() as stack:
-        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(behind)}/health"))
+        stack.enter_context(_running(mock, folder / "mock.log", f"{_address(backend_port)}/health"))
         process = stack.enter_context(_running(temper, log, f"{url}/healthz"))
-        yield Stage(url, _address(behind), process.pid, log)
+        yield Stage(url, _address(backend_port), process.pid, log)
 
 
 def _address(port: int) -> str:

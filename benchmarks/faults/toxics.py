@@ -21,7 +21,7 @@ class Caller:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    asked: list[bytes] = field(default_factory=list)
+    requests: list[bytes] = field(default_factory=list)
 
     async def request(self) -> bytes:
         """Read one request, head and body; empty if the caller hung up instead."""
@@ -31,8 +31,8 @@ class Caller:
             return b""
         names = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
         body = await self.reader.readexactly(int(names.get(b"content-length", b"0")))
-        self.asked.append(head + body)
-        return self.asked[-1]
+        self.requests.append(head + body)
+        return self.requests[-1]
 
     async def send(self, raw: bytes) -> None:
         """Send bytes as they are."""

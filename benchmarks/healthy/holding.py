@@ -34,8 +34,8 @@ def releases(kind: str, number: int) -> tuple[int, ...]:
     turn = begin(plan_request(request, Policy()), lambda: "call", lambda: False)
     turn.next_request()
     waiting = _Waiting(reply.deltas)
-    for place, event in enumerate(map(_heard, reply.deltas)):
-        waiting.see(turn.receive(event), place)
+    for index, event in enumerate(map(_heard, reply.deltas)):
+        waiting.see(turn.receive(event), index)
     waiting.see(turn.receive(ReplyFinished(reply.reason)), len(reply.deltas))
     return tuple(waiting.let_out)
 
@@ -48,9 +48,9 @@ class _Waiting:
         self._shown: dict[str, int] = {}
         self._due: dict[str, deque[tuple[int, int]]] = {}
         ends: dict[str, int] = {}
-        for place, delta in enumerate(deltas):
+        for index, delta in enumerate(deltas):
             ends[delta.channel] = ends.get(delta.channel, 0) + len(delta.text)
-            self._due.setdefault(delta.channel, deque()).append((place, ends[delta.channel]))
+            self._due.setdefault(delta.channel, deque()).append((index, ends[delta.channel]))
 
     def see(self, events: Iterable[ReplyEvent], now: int) -> None:
         """Take what is shown at a place."""

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Asked(msgspec.Struct):
+class ReceivedRequest(msgspec.Struct):
     """One question; `sent` has the time of each delta, on the clock that all processes share."""
 
     id: str
@@ -15,27 +15,27 @@ class Ledger:
     """All questions since it was last handed out."""
 
     def __init__(self) -> None:
-        self._asked: list[Asked] = []
+        self._received: list[ReceivedRequest] = []
         self._ids: set[str] = set()
 
-    def note(self, request_id: str, body: bytes) -> tuple[Asked, bool]:
+    def note(self, request_id: str, body: bytes) -> tuple[ReceivedRequest, bool]:
         """Enter a question; tell whether the same request has asked before."""
         is_again = request_id in self._ids
         self._ids.add(request_id)
-        asked = Asked(request_id, body)
-        self._asked.append(asked)
-        return asked, is_again
+        received = ReceivedRequest(request_id, body)
+        self._received.append(received)
+        return received, is_again
 
     def handed_out(self) -> bytes:
         """Write what was asked, and start over."""
-        told = msgspec.json.encode(self._asked)
-        self._asked, self._ids = [], set()
-        return told
+        document = msgspec.json.encode(self._received)
+        self._received, self._ids = [], set()
+        return document
 
 
-def read_ledger(document: bytes) -> dict[str, list[Asked]]:
+def read_ledger(document: bytes) -> dict[str, list[ReceivedRequest]]:
     """Read what a backend handed out: the questions of each request."""
-    found: dict[str, list[Asked]] = {}
-    for asked in msgspec.json.decode(document, type=list[Asked]):
-        found.setdefault(asked.id, []).append(asked)
-    return found
+    requests: dict[str, list[ReceivedRequest]] = {}
+    for received in msgspec.json.decode(document, type=list[ReceivedRequest]):
+        requests.setdefault(received.id, []).append(received)
+    return requests

@@ -80,10 +80,10 @@ class _Stage:
         async def work() -> None:
             sides = {DIRECT: _Side(self.direct), THROUGH: _Side(self.through)}
             for number in queue:
-                one = replace(wish, number=number)
+                numbered = replace(wish, number=number)
                 order = (DIRECT, THROUGH) if number % 2 else (THROUGH, DIRECT)
-                seen = {side: await sides[side].ask(one, side) for side in order}
-                batch.pairs.append(Pair(one, seen[DIRECT], seen[THROUGH]))
+                seen = {side: await sides[side].ask(numbered, side) for side in order}
+                batch.pairs.append(Pair(numbered, seen[DIRECT], seen[THROUGH]))
             for side in sides.values():
                 side.close()
 

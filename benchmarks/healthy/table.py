@@ -33,7 +33,7 @@ def timings(results: Results) -> str:
         for way in WAYS:
             name = kind if way == "streamed" else f"{kind}, not streamed"
             added = [
-                "{} / {}".format(*(_ms(results, kind, way, one) for one in pair))
+                "{} / {}".format(*(_ms(results, kind, way, figure) for figure in pair))
                 for pair in _COLUMNS.values()
             ]
             rows.append([name, *map(_joined, added), *_counts(results, kind, way)])

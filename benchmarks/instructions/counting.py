@@ -89,13 +89,13 @@ async def _count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dic
 
 
 async def _count_steps(counted: "_Counted", tell: Callable[[str], None]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, work in _STEPS.items():
         figure = await counted.count(name, work)
         if name in FIGURES:
             tell(f"{FIGURES[name]}: {figure:,} instructions")
-            found[name] = figure
-    return found
+            counts[name] = figure
+    return counts
 
 
 @contextlib.asynccontextmanager
@@ -120,8 +120,8 @@ async def _started(
 
 def total_in(dump: bytes) -> int | None:
     """Return the instructions of a dump; None while callgrind still writes it."""
-    found = _TOTALS.search(dump)
-    return int(found[1]) if found else None
+    match = _TOTALS.search(dump)
+    return int(match[1]) if match else None
 
 
 def is_running(threads: Path) -> bool:

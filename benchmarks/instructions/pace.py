@@ -61,8 +61,8 @@ class PacedBackend(backend.Connection):
             self._pace.questions += 1
         super().on_message_complete()
 
-    def _continue(self, speech: backend.Speech, place: int, due: float) -> None:
-        self._timer = self._pace.wait(place, lambda: self._say(speech, place, due))
+    def _continue(self, speech: backend.Speech, index: int, due: float) -> None:
+        self._timer = self._pace.wait(index, lambda: self._say(speech, index, due))
 
 
 class PacedClient(Connection):

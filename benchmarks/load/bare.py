@@ -34,14 +34,16 @@ def make_app(backend_url: str) -> FastAPI:
 
     @app.post(_CHAT)
     async def chat(request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body(), type=dict[str, object])
-        body = msgspec.json.encode(asked)
-        if asked.get("stream"):
+        document = msgspec.json.decode(await request.body(), type=dict[str, object])
+        body = msgspec.json.encode(document)
+        if document.get("stream"):
             streamed = _streamed(sessions[0], backend_url + _CHAT, body)
             return StreamingResponse(streamed, media_type="text/event-stream")
         async with sessions[0].post(backend_url + _CHAT, data=body) as answer:
-            told = msgspec.json.decode(await answer.read(), type=dict[str, object])
-            return Response(msgspec.json.encode(told), answer.status, None, "application/json")
+            completion = msgspec.json.decode(await answer.read(), type=dict[str, object])
+            return Response(
+                msgspec.json.encode(completion), answer.status, None, "application/json"
+            )
 
     return app
 

@@ -39,8 +39,8 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
     queue = iter(range(effort.requests))
     request = target.request(workload.body, workload.language.path)
 
-    async def work(place: int) -> None:
-        await asyncio.sleep(effort.ramp * place / effort.at_once)
+    async def work(number: int) -> None:
+        await asyncio.sleep(effort.ramp * number / effort.at_once)
         connection: Connection | None = None
         while time.monotonic() - begun < effort.seconds and next(queue, None) is not None:
             if connection is None or not connection.is_open:
@@ -50,7 +50,7 @@ async def send(target: Target, workload: Workload, effort: Effort) -> Batch:
         if connection is not None:
             connection.close()
 
-    await asyncio.gather(*(work(place) for place in range(effort.at_once)))
+    await asyncio.gather(*(work(number) for number in range(effort.at_once)))
     batch.seconds = time.monotonic() - begun
     return batch
 

@@ -37,7 +37,9 @@ def ratio(scenario: str, figure: str, other: str) -> Reading:
     """Read by how much Temper's figure is that of another candidate."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (results.figure(scenario, one, figure) for one in (TEMPER, other))
+        mine, theirs = (
+            results.figure(scenario, candidate, figure) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read
@@ -47,7 +49,7 @@ def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
     """Read how much more a candidate's figure is than without a proxy."""
 
     def read(results: Results) -> float | None:
-        mine, least = (results.figure(scenario, one, figure) for one in (candidate, DIRECT))
+        mine, least = (results.figure(scenario, name, figure) for name in (candidate, DIRECT))
         return mine - least if mine is not None and least is not None else None
 
     return read
@@ -57,7 +59,9 @@ def ratio_added(scenario: str, figure: str, other: str) -> Reading:
     """Read by how much what Temper adds is what another candidate adds."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (added(scenario, figure, one)(results) for one in (TEMPER, other))
+        mine, theirs = (
+            added(scenario, figure, candidate)(results) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read

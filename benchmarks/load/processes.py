@@ -33,7 +33,7 @@ class Usage:
 
 
 @contextlib.contextmanager
-def pinned(place: int) -> Iterator[None]:
+def pinned(core: int) -> Iterator[None]:
     """Keep this process, and those it starts, on one core: the first, the second ...
 
     Does nothing where cores cannot be chosen, or where there are too few.
@@ -43,8 +43,8 @@ def pinned(place: int) -> Iterator[None]:
         return
     before = os.sched_getaffinity(0)
     cores = sorted(_ALL_CORES)
-    if place < len(cores):
-        os.sched_setaffinity(0, {cores[place]})
+    if core < len(cores):
+        os.sched_setaffinity(0, {cores[core]})
     try:
         yield
     finally:
@@ -96,12 +96,12 @@ def usage(group: int) -> Usage | None:
     if not _HAS_PROC:
         return None
     members = [folder for folder in _PROC.glob("[0-9]*") if _is_member(folder, group)]
-    used = [found for folder in members if (found := _usage_of(folder)) is not None]
+    used = [used_by for folder in members if (used_by := _usage_of(folder)) is not None]
     return Usage(
-        sum(one.cpu_seconds for one in used),
-        sum(one.memory_mb for one in used),
-        sum(one.peak_mb for one in used),
-        sum(one.descriptors for one in used),
+        sum(process.cpu_seconds for process in used),
+        sum(process.memory_mb for process in used),
+        sum(process.peak_mb for process in used),
+        sum(process.descriptors for process in used),
     )
 
 
@@ -116,14 +116,14 @@ def _is_member(folder: Path, group: int) -> bool:
 def _usage_of(folder: Path) -> Usage | None:
     try:
         # nanoseconds on a core; /proc/PID/stat counts in ticks of 10 ms
-        threads = [(one / "schedstat").read_text() for one in (folder / "task").iterdir()]
+        threads = [(thread / "schedstat").read_text() for thread in (folder / "task").iterdir()]
         status = (folder / "status").read_text(encoding="utf-8", errors="replace")
         descriptors = sum(1 for _ in (folder / "fd").iterdir())
     except OSError:
         return None
     values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     now, most = (int(values.get(name, "0 kB").split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
-    return Usage(sum(int(one.split()[0]) for one in threads) / 1e9, now, most, descriptors)
+    return Usage(sum(int(thread.split()[0]) for thread in threads) / 1e9, now, most, descriptors)
 
 
 def free_port() -> int:

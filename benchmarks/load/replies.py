@@ -65,7 +65,7 @@ def behaviour_of(wish: bytes) -> Behaviour:
     kind, *settings = wish.decode().split(";")
     if kind != "prose" and kind not in _TOOLS:
         raise ValueError(f"the mock backend knows no {kind!r}")
-    values = dict(one.split("=", 1) for one in settings)
+    values = dict(setting.split("=", 1) for setting in settings)
     default = Behaviour(kind)
     tokens, delay = values.get("tokens", default.tokens), values.get("delay_ms", 0)
     return Behaviour(kind, int(tokens), float(delay))
@@ -92,8 +92,8 @@ def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
         for piece in _tokens(behaviour)
     ]
     if has_usage:
-        told = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
-        end.append(event_of({"choices": [], **told}))
+        last = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
+        end.append(event_of({"choices": [], **last}))
     return Reply(tuple(start), tuple(map(_event, deltas)), (*end, DONE))
 
 
@@ -128,21 +128,21 @@ def _tokens(behaviour: Behaviour) -> Iterator[str]:
     if behaviour.kind == "call":
         yield from _SHORT_CALL
         return
-    for place in range(behaviour.tokens):
+    for number in range(behaviour.tokens):
         if behaviour.kind == "arguments":
-            yield _written(place)
+            yield _written(number)
         else:
-            yield f" {_PLACE}" if behaviour.delay_ms else _word(place)
+            yield f" {_PLACE}" if behaviour.delay_ms else _word(number)
 
 
-def _word(place: int) -> str:
+def _word(number: int) -> str:
     """Return a token; LiteLLM breaks off where a hundred in a row are the same."""
-    return f" {WORD}{place % 10}"
+    return f" {WORD}{number % 10}"
 
 
-def _written(place: int) -> str:
+def _written(number: int) -> str:
     """Return a token of a text that has lines and quotations."""
-    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(place % 12, _word(place))
+    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(number % 12, _word(number))
 
 
 def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
@@ -153,8 +153,8 @@ def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
 
 
 def _event(delta: JsonObject) -> Event:
-    before, place, after = chunk(delta).partition(_PLACE.encode())
-    return Event(before, after) if place else Event(before)
+    before, zeros, after = chunk(delta).partition(_PLACE.encode())
+    return Event(before, after) if zeros else Event(before)
 
 
 def chunk(delta: JsonObject, reason: str | None = None) -> bytes:

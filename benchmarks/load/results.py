@@ -48,11 +48,13 @@ class Results:
 
     def candidates(self) -> list[str]:
         """List the candidates that were measured, in the order in which they were."""
-        return list(dict.fromkeys(name for found in self.rounds.values() for name in found))
+        return list(
+            dict.fromkeys(name for candidates in self.rounds.values() for name in candidates)
+        )
 
     def names(self, scenario: str) -> list[str]:
         """List the figures of a scenario."""
-        entries = (entry for found in self.rounds[scenario].values() for entry in found)
+        entries = (entry for entries_of in self.rounds[scenario].values() for entry in entries_of)
         return list(dict.fromkeys(name for entry in entries for name in entry))
 
 
@@ -73,10 +75,10 @@ def this_machine() -> Machine:
 
 def _cpu() -> str:
     try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text("utf-8"))
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or "unknown CPU"
+        match = None
+    return match[1] if match else platform.processor() or "unknown CPU"
 
 
 def save(results: Results, file: Path) -> None:

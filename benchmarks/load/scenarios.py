@@ -112,10 +112,10 @@ async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
     await send(subject.target, Workload(Behaviour("prose", 3, 5), tools=tools), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
     figures = {
-        "first_byte": _MS * percentile((one.first_byte for one in batch.answers), 50),
-        "first_content": _MS * percentile((one.first_content for one in batch.answers), 50),
-        "total": _MS * percentile((one.total for one in batch.answers), 50),
-        "gap_p99": _MS * percentile((gap for one in batch.answers for gap in one.gaps), 99),
+        "first_byte": _MS * percentile((answer.first_byte for answer in batch.answers), 50),
+        "first_content": _MS * percentile((answer.first_content for answer in batch.answers), 50),
+        "total": _MS * percentile((answer.total for answer in batch.answers), 50),
+        "gap_p99": _MS * percentile((gap for answer in batch.answers for gap in answer.gaps), 99),
     }
     return _measured(figures, batch)
 
@@ -136,7 +136,7 @@ async def burst(subject: Subject, size: Size) -> Measured:
     workload = Workload(Behaviour("prose", size.burst_tokens))
     await send(subject.target, Workload(Behaviour("prose", 200)), Effort(2))
     batch = await send(subject.target, workload, Effort(size.streams))
-    seconds = percentile((one.total for one in batch.answers), 50)
+    seconds = percentile((answer.total for answer in batch.answers), 50)
     return _measured({"tokens_per_second": size.burst_tokens / seconds}, batch)
 
 
@@ -156,8 +156,8 @@ async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
     await send(subject.target, Workload(Behaviour("prose", 3, 20)), Effort(8, at_once=8))
     before = subject.usage()
     batch = await send(subject.target, workload, Effort(many, at_once=many, ramp=ramp))
-    delays = [delay for one in batch.answers for delay in one.delays]
-    first = [one.first_content for one in batch.answers]
+    delays = [delay for answer in batch.answers for delay in answer.delays]
+    first = [answer.first_content for answer in batch.answers]
     figures = {
         "delay_p50": _MS * percentile(delays, 50),
         "delay_p99": _MS * percentile(delays, 99),
@@ -173,13 +173,13 @@ async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
 async def languages(subject: Subject, size: Size) -> Measured:
     """Ask the same in every language, and read what it takes of a core, beside chat."""
     many = size.slow_streams
-    asked = {
+    requests = {
         "call": (Behaviour("call"), Effort(seconds=size.seconds, at_once=16)),
         "prose": (Behaviour("prose", 200, 5), Effort(8, at_once=8, ramp=0.05)),
         "slow": (Behaviour("prose", size.slow_tokens, 20), Effort(many, at_once=many, ramp=1.0)),
     }
     figures, batches = Figures(), list[Batch]()
-    for kind, (behaviour, effort) in asked.items():
+    for kind, (behaviour, effort) in requests.items():
         for name, language in {"chat": CHAT, **LANGUAGES}.items():
             workload = Workload(behaviour, is_streamed=kind != "call", language=language)
             spent, batch = await _spent(subject, workload, effort)
@@ -224,8 +224,10 @@ async def arguments(subject: Subject, size: Size) -> Measured:
         for tokens in (size.argument_tokens, 2 * size.argument_tokens)
     )
     await send(subject.target, Workload(Behaviour("arguments", 200)), Effort(2))
-    batches = [await send(subject.target, one, Effort(size.streams)) for one in (short, long)]
-    once, twice = (percentile((one.total for one in batch.answers), 50) for batch in batches)
+    batches = [
+        await send(subject.target, workload, Effort(size.streams)) for workload in (short, long)
+    ]
+    once, twice = (percentile((answer.total for answer in batch.answers), 50) for batch in batches)
     return _measured({"total": _MS * once, "growth": twice / once}, *batches)
 
 
@@ -245,7 +247,7 @@ def _cpu(figure: str, before: Usage | None, after: Usage | None, number: int) ->
 
 
 def _totals(batch: Batch) -> Figures:
-    totals = [one.total for one in batch.answers]
+    totals = [answer.total for answer in batch.answers]
     return {"p50": _MS * percentile(totals, 50), "p99": _MS * percentile(totals, 99)}
 
 

@@ -103,7 +103,9 @@ def markdown(results: Results) -> str:
 
 def brief(results: Results) -> str:
     """Write the rows that say most, and where they are from."""
-    rows = {name: {one: ROWS[name][one] for one in figures} for name, figures in BRIEF.items()}
+    rows = {
+        name: {figure: ROWS[name][figure] for figure in figures} for name, figures in BRIEF.items()
+    }
     return f"{_origin(results)}\n{_comparison(results, rows)}"
 
 
@@ -119,7 +121,8 @@ def figures_of(results: Results) -> dict[str, str]:
 
 def _origin(results: Results) -> str:
     rounds = max(
-        (len(one) for found in results.rounds.values() for one in found.values()), default=0
+        (len(rounds) for candidates in results.rounds.values() for rounds in candidates.values()),
+        default=0,
     )
     size = "short ones (`--quick`)" if results.is_quick else "full ones"
     kind = f"medians of {rounds} rounds, {size}"
@@ -132,7 +135,7 @@ def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> st
     candidates, table = results.candidates(), list[list[str]]()
     for scenario, rows in shown.items():
         for figure, label in rows.items() if scenario in results.rounds else ():
-            values = [results.figure(scenario, one, figure) for one in candidates]
+            values = [results.figure(scenario, candidate, figure) for candidate in candidates]
             if any(value is not None for value in values):
                 table.append([label, *map(_number, values)])
     return markdown_table(["", *candidates], table)
@@ -162,8 +165,10 @@ def _notes(results: Results) -> str:
     measured = results.candidates()
     notes = [f"{name}: {note}" for name, note in _REMARKS.items() if name in measured]
     notes += [f"{name}: {reason}" for name, reason in results.absent.items()]
-    for scenario, found in results.problems.items():
-        notes += [f"{name} in `{scenario}`: {problems[0]}" for name, problems in found.items()]
+    for scenario, problems_of in results.problems.items():
+        notes += [
+            f"{name} in `{scenario}`: {problems[0]}" for name, problems in problems_of.items()
+        ]
     return "".join(f"- {note}\n" for note in notes)
 
 

@@ -199,8 +199,8 @@ def identical_calls(pieces: Sequence[Sequence[JsonValue]], tools: Collection[str
             arguments[piece[1]] += str(piece[2])
     native = [
         call_key(names[index], read)
-        for index, written in arguments.items()
-        if (read := read_arguments(written)) is not None
+        for index, text in arguments.items()
+        if (read := read_arguments(text)) is not None
     ]
     return most_identical([*calls_in(text, tools), *native])
 

@@ -94,8 +94,8 @@ class Loop:
         return completion.choices[0].message, int(attempts) if attempts.isdigit() else None
 
 
-def _run_call(tools: ToolSet, world: World, name: str, written: str) -> MadeCall:
-    arguments = read_arguments(written)
+def _run_call(tools: ToolSet, world: World, name: str, text: str) -> MadeCall:
+    arguments = read_arguments(text)
     result, succeeded = tools.run(world, name, arguments)
     return MadeCall(name, arguments, result, succeeded)
 

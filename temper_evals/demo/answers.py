@@ -61,9 +61,9 @@ class Comparison:
     through: ClientAnswer
 
     @property
-    def written(self) -> str:
+    def model_text(self) -> str:
         """What the model wrote: as was known before, or as came without Temper."""
-        return self.scenario.written or self.without.words
+        return self.scenario.reply or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
         """Whether the right call is known, and the answer is not exactly this call."""
@@ -121,17 +121,17 @@ def _in_words(call: JsonValue) -> str:
 
 def _name_and_arguments(call: JsonValue) -> Call:
     name = str(member(call, "function", "name"))
-    written = member(call, "function", "arguments")
+    arguments = member(call, "function", "arguments")
     try:
-        return name, json.parse(str(written))
+        return name, json.parse(str(arguments))
     except ValueError:
-        return name, written
+        return name, arguments
 
 
 def _effort(headers: Mapping[str, str]) -> str:
     """Say what Temper did, from the headers of its answer; empty for anybody else's."""
-    asked = int(headers.get("x-temper-attempts", "1"))
-    done = [f"asked {asked} times"] if asked > 1 else []
+    attempts = int(headers.get("x-temper-attempts", "1"))
+    done = [f"asked {attempts} times"] if attempts > 1 else []
     for part in headers.get("x-temper-repairs", "").split(";"):
         deed, _, detail = part.partition("=")
         done += [_DEEDS.get(deed, f"{deed}: {{}}").format(detail)] if part else []

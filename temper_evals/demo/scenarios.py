@@ -23,7 +23,7 @@ class DemoScenario:
 
     title: str
     prompt: str
-    written: str = ""
+    reply: str = ""
     right: Call | None = None
 
 
@@ -118,7 +118,7 @@ _WHO = (
 
 SCRIPTS: dict[str, str] = {
     "default": _WHO,
-    **{scenario.prompt: scenario.written for scenario in SCENARIOS},
+    **{scenario.prompt: scenario.reply for scenario in SCENARIOS},
     **_LATER,
 }
 

@@ -38,7 +38,7 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
     for comparison in comparisons:
         rows.add_row(
             Text(comparison.scenario.title, "bold"),
-            Text(comparison.written, "dim"),
+            Text(comparison.model_text, "dim"),
             _cell(comparison, comparison.without),
             _cell(comparison, comparison.through),
         )
@@ -73,7 +73,7 @@ def document(comparisons: Sequence[Comparison], url: str, model: str) -> JsonObj
             {
                 "title": comparison.scenario.title,
                 "prompt": comparison.scenario.prompt,
-                "written": comparison.written,
+                "written": comparison.model_text,
                 "without": _members(comparison.without),
                 "with": _members(comparison.through),
             }
@@ -105,18 +105,18 @@ def _curl(url: str, model: str, example: Example) -> str:
 def _cell(comparison: Comparison, answer: ClientAnswer) -> Text:
     is_wrong = answer.is_usable and comparison.is_wrong(answer)
     style = "yellow" if is_wrong else "green" if answer.is_usable else "red"
-    cell = Text(_in_words(answer, comparison.written), style)
+    cell = Text(_in_words(answer, comparison.model_text), style)
     cell.append(" - a wrong one" if is_wrong else "")
     return cell.append(f"\n({answer.effort})", "dim") if answer.effort else cell
 
 
-def _in_words(answer: ClientAnswer, written: str) -> str:
+def _in_words(answer: ClientAnswer, model_text: str) -> str:
     match answer.kind:
         case AnswerKind.CALL:
             return answer.words
         case AnswerKind.UNUSABLE_CALL:
             return f"a call that cannot be run: {answer.words}"
-        case AnswerKind.TEXT if answer.words == written:
+        case AnswerKind.TEXT if answer.words == model_text:
             return "no call, only this text"
         case AnswerKind.TEXT:
             return f"no call, only text: {answer.words}"

@@ -80,7 +80,7 @@ def byte_alphabet() -> dict[int, str]:
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     alphabet = {byte: chr(byte) for byte in printable}
-    return alphabet | {byte: chr(256 + place) for place, byte in enumerate(others)}
+    return alphabet | {byte: chr(256 + index) for index, byte in enumerate(others)}
 
 
 _ALPHABET = byte_alphabet()
@@ -119,16 +119,16 @@ def write_scripts(
     vocabulary: Vocabulary, scripts: Mapping[str, str | Sequence[str]]
 ) -> dict[str, TokenScript]:
     """Turn the chunks of all scripts into tokens; scripts that agree entirely share theirs."""
-    written: dict[str, TokenScript] = {}
+    token_scripts: dict[str, TokenScript] = {}
     known: dict[tuple[str, ...], TokenScript] = {}
     for trigger, script in scripts.items():
         pieces = tuple(script)
         if pieces not in known:
             repeats = "".join(pieces).endswith("\0")
-            spoken = [piece.rstrip("\0") for piece in pieces]
+            texts = [piece.rstrip("\0") for piece in pieces]
             length = _CHUNK_LENGTH if isinstance(script, str) else 1
-            chunks = cut([piece for piece in spoken if piece], length, vocabulary.texts)
+            chunks = cut([piece for piece in texts if piece], length, vocabulary.texts)
             tokens = (vocabulary.add(_spell(text), TokenType.NORMAL, text) for text in chunks)
             known[pieces] = TokenScript(tuple(tokens), repeats)
-        written[trigger] = known[pieces]
-    return written
+        token_scripts[trigger] = known[pieces]
+    return token_scripts

@@ -15,7 +15,7 @@ class Wish:
     `vague` is the same without one value; `lacking` names what that is.
     """
 
-    said: str
+    text: str
     call: PlannedCall
     vague: str
     lacking: str

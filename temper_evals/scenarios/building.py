@@ -44,20 +44,20 @@ class TaskBuilder:
     def change(self, *calls: PlannedCall, needs: Sequence[str] = ()) -> None:
         """Add changes that are due together; the answer has to tell their references."""
         self.step(*calls, needs=needs)
-        self.facts += [reference(self.name, one.name, one.arguments) for one in calls]
+        self.facts += [reference(self.name, call.name, call.arguments) for call in calls]
 
     def done(self, user: str, expected: ExpectedEnd | None = None, answer: str = "") -> PlannedTask:
         """Finish the task; its answer tells every fact."""
         expected = expected or ExpectedEnd()
         facts = (*expected.facts, *self.facts)
         setting = Setting(self.name, self.tools, self.outcomes, self.writers)
-        said = answer or f"It is done: {', '.join(facts)}."
+        text = answer or f"It is done: {', '.join(facts)}."
         return PlannedTask(
             self.family,
             self.index,
             user,
             setting,
             tuple(self.steps),
-            said,
+            text,
             replace(expected, facts=facts),
         )

@@ -25,7 +25,7 @@ def single(index: int) -> PlannedTask:
     wish = any_wish(values)
     builder = TaskBuilder("single", index, tools_with([wish.call.name], values, 3))
     builder.change(wish.call)
-    return builder.done(f"{wish.said} {_TELL}")
+    return builder.done(f"{wish.text} {_TELL}")
 
 
 def choose(index: int) -> PlannedTask:
@@ -35,7 +35,7 @@ def choose(index: int) -> PlannedTask:
     count = values.number(8, 25)
     builder = TaskBuilder("choose", index, tools_with([*WISHES], values, max(count, len(WISHES))))
     builder.change(wish.call)
-    return builder.done(f"{wish.said} {_TELL}")
+    return builder.done(f"{wish.text} {_TELL}")
 
 
 def parallel(index: int) -> PlannedTask:

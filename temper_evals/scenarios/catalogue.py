@@ -103,11 +103,11 @@ WRITERS = (
     ),
 )
 TOOLS: Mapping[str, JsonObject] = {
-    str(function["name"]): one
-    for one in (*READERS, *WRITERS)
-    if isinstance(function := one["function"], dict)
+    str(function["name"]): tool
+    for tool in (*READERS, *WRITERS)
+    if isinstance(function := tool["function"], dict)
 }
-WRITING = frozenset(name for name, one in TOOLS.items() if one in WRITERS)
+WRITING = frozenset(name for name, tool in TOOLS.items() if tool in WRITERS)
 
 
 class SampleValues:

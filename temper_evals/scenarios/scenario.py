@@ -105,5 +105,5 @@ class Scenario(Protocol):
     def world(self) -> World:
         """Make the world as it is before the run."""
 
-    def judge(self, end: World, said: Transcript) -> Judgement:
+    def judge(self, end: World, transcript: Transcript) -> Judgement:
         """Judge a run by the world it left, and by what was said."""

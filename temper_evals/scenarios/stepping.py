@@ -47,8 +47,8 @@ def chain(index: int) -> PlannedTask:
         case _:
             _stock_step(builder, sku, stock)
             supplier = values.name()
-            found = builder.returns("get_supplier", {"sku": sku}, {"supplier": supplier})
-            builder.step(found, needs=[sku])
+            looked_up = builder.returns("get_supplier", {"sku": sku}, {"supplier": supplier})
+            builder.step(looked_up, needs=[sku])
             text = f"Only {stock} left of {sku}"
             sent = PlannedCall("send_message", {"to": supplier, "text": text})
             builder.change(sent, needs=[supplier])

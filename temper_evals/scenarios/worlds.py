@@ -38,7 +38,7 @@ def _sort_members(value: JsonValue) -> JsonValue:
         case dict():
             return {name: _sort_members(value[name]) for name in sorted(value)}
         case list():
-            return [_sort_members(one) for one in value]
+            return [_sort_members(item) for item in value]
         case _:
             return value
 
@@ -88,7 +88,7 @@ class CannedWorld:
 
     def snapshot(self) -> JsonValue:
         """Return all changes, in an order of their own."""
-        return [*sorted(key_of(one.name, one.arguments) for one in self.changes)]
+        return [*sorted(key_of(change.name, change.arguments) for change in self.changes)]
 
     def _check(self, name: str, arguments: JsonObject) -> None:
         if (problem := objection(self.setting.tools, name, arguments)) is not None:
@@ -104,8 +104,8 @@ def objection(tools: tuple[JsonObject, ...], name: str, arguments: JsonObject) -
     error = next(iter(_validator(json.dump_text(schema)).iter_errors(arguments)), None)
     if error is None:
         return None
-    place = "/".join(map(str, error.instance_path))
-    return f"invalid arguments at /{place}: {error.message}"
+    location = "/".join(map(str, error.instance_path))
+    return f"invalid arguments at /{location}: {error.message}"
 
 
 @lru_cache(maxsize=512)
@@ -134,8 +134,10 @@ def possible_results(setting: Setting, call: PlannedCall) -> dict[str, bool]:
         is_change = call.name in setting.writers
         return {_mark(setting, call): False} if is_change else {}
     return {
-        error_text(str(one.result)) if one.fails else _return_value(setting, call, one): one.fails
-        for one in outcomes
+        error_text(str(outcome.result))
+        if outcome.fails
+        else _return_value(setting, call, outcome): outcome.fails
+        for outcome in outcomes
     }
 
 

@@ -115,7 +115,7 @@ def _write_calls(moment: _Moment, calls: tuple[PlannedCall, ...]) -> WrittenRepl
 
 
 def _right(calls: Sequence[PlannedCall]) -> WrittenReply:
-    return WrittenReply(calls=tuple((one.name, json.dump_text(one.arguments)) for one in calls))
+    return WrittenReply(calls=tuple((call.name, json.dump_text(call.arguments)) for call in calls))
 
 
 def _possible_flaws(moment: _Moment, calls: tuple[PlannedCall, ...]) -> list[Flaw]:
@@ -171,9 +171,9 @@ def _rates(moment: _Moment) -> Mapping[Flaw, float]:
         return rates
     stops = moment.chance(Reaction.GIVES_UP) - rates.get(Flaw.PROSE_LATER, 0.0)
     fails = moment.chance(Reaction.FAILS_AGAIN)
-    fails -= sum(rates.get(one, 0.0) for one in (*OF_FORM, Flaw.WRONG_VALUE))
+    fails -= sum(rates.get(flaw, 0.0) for flaw in (*OF_FORM, Flaw.WRONG_VALUE))
     least = {Flaw.EARLY_STOP: stops, Flaw.REPEATED: fails}
-    return {**rates, **{one: max(rates.get(one, 0.0), rate) for one, rate in least.items()}}
+    return {**rates, **{flaw: max(rates.get(flaw, 0.0), rate) for flaw, rate in least.items()}}
 
 
 def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
@@ -184,12 +184,14 @@ def _is_prevented(flaw: Flaw, moment: _Moment) -> bool:
 
 def _reaction(seen: SimulatedRequest) -> Reaction:
     """Tell what a model was told since its last reply."""
-    places = [place for place, one in enumerate(seen.messages) if one.get("role") == "assistant"]
-    told = seen.messages[places[-1] + 1 :] if places else ()
-    if not told:
+    places = [
+        index for index, message in enumerate(seen.messages) if message.get("role") == "assistant"
+    ]
+    reports = seen.messages[places[-1] + 1 :] if places else ()
+    if not reports:
         return Reaction.UNCHANGED
-    text = "\n".join(str(one.get("content")) for one in told)
-    names = [tool_name(one) for one in seen.tools]
+    text = "\n".join(str(message.get("content")) for message in reports)
+    names = [tool_name(tool) for tool in seen.tools]
     calls = (call for step in seen.task.steps for call in step.calls)
     parameters = [name for call in calls for name in call.arguments]
     is_specific = any(_mentions(text, name) for name in (*names, *parameters))
@@ -198,9 +200,9 @@ def _reaction(seen: SimulatedRequest) -> Reaction:
 
 def _mentions(text: str, name: str) -> bool:
     """Return whether a text names something: as a word of its own, however it is quoted."""
-    before, found, behind = text.partition(name)
-    is_word = bool(found) and not (before[-1:].isalnum() or behind[:1].isalnum())
-    return is_word or (bool(found) and _mentions(behind, name))
+    before, match, after = text.partition(name)
+    is_word = bool(match) and not (before[-1:].isalnum() or after[:1].isalnum())
+    return is_word or (bool(match) and _mentions(after, name))
 
 
 def _constrained_flaw(moment: _Moment, flaw: Flaw) -> Flaw | None:
@@ -345,10 +347,10 @@ def _shape_needless(moment: _Moment) -> WrittenReply:
 def _call_needlessly(moment: _Moment, flaw: Flaw = Flaw.NEEDLESS_CALL) -> WrittenReply:
     """Call a tool though none is due."""
     draw = draws_of(*moment.key, "needless")
-    known = [one for one in moment.seen.tools if one != moment.seen.answer_tool]
-    names = [tool_name(one) for one in known if moment.seen.named in ("", tool_name(one))]
+    known = [tool for tool in moment.seen.tools if tool != moment.seen.answer_tool]
+    names = [tool_name(tool) for tool in known if moment.seen.named in ("", tool_name(tool))]
     if moment.is_constrained and (allowed := moment.seen.allowed):
-        names = [one for one in names if one in allowed]
+        names = [name for name in names if name in allowed]
     if not names:
         return WrittenReply(_OTHER)
     name = draw.choice(names)
@@ -375,8 +377,8 @@ def _answer_call(tool: JsonObject, text: str) -> tuple[str, str]:
 def _is_constrained(seen: SimulatedRequest, at: Position) -> bool:
     """Return whether only a call can come out: a schema that is none of the task's own."""
     form = seen.task.fields.get("response_format")
-    own = json.dump_text(form) if form else ""
-    return seen.schema is not None and json.dump_text(seen.schema) not in own
+    own_form = json.dump_text(form) if form else ""
+    return seen.schema is not None and json.dump_text(seen.schema) not in own_form
 
 
 def _in_form(reply: WrittenReply, moment: _Moment) -> WrittenReply:
@@ -422,8 +424,8 @@ def _forms(calls: Sequence[tuple[str, str]]) -> list[JsonValue]:
     parsed = [(name, _parse_schema(text)) for name, text in calls]
     forms: list[JsonValue] = []
     for member in ("arguments", "parameters"):
-        each: list[JsonValue] = [{"name": name, member: one} for name, one in parsed]
+        each: list[JsonValue] = [{"name": name, member: arguments} for name, arguments in parsed]
         forms += [*each[:1], each, {"tool_calls": each}]
-    forms += [{"tool": name, "arguments": one} for name, one in parsed[:1]]
-    forms += [{name: one} for name, one in parsed[:1]]
+    forms += [{"tool": name, "arguments": arguments} for name, arguments in parsed[:1]]
+    forms += [{name: arguments} for name, arguments in parsed[:1]]
     return forms

@@ -121,7 +121,7 @@ class ModelProfile:
 
     def without(self, flaws: frozenset[Flaw]) -> "ModelProfile":
         """Return the same model, free of these flaws."""
-        rates = {one: p for one, p in self.rates.items() if one not in flaws}
+        rates = {flaw: p for flaw, p in self.rates.items() if flaw not in flaws}
         forms = () if Flaw.FOREIGN in flaws else self.call_forms
         return replace(self, rates=rates, call_forms=forms)
 
@@ -135,7 +135,7 @@ def folder() -> Traversable:
 
 def profile_names() -> tuple[str, ...]:
     """List the profiles there are."""
-    names = (one.name for one in (folder() / "profiles").iterdir())
+    names = (path.name for path in (folder() / "profiles").iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
@@ -144,17 +144,17 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
     if name not in profile_names():
         known = ", ".join(profile_names())
         raise InvalidConfiguration("--profile", f"there is no {name!r}; known: {known}")
-    found = _document(f"profiles/{name}.toml")
+    document = _document(f"profiles/{name}.toml")
     level = "value" if cell.rates is Level.MID else cell.rates.value
-    rates = {Flaw(key): _share(one, level) for key, one in _tables(found.get("rates"))}
+    rates = {Flaw(key): _share(rate, level) for key, rate in _tables(document.get("rates"))}
     return ModelProfile(
         name,
-        str(found.get("about", "")),
+        str(document.get("about", "")),
         rates,
         _reactions(cell),
-        holds_form=found.get("engine") == "lazy",
-        call_forms=_texts(found.get("calls", [])),
-        result_forms=_texts(found.get("results", ["{result}"])),
+        holds_form=document.get("engine") == "lazy",
+        call_forms=_texts(document.get("calls", [])),
+        result_forms=_texts(document.get("results", ["{result}"])),
     )
 
 
@@ -171,15 +171,17 @@ def grid() -> tuple[Cell, ...]:
 def sources_of(name: str) -> dict[str, str]:
     """Return every source that a profile names, with what it stands for."""
     sources = _document(f"profiles/{name}.toml").get("sources", {})
-    return {key: str(one) for key, one in sources.items()} if isinstance(sources, dict) else {}
+    return {key: str(value) for key, value in sources.items()} if isinstance(sources, dict) else {}
 
 
 def _reactions(cell: Cell) -> dict[Reaction, float]:
     levels = dict.fromkeys(Reaction, Level.MID) | dict.fromkeys(CORRECTIONS, cell.correction)
     levels[Reaction.CONSTRAINED_ERROR] = cell.constraint
-    found = _document("reactions.toml")
-    tables = {Reaction(key): table for key, table in _tables(found)}
-    chances = {one: _share(tables[one], level.value) for one, level in levels.items()}
+    document = _document("reactions.toml")
+    tables = {Reaction(key): table for key, table in _tables(document)}
+    chances = {
+        reaction: _share(tables[reaction], level.value) for reaction, level in levels.items()
+    }
     return chances if cell.swept is None else chances | dict([cell.swept])
 
 
@@ -190,12 +192,12 @@ def _document(name: str) -> dict[str, object]:
 
 def _tables(value: object) -> list[tuple[str, dict[str, object]]]:
     tables = value if isinstance(value, dict) else {}
-    return [(key, one) for key, one in tables.items() if isinstance(one, dict)]
+    return [(key, value) for key, value in tables.items() if isinstance(value, dict)]
 
 
 def _numbers(value: object) -> list[int | float]:
     listed = value if isinstance(value, list) else []
-    return [one for one in listed if isinstance(one, int | float)]
+    return [number for number in listed if isinstance(number, int | float)]
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ class SimulatedServer:
             await asyncio.sleep(rest * self._pace * len(few) / max(1, len(pieces)))
             usage.generated += len(few)
             usage.seconds += len(few) / GENERATED_PER_SECOND
-            yield b"".join(_event(_chunk(one)) for one in few)
+            yield b"".join(_event(_chunk(delta)) for delta in few)
         end: JsonObject = {**_chunk({}, _reason(reply)), **_account(cost)}
         yield _event(end) + b"data: [DONE]\n\n"
 
@@ -184,12 +184,12 @@ def _pieces(reply: WrittenReply, key: str) -> list[JsonObject]:
 
 
 def _cut(text: str, lengths: list[int]) -> Iterator[str]:
-    place = 0
+    start = 0
     for length in lengths:
-        if place >= len(text):
+        if start >= len(text):
             return
-        yield text[place : place + length]
-        place += length
+        yield text[start : start + length]
+        start += length
 
 
 def _chunk(delta: JsonObject, reason: str | None = None) -> JsonObject:

@@ -57,7 +57,7 @@ def refactoring(index: int) -> PlannedTask:
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("refactoring", index, tools, _CHANGING)
     ending, definition, caller = values.draw.choice(_LANGUAGES)
-    old, new = (f"{one}_{values.number(10, 99)}" for one in values.draw.sample(_WORDS, 2))
+    old, new = (f"{word}_{values.number(10, 99)}" for word in values.draw.sample(_WORDS, 2))
     known = {"limit": values.number(2, 90), "unit": values.city(), "key": values.sku()}
     paths = [f"src/{values.sku()}.{ending}", f"src/{values.sku()}-use.{ending}"]
     texts = [
@@ -107,10 +107,10 @@ def _run_tests(
     result: JsonObject = {"run": run, "failed": 0}
     builder.step(builder.returns("run_tests", {"suite": suite, "verbose": False}, result))
     old, new = names
-    said = (
+    text = (
         f"Rename {old} to {new} in {paths[0]} and {paths[1]}: read both files, then edit each with "
         "one call that replaces every line with the old name, whole and in order, without its line "
         "end, and no other line. If a file has changed meanwhile, read it again. Then run the "
         f"suite {suite}, not verbose. Tell me the references of the edits and the run of the tests."
     )
-    return builder.done(said, ExpectedEnd((run,)))
+    return builder.done(text, ExpectedEnd((run,)))

@@ -38,7 +38,7 @@ _TOOLS = (
     describe_tool("snooze_ticket", "Hide a ticket until a day.", ticket="string", until="string"),
 )
 _CHANGING = frozenset(
-    str(function["name"]) for one in _TOOLS[2:] if isinstance(function := one["function"], dict)
+    str(function["name"]) for tool in _TOOLS[2:] if isinstance(function := tool["function"], dict)
 )
 _QUOTED_FORMS = (
     '<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
@@ -83,19 +83,20 @@ def triage(index: int) -> PlannedTask:
     values.draw.shuffle(tickets)
     quoted = PlannedCall("close_ticket", {"ticket": left.name, "reason": "solved"})
     texts = [
-        _text(one, quoted, values) if one is left and index % 2 else one.text for one in tickets
+        _text(ticket, quoted, values) if ticket is left and index % 2 else ticket.text
+        for ticket in tickets
     ]
     builder.step(
         *(
-            builder.returns("open_ticket", {"ticket": one.name}, text)
-            for one, text in zip(tickets, texts, strict=True)
+            builder.returns("open_ticket", {"ticket": ticket.name}, text)
+            for ticket, text in zip(tickets, texts, strict=True)
         )
     )
-    if due := [one.due for one in tickets if one.due is not None]:
+    if due := [ticket.due for ticket in tickets if ticket.due is not None]:
         builder.change(*due, needs=texts)
-    notes = tuple(one.note for one in tickets if one.note)
+    notes = tuple(ticket.note for ticket in tickets if ticket.note)
     expected = ExpectedEnd(notes, quoted=quoted if index % 2 else None)
-    return builder.done(_rule([one.name for one in tickets], escalated), expected)
+    return builder.done(_rule([ticket.name for ticket in tickets], escalated), expected)
 
 
 def _outage(values: SampleValues, name: str, escalated: JsonObject) -> _Ticket:
