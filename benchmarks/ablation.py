@@ -1,9 +1,9 @@
-"""`python -m benchmarks ablation`: what each heuristic about calls in text is worth.
+"""`python -m benchmarks ablation`: the effect of each heuristic that reads calls in text.
 
-Every switch of `ablation_switches` is turned off in a fork, which reads everything again: the
-repository's own tables of quoted and genuine calls (`tests/corpus`), and the data in folders.
-`--corpus` has `dev*.jsonl`, `announce_dev.jsonl` and `score.py`, `--replies` is as for `python -m
-benchmarks replies`, and `--field` has `cases_*.json` and `run.py`.
+For every switch of `ablation_switches`, a forked process turns one heuristic off and reads all
+replies again: the tables of quoted and genuine calls in `tests/corpus`, and the data in the given
+folders. `--corpus` holds `dev*.jsonl`, `announce_dev.jsonl` and `score.py`; `--replies` is a folder
+as for `python -m benchmarks replies`; `--field` holds `cases_*.json` and `run.py`.
 """
 
 import argparse
@@ -58,7 +58,7 @@ _CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks
 
 @dataclass(slots=True)
 class Outcome:
-    """What each reply came to, and the counts."""
+    """The result of each reply, by the key of its case, and the totals."""
 
     replies: dict[str, object] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """What a client gets, and how often the model was asked for it."""
+    """The response of a client, and the number of generations that it took."""
 
     calls: list[tuple[str, JsonValue]] = field(default_factory=list)
     text: str = ""
@@ -77,7 +77,7 @@ class Answer:
 
 
 def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) -> Answer:
-    """Play a request whose model writes these texts, the last one again and again."""
+    """Run a request on a model that writes these texts in turn; the last text repeats."""
     plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
     turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
     while turn.next_request() is not None:
@@ -94,7 +94,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
 
 
 def keep_prepared() -> None:
-    """Keep in memory what is prepared for each set of tools, which takes most of the time."""
+    """Cache the prepared literals of each set of tools, which take most of the time."""
     prepared = cache(Literals)
     vars(modes)["Literals"] = lambda texts: prepared(frozenset(texts))
 
@@ -204,7 +204,7 @@ def _is_checked(condition: JsonValue) -> bool:
 
 
 def _read(folder: Path | None, pattern: str) -> list[JsonObject]:
-    """Read JSON lines, or files that are a list or have one as `cases`."""
+    """Read JSON lines, or JSON files that contain a list or an object with a list `cases`."""
     rows: list[JsonValue] = []
     for path in sorted(folder.glob(pattern)) if folder else ():
         is_lines = path.suffix == ".jsonl"
@@ -220,7 +220,7 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 
 def labeled_cases(step: int) -> list[tests.Case]:
-    """Return the cases of the tests, one of `step` by chance, as neighbours are alike."""
+    """Return one of `step` test cases, drawn at random because neighboring cases are alike."""
     shown = (quotations(900, seed=26), in_markup(7), beside_words(29), traps(400, seed=29))
     tables = [*negatives().values(), *quoted().values(), *genuine().values(), *shown]
     cases = [*must_stay(), *chain.from_iterable(tables)]

@@ -1,8 +1,9 @@
-"""The heuristics of provenance as switches: each replaces one of them by a constant at run time.
+"""The heuristics of provenance as switches, each of which replaces one heuristic by a constant.
 
 A heuristic is a predicate (a function or property that returns a bool), an alternative of a regular
 expression, a set of words, a list of `words.toml`, a field of the announcements' languages, or a
-row of the table of provenance. The switches are found in the modules, so that none is forgotten.
+row of the provenance table. The switches are collected from the modules by inspection, so that a
+new heuristic cannot be forgotten.
 """
 
 import importlib

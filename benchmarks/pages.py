@@ -1,7 +1,6 @@
-"""Pages for readers that show figures.
+"""Pages with generated figures.
 
-A page has a mark where they begin, `<!-- figures: NAME -->`, and `<!-- end of figures -->` behind
-them; what stands between is renewed.
+The figures are between the marks `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """
 
 import re
@@ -11,9 +10,9 @@ _MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)
 
 
 def renew(page: str, figures: Mapping[str, str]) -> str:
-    """Return a page with these figures at its marks; others keep what they have.
+    """Return a page with new figures at its marks; unknown marks keep their text.
 
-    Raises ValueError if none of them has a mark.
+    Raises ValueError if no mark matches.
     """
     if not any(name in figures for _, name, _ in _MARKED.findall(page)):
         expected = " or ".join(f"<!-- figures: {name} -->" for name in figures)

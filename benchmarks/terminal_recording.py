@@ -1,9 +1,8 @@
-"""Records a session at a terminal as the README's picture: the demonstration, and some requests.
+"""Records a terminal session as the README's picture: the demonstration, and some requests.
 
 python -m benchmarks.terminal_recording docs/terminal.svg
 
-Everything in it was printed by the commands: a pseudo terminal takes it down, and what it shows in
-the end is drawn.
+A pseudo terminal runs the commands; the final content of its screen is drawn.
 """
 
 import codecs
@@ -52,9 +51,9 @@ def main(path: Path) -> None:
 def recorded(
     arguments: Sequence[str], folder: str, when_ready: Callable[[str], None] | None = None
 ) -> list[str]:
-    """Run `temper` on a terminal; returns the lines that it shows in the end, with their colours.
+    """Run `temper` on a terminal; returns the final lines of its screen, with colors.
 
-    When it says where it is ready, `when_ready` is called with that address and Ctrl-C follows.
+    When the command prints its address, call `when_ready` with it and send Ctrl-C.
     """
     terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
@@ -84,7 +83,7 @@ def recorded(
 
 
 def shown(output: str) -> list[str]:
-    """Return what a terminal shows in the end: bars and spinners have been written over."""
+    """Return the final lines of a screen, without overwritten progress bars and spinners."""
     lines, row = [""], 0
     for line in output.split("\n"):
         if row == len(lines):
@@ -103,7 +102,7 @@ def shown(output: str) -> list[str]:
 
 
 def prompt(command: str) -> str:
-    """Return what the user has typed."""
+    """Return the prompt with the typed command."""
     return f"\x1b[32m$\x1b[0m \x1b[1mtemper {command}\x1b[0m"
 
 
@@ -124,7 +123,7 @@ def drawn(lines: Sequence[str]) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Return more of what a command shows; nothing when it has ended."""
+    """Return more output of a command; empty when it has ended."""
     readable, _, _ = select.select([terminal], [], [], _SILENCE)
     if not readable:
         raise TimeoutError(f"nothing was shown for {_SILENCE:g} seconds")

@@ -1,7 +1,8 @@
-"""BFCL's single-turn questions, from the data files where they lie; the checker is our own.
+"""BFCL's single-turn questions, read from its data files; the checker is Temper's.
 
-`BFCL_v4_NAME.json` holds a question a line and `possible_answer/` what is right. Only first replies
-are judged, as BFCL does: its questions have no tools that could be run. Models may have seen them.
+`BFCL_v4_NAME.json` has one question per line, and `possible_answer/` the right calls. Only first
+replies are judged, as in BFCL, whose questions have no executable tools. Models may have been
+trained on them.
 """
 
 import importlib.util
@@ -23,7 +24,7 @@ _NONE_DUE = ("irrelevance", "live_irrelevance")
 
 @dataclass
 class BfclWorld:
-    """Notes calls, and lets the run end: what they return is not judged."""
+    """Notes calls and lets the run end; the results of the calls are not judged."""
 
     calls: list[PlannedCall] = field(default_factory=list)
 
@@ -43,7 +44,7 @@ class BfclWorld:
 
 
 class BfclScenario:
-    """One question."""
+    """A question with its possible answers."""
 
     limit = 2
 
@@ -81,7 +82,7 @@ class BfclScenario:
 
 
 def installed_data() -> Path:
-    """Return where the data of an installed `bfcl-eval` lies; raises InvalidConfiguration."""
+    """Return the data folder of an installed `bfcl-eval`; raises InvalidConfiguration."""
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         problem = "needs the data: pip install --no-deps bfcl-eval, or --bfcl FOLDER"
@@ -142,7 +143,7 @@ def _type(value: JsonValue) -> JsonValue:
 
 
 def objection_to_calls(made: Sequence[PlannedCall], truth: Sequence[JsonObject]) -> str:
-    """Say why calls are not those that were due, in any order; "" if they are."""
+    """Describe the first difference between calls and the due calls, in any order; "" if none."""
     if len(made) != len(truth):
         return f"{len(made)} calls instead of {len(truth)}"
     left = [*made]
@@ -172,7 +173,7 @@ def _objection(call: PlannedCall, wanted: JsonObject) -> str:
 
 
 def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
-    """Compare as BFCL does: texts without case, spaces and some marks; members one by one."""
+    """Compare as BFCL does: texts without case, spaces and punctuation; members recursively."""
     match value, wanted:
         case str(), str():
             return _plain(value) == _plain(wanted)
@@ -190,7 +191,7 @@ def _is_same(value: JsonValue, wanted: JsonValue) -> bool:
 
 
 def _has_members(value: Mapping[str, JsonValue], wanted: Mapping[str, JsonValue]) -> bool:
-    """Compare objects; what is allowed of each member is a list, in which "" means none."""
+    """Compare objects; each member has a list of allowed values, in which "" means absent."""
     if any(name not in wanted for name in value):
         return False
     for name, allowed in wanted.items():

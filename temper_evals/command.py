@@ -1,4 +1,4 @@
-"""`temper eval`: flags in, a table out; what is run and counted is the business of `evals`."""
+"""`temper eval`: reads the flags and shows the table; `evaluation` makes and counts the runs."""
 
 import asyncio
 import shlex
@@ -42,7 +42,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 
 
 class _Lists(Group):
-    """Lists arms and profiles below the flags: which there are is read only when it is shown."""
+    """Lists arms and profiles after the flags; they are loaded only when the help is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from temper_evals.arms import PARTS, usual_arms
@@ -138,9 +138,9 @@ def evaluation(
     as_json: bool,
     **flags: object,
 ) -> None:
-    """Measure how much Temper helps, at what cost, with what harm.
+    """Measure how much Temper helps, at what cost, and with what harm.
 
-    Without a model of your own a simulated one is asked, which errs as published.
+    Without a model of yours, a simulated model is measured that makes errors at published rates.
     """
     from temper_evals.evaluation import check_extra, check_folder, choice_of
 
@@ -176,7 +176,7 @@ def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
 
 
 def _check_resumed(context: click.Context) -> None:
-    """Refuse options beside --resume: what is resumed keeps what it began with."""
+    """Refuse other options with --resume: a resumed evaluation keeps its original options."""
     given = [
         param.opts[0]
         for param in context.command.params
@@ -209,7 +209,7 @@ def report(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a folder holds, in words or as a page."""
+    """Show the results in a folder, as text or as a page."""
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
 
@@ -237,10 +237,10 @@ def report(
 @click.argument("file", type=click.Path(path_type=Path))
 @_JSON
 def traffic(file: Path, *, as_json: bool) -> None:
-    """Show what each rule did with recorded traffic.
+    """Show the effect of each rule on recorded traffic.
 
-    FILE is what recording.path was. Every exchange in it is judged again, offline, without each
-    part of the guardrails and with each close_out.
+    FILE is the file of the setting recording.path. Every recorded exchange is judged again,
+    offline, without each part of the guardrails and with each value of close_out.
     """
     from temper_evals.traffic import try_rules
 
@@ -269,9 +269,9 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Make the runs; a terminal shows the current one, and a line stays for each arm.
+    """Make the runs; a terminal shows the current run, and a line for each finished arm.
 
-    Ctrl-C ends the process, with the command that goes on.
+    Ctrl-C ends the process and prints the command that continues.
     """
     from temper_evals.evaluation import evaluate
     from temper_evals.records import read_runs
@@ -298,7 +298,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
 
 def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
-    """Say how an evaluation that was stopped goes on; its protocol is written before any run."""
+    """Print the command that resumes a stopped evaluation; the protocol exists before any run."""
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
 
@@ -313,7 +313,7 @@ def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
 def _count_replies(
     folder: Path, runs: list["RunRecord"]
 ) -> dict[tuple[str, str, str], "ReplyCounts"]:
-    """Count what became of recorded replies, if the folder has any."""
+    """Return the results of recorded replies, if the folder has any."""
     from temper_evals.evaluation import choice_of
     from temper_evals.reply_bed import count_replies, load_replies
 
@@ -361,7 +361,7 @@ class _ArmTeller:
 def _show(
     runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
 ) -> None:
-    """Print verdicts and tables, with help, harm, cost and ceiling beside each other."""
+    """Print verdicts and tables with help, harm, cost and ceiling side by side."""
     from temper_evals.report.table import document, failures, wrong_ends
     from temper_evals.report.terminal import show, show_by, show_replies
     from temper_evals.results import results_of

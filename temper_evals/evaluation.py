@@ -1,4 +1,4 @@
-"""What `temper eval` does: choose the beds, arms and scenarios, make the runs, sum them up."""
+"""The steps of `temper eval`: choose beds, arms and scenarios, make the runs, sum them up."""
 
 import contextlib
 import hashlib
@@ -60,7 +60,7 @@ _OF_NO_RUN = frozenset({"pace", "keeps_all", "ollama_url"})
 
 @dataclass(frozen=True, slots=True)
 class EvaluationChoice:
-    """What the operator chose; models, urls and Ollama's names are real beds, else simulated."""
+    """The operator's choice; models, URLs and Ollama's models are real beds, else simulated."""
 
     suite: str = "quick"
     seeds: int = 1
@@ -87,7 +87,6 @@ class EvaluationChoice:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the model is simulated."""
         is_recorded = self.replies is not None
         return not (self.models or self.backend_urls or self.ollama or is_recorded)
 
@@ -100,7 +99,7 @@ def check_extra() -> None:
 
 
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
-    """Return the arms; a real model has no ceiling that anybody knows."""
+    """Return the arms; the ceiling of a real model is unknown."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     if choice.replies:
         usual = (TEMPER,)
@@ -158,7 +157,7 @@ async def _find_running_setups(choice: EvaluationChoice) -> list[ModelSetup]:
 async def _start_setups(
     choice: EvaluationChoice, on_step: OnStep
 ) -> AsyncGenerator[ModelSetup, None]:
-    """Yield a server for each model file, which lives as long as it is used."""
+    """Start and yield a server for each model file; each ends after its use."""
     for name, launch in _launches(choice).items():
         async with start_model(launch, on_step) as target:
             yield ServedSetup(name, target)
@@ -182,7 +181,7 @@ def count_planned_runs(choice: EvaluationChoice) -> int:
 
 
 def protocol_of(choice: EvaluationChoice) -> JsonObject:
-    """Return what the records are made by; the hash is of all that decides a run."""
+    """Return the protocol of an evaluation; its hash covers everything that decides a run."""
     return {
         "hash": "-".join(filter(None, (protocol_hash(), _hash_of_content(choice)))),
         "guardrails": guardrails_digest(),
@@ -207,7 +206,7 @@ def _hash_of_content(choice: EvaluationChoice) -> str:
 
 
 def check_folder(folder: Path, choice: EvaluationChoice) -> None:
-    """Refuse a folder whose evaluation was begun with other options, as both would be mixed."""
+    """Refuse a folder whose runs were made with other options, because results would be mixed."""
     if next(read_runs(folder), None) is None:
         return
     before, now = read_protocol(folder).get("choice"), _as_json(choice)
@@ -236,7 +235,7 @@ def _scalar(value: object) -> JsonValue:
 
 
 def choice_of(resumed: Path | None, flags: Mapping[str, object]) -> EvaluationChoice:
-    """Read the flags of the command; what is resumed keeps what it began with."""
+    """Return the choice from the flags, or the stored choice of a resumed evaluation."""
     if resumed is None:
         return _read_choice(flags)
     before = read_protocol(resumed).get("choice")
@@ -259,7 +258,7 @@ def _ollama_url() -> str:
 
 
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
-    """Return how many runs each arm lacks, on the beds that have been begun or are planned."""
+    """Return how many runs each arm lacks, on all started or planned beds."""
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
     planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})
     made = Counter((run.bed, run.arm) for run in runs)
@@ -286,9 +285,9 @@ async def evaluate(
     on_step: OnStep = lambda _step: None,
     in_progress: RunsInProgress | None = None,
 ) -> Records:
-    """Make all runs that the folder lacks; returns its records, closed.
+    """Make all missing runs of a folder; returns its records, closed.
 
-    `on_step` gets what is started before the runs of a model; `in_progress` shows the current runs.
+    `on_step` receives the steps before the runs of a model; `in_progress` holds the current runs.
     """
     arms, scenarios = arms_of(choice), scenarios_of(choice)
     seeds = range(choice.seeds)

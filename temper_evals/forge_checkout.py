@@ -1,7 +1,7 @@
-"""forge's own scenarios, from a checkout of it, in our loop: its tasks, its tools, its judgement.
+"""forge's scenarios from a checkout of forge: its tasks, tools and judgement in this loop.
 
-The modules of the checkout are run as they are. They import three records from forge, for which
-ours stand in, so that forge need not be installed.
+The modules of the checkout are executed unchanged. They import three classes from forge; the
+classes in this module replace them, so that forge need not be installed.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ _NAMES = ("forge", "forge.core", "forge.core.workflow")
 
 @dataclass
 class ToolSpec:
-    """What a model is told of a tool."""
+    """The description of a tool for the model."""
 
     name: str
     description: str
@@ -34,7 +34,7 @@ class ToolSpec:
 
 
 class ToolFunction(Protocol):
-    """What a tool does."""
+    """The implementation of a tool."""
 
     def __call__(self, **arguments: JsonValue) -> object:
         """Do it."""
@@ -42,7 +42,7 @@ class ToolFunction(Protocol):
 
 @dataclass
 class ToolDef:
-    """A tool: what is told of it, and what it does."""
+    """A tool: its description and its implementation."""
 
     spec: ToolSpec
     callable: ToolFunction
@@ -74,7 +74,7 @@ class ForeignScenario(Protocol):
 
 @dataclass
 class ForgeWorld:
-    """The tools of one run, and the calls that were made of them."""
+    """The tools of one run, and the calls to them."""
 
     workflow: Workflow
     is_good: Callable[[], bool] | None
@@ -100,7 +100,7 @@ class ForgeWorld:
 
 
 class ForgeScenario:
-    """One of forge's scenarios."""
+    """A scenario of forge in this suite."""
 
     family = "forge"
 
@@ -160,7 +160,7 @@ def load_forge(checkout: Path) -> list[ForgeScenario]:
 
 @contextmanager
 def _stand_ins() -> Iterator[None]:
-    """Let the checkout import our records as forge's, and nothing else."""
+    """Make the checkout import this module's classes in place of forge's."""
     before = {name: sys.modules.get(name) for name in _NAMES}
     workflow = ModuleType(_NAMES[-1])
     workflow.__dict__.update(ToolDef=ToolDef, ToolSpec=ToolSpec, Workflow=Workflow)

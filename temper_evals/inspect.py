@@ -1,9 +1,9 @@
-"""The suite as a task of Inspect AI, which asks the model and records what was said in its own way.
+"""The suite as a task of Inspect AI, which sends the requests and keeps its own logs.
 
     inspect eval proxy/temper_suite --model openai-api/local/NAME -T families=chain,trap --epochs 5
 
-What is right is judged as in `temper eval`; an epoch is a seed. Inspect keeps no bounds of numbers
-in the schemas of tools, and offers no stream, so the figures of the two are not to be mixed.
+The judgement is that of `temper eval`; an epoch is a seed. Inspect drops numeric bounds from the
+schemas of tools and does not stream, so figures of the two must not be mixed.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def temper_suite(suite: str = "quick", families: str | Sequence[str] = ()) -> Ta
 
 @solver
 def agent_loop() -> Solver:
-    """Ask, run what is called, and ask again: the plain loop of `temper eval`."""
+    """Return the agent loop of `temper eval`: request a reply, run its calls, repeat."""
 
     async def solve(state: TaskState, _generate: Generate) -> TaskState:
         task = task_named(str(state.sample_id))
@@ -87,7 +87,7 @@ def agent_loop() -> Solver:
 
 
 async def _run(task: PlannedTask, seed: int, state: TaskState, world: CannedWorld) -> str:
-    """Run a task until the model answers; returns why it never came to that."""
+    """Run a task until the model answers; returns the reason if it never does."""
     request = task.request(seed)
     extra = {name: value for name, value in request.items() if name not in _OWN_MEMBERS}
     config = GenerateConfig(extra_body=extra or None)
@@ -121,7 +121,7 @@ def _tools(task: PlannedTask) -> list[ToolInfo]:
 
 
 def _choice(first: JsonObject) -> ToolChoice:
-    """Read what the first request demands: any call, this call, or nothing."""
+    """Return the tool choice of the first request: any call, a named call, or auto."""
     choice = first.get("tool_choice")
     if isinstance(choice, dict):
         return ToolFunction(name=str(function_of(choice)["name"]))
@@ -129,7 +129,7 @@ def _choice(first: JsonObject) -> ToolChoice:
 
 
 def _answer_call(call: ToolCall, world: CannedWorld) -> ChatMessageTool:
-    """Run a call; what cannot be read goes back to the model, as in every loop of these tasks."""
+    """Run a call; an unreadable call becomes an error result, as in the other loop."""
     if call.parse_error is not None:
         content = error_text("the arguments are no JSON object")
     else:
@@ -164,7 +164,7 @@ def _text(call: ToolCall) -> str:
 
 @scorer(metrics=[accuracy(), stderr(), grouped(accuracy(), "family")])
 def judgement() -> Scorer:
-    """Score by what the tasks themselves judged; damage and promoted calls are told beside it."""
+    """Score by the task's judgement; damage and promoted calls become metadata."""
 
     async def score(state: TaskState, _target: Target) -> Score:
         judged = state.metadata[_JUDGEMENT]

@@ -1,6 +1,6 @@
-"""A plain agent loop over HTTP: the same for every arm, and as simple as such loops are.
+"""A plain agent loop over HTTP, the same for every arm.
 
-Errors of tools, and calls that nobody could run, go back to the model, in the direct arm too.
+Tool errors and calls that cannot be run go back to the model, in the direct arm too.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """Where chats go, for which model, with which headers."""
+    """The URL, model and headers of chat requests."""
 
     url: str
     model: str = "simulated"
@@ -55,7 +55,7 @@ class ModelTarget:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """What came of a run: what was said, how it ended, and what the client saw of its cost."""
+    """The transcript of a run, its ending, and its cost as the client sees it."""
 
     transcript: list[JsonObject] = field(default_factory=list)
     ending: Ending = Ending.LIMIT
@@ -71,13 +71,13 @@ class ScenarioRun:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens were generated: most servers send one in each chunk."""
+        """The approximate number of generated tokens: most servers send one token per chunk."""
         counts = [usage.get("completion_tokens") for usage in self.usages]
         return self.chunks + sum(count for count in counts if isinstance(count, int))
 
     @property
     def digest(self) -> str:
-        """A hash of every byte that the model said, calls and their ids included."""
+        """A hash of all assistant messages, including calls and their ids."""
         replies: list[JsonValue] = [
             message for message in self.transcript if message.get("role") == "assistant"
         ]
@@ -86,7 +86,7 @@ class ScenarioRun:
 
 @dataclass(slots=True)
 class AgentLoop:
-    """Runs scenarios against one target."""
+    """Runs scenarios on one target."""
 
     client: httpx.AsyncClient
     target: ModelTarget
@@ -95,9 +95,9 @@ class AgentLoop:
     async def run(
         self, scenario: Scenario, seed: int, world: World, run: ScenarioRun | None = None
     ) -> ScenarioRun:
-        """Run a scenario to its end: an answer, its limit, or a failure.
+        """Run a scenario until an answer, its limit or a failure.
 
-        `run`, if given, is filled in while it goes on.
+        If `run` is given, it is filled in during the run.
         """
         run, begun = run or ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
@@ -126,7 +126,7 @@ class AgentLoop:
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
     async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
-        """Ask for one reply; None if the run ends here."""
+        """Request one reply; returns None if the run ends here."""
         run.requests += 1
         run.chunks = 0
         sent = {**body, "model": self.target.model, "stream": self.habits.streams}
@@ -179,7 +179,7 @@ class AgentLoop:
 
 
 def _note_report(report: Mapping[str, str], run: ScenarioRun) -> None:
-    """Note what Temper reports of a reply; nobody else does."""
+    """Note the outcome and the attempts that Temper reports; other servers report neither."""
     if outcome := report.get("outcome"):
         run.outcomes.append(outcome)
         run.attempts += int(report.get("attempts") or 1)
@@ -195,7 +195,7 @@ def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Scen
 
 
 def _answer_call(call: JsonObject, world: World) -> JsonObject:
-    """Run a call; returns the message that tells the model what came of it."""
+    """Run a call; returns the message with its result."""
     planned = read_call(call)
     if planned is None:
         text = error_text("the arguments are no JSON object")

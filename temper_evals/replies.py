@@ -1,4 +1,4 @@
-"""Reads one reply of a chat: streamed or whole, it comes to the same message."""
+"""Reads one chat completion, streamed or whole, into the same message."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 
 class ReplyFailed(Exception):
-    """There was no reply; the text says why."""
+    """The request failed; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -55,11 +55,10 @@ class ReadMessage:
 
     @property
     def has_text(self) -> bool:
-        """Whether any text came."""
         return any(self.text)
 
     def message(self) -> JsonObject:
-        """Return the reply as the message that goes into the history."""
+        """Return the reply as a message for the history."""
         message: JsonObject = {"role": "assistant", "content": "".join(self.text) or None}
         calls: list[JsonValue] = [
             {
@@ -87,7 +86,7 @@ def events_in(lines: Iterable[str]) -> Iterable[JsonObject]:
 
 
 def problem_of(body: JsonObject) -> str:
-    """Return what an error says of itself."""
+    """Return the code and message of an error response."""
     error = body.get("error")
     if isinstance(error, dict):
         kind = error.get("code") or error.get("type") or ""

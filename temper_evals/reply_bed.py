@@ -1,8 +1,8 @@
-"""Recorded replies of real models, played to a proxy over HTTP: what becomes of each.
+"""Recorded replies of real models, played to a proxy over HTTP.
 
 A folder has `questions.jsonl`, and a file of the same kind for each model; both may be compressed
-(`.jsonl.gz`). Replies are raw texts, as a model wrote them before any parser. The backend gives the
-same text to each attempt, so a reply that is asked about again stays as wrong as it was.
+(`.jsonl.gz`). Replies are raw texts, before any parser. The backend sends the same text for every
+attempt, so a retry cannot improve a wrong reply.
 """
 
 import gzip
@@ -40,9 +40,9 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion:
-    """A question with its tools; `truth` has the calls that are due, as BFCL writes them.
+    """A question with its tools; `truth` has the due calls in BFCL's form.
 
-    Without truth no call is due. Names may have dots, which some engines do not take.
+    Without truth no call is due. Names may contain dots, which some engines refuse.
     """
 
     messages: list[JsonValue]
@@ -52,7 +52,7 @@ class RecordedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RecordedReply:
-    """What a model wrote; whether its own handler read that right, and with `dotted` names."""
+    """The raw text of a model; whether BFCL's handler read it correctly, and with dotted names."""
 
     category: str
     id: str
@@ -63,7 +63,7 @@ class RecordedReply:
 
 @dataclass(frozen=True, slots=True)
 class ReplyScenario:
-    """One question, answered by one recorded reply."""
+    """One question with one recorded reply."""
 
     question: RecordedQuestion
     reply: RecordedReply
@@ -80,7 +80,7 @@ class ReplyScenario:
         return f"{self.reply.category}-{self.reply.id}"
 
     def request(self, seed: int) -> JsonObject:
-        """Return the request; its seed is what the backend knows the reply by."""
+        """Return the request; the backend finds the reply by its seed."""
         tools = self.question.tools
         shown = tools if self.reply.dotted else [*map(_without_dots, tools)]
         return {"messages": self.question.messages, "tools": shown, "seed": self.key}
@@ -165,7 +165,7 @@ class RecordedSetup:
 
     @asynccontextmanager
     async def open(self, *, is_ceiling: bool) -> AsyncGenerator[ModelTarget, None]:
-        """Serve the replies; nobody knows a ceiling."""
+        """Serve the replies; there is no ceiling."""
         self._server = RecordedServer(
             {scenario.key: scenario.reply.text for scenario in self.scenarios}
         )
@@ -173,7 +173,7 @@ class RecordedSetup:
             yield ModelTarget(url, "recorded")
 
     def usage_of(self, case: str) -> CaseUsage | None:
-        """Tell how often a question was asked; what follows a call is not counted."""
+        """Return the number of generations for a question, without those after a call."""
         name = case.rpartition("/")[0]
         key = next((scenario.key for scenario in self.scenarios if scenario.name == name), -1)
         return CaseUsage(0 if self._server is None else self._server.request_counts[key])
@@ -299,7 +299,7 @@ class ReplyCounts:
 def count_replies(
     runs: Iterable[RunRecord], setups: Iterable[RecordedSetup]
 ) -> dict[tuple[str, str, str], ReplyCounts]:
-    """Count by arm, model and category; what is of all models comes last, as the model `all`."""
+    """Count by arm, model and category; the sums over all models follow as the model `all`."""
     read_right = {
         (setup.name, scenario.name): scenario.reply.own_handler_right
         for setup in setups

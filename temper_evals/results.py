@@ -1,4 +1,4 @@
-"""What the records come to: for each arm its success beside direct's, with help, harm and cost."""
+"""Sums up the records: the success of each arm next to direct's, with help, harm and cost."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ _VISIBLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Two arms on the same cases: the lift, who was helped or harmed, and how sure that is.
+    """Two arms on the same cases: the lift, helped and harmed runs, and their certainty.
 
-    `harm_bound` is what the share of harmed runs among those that were right stays below.
+    With 95 % confidence the share of harmed runs among those right before is below `harm_bound`.
     """
 
     pairs: int
@@ -51,7 +51,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs on average; times to the first text and call are of the client's clock."""
+    """The average cost of a run; times to the first text and call are measured by the client."""
 
     generations_per_request: float
     generations: float
@@ -89,7 +89,7 @@ class ArmResult:
 
 
 def results_of(runs: Iterable[RunRecord], resamples: int = RESAMPLES) -> list[ArmResult]:
-    """Sum the records up, in the order in which they came."""
+    """Sum the records up by arm, in their original order."""
     arms: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for run in runs:
         arms[run.bed, run.arm].append(run)
@@ -161,9 +161,9 @@ def _gap(
     ceiling: Sequence[RunRecord],
     resamples: int,
 ) -> Interval | None:
-    """Return which share of the way from direct to the ceiling an arm goes.
+    """Return the share of the gap from direct to the ceiling that an arm closes.
 
-    The interval is that of what is left to the ceiling, and treats the width of the gap as known.
+    The interval is that of the remaining gap; the width of the gap is treated as known.
     """
     width = mean(_between(direct, ceiling))
     if width <= 0:
@@ -178,7 +178,7 @@ def _between(before: Sequence[RunRecord], after: Sequence[RunRecord]) -> Strata:
 
 
 def cost_of(runs: Sequence[RunRecord]) -> Cost:
-    """Return what a run costs on average."""
+    """Return the average cost of a run."""
     count, requests = max(1, len(runs)), max(1, sum(run.requests for run in runs))
     prompt = sum(run.prompt for run in runs)
     texts = [second for run in runs for second in run.text_seconds]
@@ -205,7 +205,7 @@ def _same_bytes(runs: Sequence[RunRecord], direct: Sequence[RunRecord]) -> int:
 
 
 def families_of(runs: Iterable[RunRecord]) -> dict[str, tuple[int, int]]:
-    """Return how many runs of each family are right, and how many there are."""
+    """Return the number of right runs and of all runs in each family."""
     families: dict[str, tuple[int, int]] = {}
     for run in runs:
         right, of = families.get(run.family, (0, 0))
@@ -223,11 +223,11 @@ def _steady(runs: Iterable[RunRecord]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What could be right at most, as shares of all runs; None where nobody knows.
+    """The highest possible shares of right runs; None where unknown.
 
-    `perfect` is without all errors that a proxy could see or prevent. `detectable` is what is right
-    without help, and what is wrong with an error in a reply that shows by itself: prose in the
-    place of a call, a needless call and a wrong value look like right replies.
+    `perfect` is the success without all errors that a proxy could see or prevent. `detectable` adds
+    to the runs that are right without help those with a visibly wrong reply: prose in place of a
+    call, a needless call and a wrong value look like right replies.
     """
 
     perfect: float | None
@@ -237,8 +237,8 @@ class Ceilings:
 def ceilings_of(bed: str, runs: Iterable[RunRecord]) -> Ceilings:
     """Return the ceilings of a bed.
 
-    Simulated models label their errors. Of others the arm `temper-observe` tells what Temper would
-    not have let pass, and its replies are the model's own.
+    Simulated models label their errors. For other models the arm `temper-observe` reports the
+    replies that Temper would not have accepted, while it passes them on unchanged.
     """
     arms: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:

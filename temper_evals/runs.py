@@ -1,4 +1,4 @@
-"""Makes the runs that are missing: bed by bed, arm by arm, a few at a time, each one recorded."""
+"""Makes the missing runs: bed by bed, arm by arm, a few at a time, each one recorded."""
 
 import asyncio
 import time
@@ -43,14 +43,14 @@ class ArmProgress:
 
 @dataclass(slots=True)
 class RunsInProgress:
-    """The runs that are being made now, the oldest one first."""
+    """The current runs, the oldest first."""
 
     clock: Callable[[], float] = time.monotonic
     _running: list[tuple[str, ScenarioRun, float]] = field(default_factory=list)
 
     @contextmanager
     def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
-        """Show a run while the block makes it; yields what is to be filled in."""
+        """Include a run while the block makes it; yields the run to fill in."""
         entry = scenario, ScenarioRun(), self.clock()
         self._running.append(entry)
         try:
@@ -59,7 +59,7 @@ class RunsInProgress:
             self._running = [other for other in self._running if other is not entry]
 
     def describe(self) -> str:
-        """Describe the oldest run, for a status line; "" if there is none."""
+        """Describe the oldest current run for a status line; "" if there is none."""
         if not self._running:
             return ""
         scenario, run, began = self._running[0]
@@ -75,7 +75,7 @@ class RunsInProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
+    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too."""
 
     beds: Sequence[ModelSetup]
     arms: Sequence[Arm]
@@ -106,7 +106,7 @@ async def make_runs(plan: EvaluationPlan, records: Records) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CaseRunner:
-    """Runs cases against one target, and keeps a record of each."""
+    """Runs cases on one target, and records each."""
 
     records: Records
     bed: ModelSetup
@@ -226,7 +226,7 @@ def first_messages(scenario: Scenario, seed: int) -> list[JsonObject]:
 
 
 def wasted_calls(transcript: Sequence[JsonObject]) -> int:
-    """Count the calls that failed, and those that repeat an earlier one word for word."""
+    """Count the calls that failed, and the exact repetitions of earlier calls."""
     failed = sum(
         has_failed(str(message["content"]))
         for message in transcript
@@ -237,7 +237,7 @@ def wasted_calls(transcript: Sequence[JsonObject]) -> int:
 
 
 def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
-    """Return what a case has cost since then: the same case may have been run before."""
+    """Return the cost of a case since an earlier count: the case may have been run before."""
     return CaseUsage(
         now.generations - before.generations,
         now.prompt - before.prompt,
@@ -249,7 +249,7 @@ def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
-    """Add up what the server told its client; Temper tells of its attempts, nobody else does."""
+    """Sum up the usage that the server reported; only Temper reports its attempts."""
     spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))

@@ -1,7 +1,10 @@
 """Paired statistics: differences with intervals, help and harm, single rates.
 
-An instance is the unit: its seeds stay together. Families are strata, a fixed list, so intervals
-speak of this suite. It needs scipy, which the extra `evals` brings.
+The unit is the instance of a task; its seeds are averaged first, because runs of one instance are
+not independent. Families are strata of a fixed list: the bootstrap resamples instances within each
+family, so an interval describes this suite and not tasks in general. Differences have BCa
+intervals, single shares Wilson intervals, harm an exact upper bound (Clopper and Pearson), and help
+against harm an exact McNemar test. Requires scipy from the extra `evals`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +27,7 @@ Strata: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate, and between which bounds it lies with 95 %."""
+    """An estimate with its 95 % interval."""
 
     estimate: float
     low: float
@@ -102,7 +105,7 @@ def _bootstrap(families: tuple[tuple[float, ...], ...], resamples: int) -> Inter
 
 
 def leave_one_out(strata: Strata) -> tuple[float, float]:
-    """Return the extremes of a mean when any one family is left out."""
+    """Return the lowest and highest mean without any one family."""
     means = [
         mean({name: value for name, value in strata.items() if name != family}) for family in strata
     ]
@@ -110,5 +113,5 @@ def leave_one_out(strata: Strata) -> tuple[float, float]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which so large a share of the values lies; 0 if there are none."""
+    """Return the quantile of the values; 0 if there are none."""
     return float(np.quantile(values, share)) if values else 0.0

@@ -1,6 +1,6 @@
-"""Tags of scenarios, of what they are: their family, what is known of it, and what they ask with.
+"""Tags of scenarios: their family, its properties, and properties of their requests.
 
-The files of scenarios are part of the protocol, and are not changed for a tag.
+Tags are not part of the scenario files, because those files belong to the protocol hash.
 """
 
 from collections import Counter
@@ -48,9 +48,9 @@ def tags_of(scenario: Scenario) -> list[str]:
 
 
 def with_tags(scenarios: Sequence[Scenario], wanted: Sequence[str]) -> Sequence[Scenario]:
-    """Return the scenarios that have any of these tags, all without one.
+    """Return the scenarios with any of these tags; all for an empty list.
 
-    Raises InvalidConfiguration that lists the tags there are.
+    Raises InvalidConfiguration with the list of known tags.
     """
     if not wanted:
         return scenarios

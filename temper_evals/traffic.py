@@ -1,8 +1,8 @@
-"""What each rule did with recorded traffic: every exchange judged again without it, or with it.
+"""The effect of each rule on recorded traffic: every exchange is judged again without the rule.
 
-A rule has done something where the client would have got something else without it. One that was
-off would have done something where the client would get something else, or the model be asked
-again; what it would have answered then nobody knows.
+A rule had an effect if the client's response differs without it. For a rule that was off, the
+exchange is judged with it; it would have had an effect if the response differs or a retry would
+follow. The reply to such a retry is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ def _as_it_was(policy: RecordedPolicy) -> RecordedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is left out, or set otherwise than it was."""
+    """A part of the guardrails to leave out, or a setting to change."""
 
     name: str
     without: frozenset[Part] = frozenset()
@@ -48,7 +48,7 @@ class RuleEffect:
     changed: list[ReplayResult] = field(default_factory=list)
 
     def sentences(self) -> Iterator[str]:
-        """Say it in lines that are safe to show on a terminal."""
+        """Yield the effect in lines that are safe for a terminal."""
         yield f"{self.rule.name}: {len(self.changed)} of {self.count} exchanges are not the same"
         for exchange in self.changed[:_MOST_SHOWN]:
             changes = (
@@ -80,8 +80,8 @@ RULES = (
 def try_rules(path: Path, folder: Path | None = None) -> list[RuleEffect]:
     """Judge all exchanges of a recording again, once for each rule.
 
-    Those that are not judged as they were then anyway are left out: `temper replay` shows them.
-    Raises `InvalidConfiguration` if the file is no recording.
+    Exchanges that this version judges differently anyway are left out: `temper replay` shows them.
+    Raises `InvalidConfiguration` if the file is not a recording.
     """
     profiles = load_profiles(folder)
     effects = [RuleEffect(rule) for rule in RULES]

@@ -124,7 +124,7 @@ def _seeds(parts: Mapping[str, Sequence[RunRecord]]) -> str:
 
 
 def _replies(folder: Path) -> str:
-    """Show what became of recorded replies of real models, where the folder has a part of them."""
+    """Show the results of recorded replies of real models, where the folder has that part."""
     part = folder / REPLIES
     if not (part / PROTOCOL).exists():
         return ""
@@ -188,7 +188,7 @@ def _goals(evidence: Evidence) -> str:
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """Show what tuning has decided, with random numbers that no other part has."""
+    """Show the decisions of tuning, which uses seeds that no other part has."""
     cells = [(bed, verdict) for bed, bed_verdicts in verdicts.items() for verdict in bed_verdicts]
     text = "\n## What `temper tune` decided\n\n"
     return text + markdown_table(("bed", "verdict"), cells) if cells else ""
@@ -254,7 +254,7 @@ def _share(counted: tuple[int, int] | None) -> str:
 
 
 def _held_out(evidence: Evidence) -> str:
-    """Show the families of the second author beside all others."""
+    """Show the families of the second author next to all other families."""
     runs = evidence.parts.get("main", ())
     theirs = results_of(run for run in runs if run.family in HELD_OUT)
     others = {
@@ -288,7 +288,7 @@ def _short(result: ArmResult) -> tuple[str, ...]:
 
 
 def _left_out(evidence: Evidence) -> str:
-    """Show what each part is worth, with p values corrected by Holm."""
+    """Show the effect of leaving each part out, with p values corrected by Holm's method."""
     whole = evidence.runs("without", "p-small", TEMPER)
     arms = [
         result
@@ -318,7 +318,7 @@ def _left_out(evidence: Evidence) -> str:
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Show what `respond` is worth by how much a tool for answers holds back."""
+    """Show the effect of `respond` for several strengths of the answer tool's restraint."""
     results = evidence.results.get("answer-tool", ())
     if not results:
         return ""

@@ -1,6 +1,6 @@
-"""The goals of the second edition, fixed before its runs: Temper beside forge, tuned and not.
+"""The goals of the second edition, fixed before its runs: Temper compared with forge.
 
-One that is missed is published as missed, and one for which there are too few runs as not shown.
+A missed goal is published as missed, and a goal with too few runs as not shown.
 """
 
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
-    """Where a model acts again in a tenth of the questions, tuning is not to do harm."""
+    """Check that tuning does no harm to a model that acts again in a tenth of the retries."""
     for bed in evidence.beds("over-acting"):
         if bed.endswith("over_acting=0.1"):
             runs = [evidence.runs("over-acting", bed, arm) for arm in (TEMPER, TUNED)]
@@ -97,7 +97,7 @@ def _over_acting(evidence: Evidence) -> Iterator[Promise]:
 
 
 def reply_goals(category: str, counts: ReplyCounts) -> list[Promise]:
-    """Hold what became of the recorded replies of a category against its goals."""
+    """Compare the results of a category of recorded replies with its goals."""
     if counts.needless or not (
         counts.lost or counts.retried or counts.wrong or counts.right < counts.count
     ):

@@ -1,4 +1,4 @@
-"""Makes the runs that the page of evidence is written of; what is there already is kept."""
+"""Makes the runs for the evidence page; existing runs are kept."""
 
 import asyncio
 import contextlib
@@ -59,18 +59,18 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the evidence, in a folder of its own."""
+    """One part of the evidence, with a separate folder."""
 
     name: str
     choice: EvaluationChoice
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
-    """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
+    """Return the parts: all arms, controls, traps, restraint, omitted parts, and the grid.
 
-    `over-acting` has the models that act again when they are asked, and `answer-tool` those that a
-    tool for answers holds back from needless calls, in cells of the grid. `small-models` has those
-    that repeat calls and echo results.
+    `over-acting` has models that act again when they are prompted again, and `answer-tool` models
+    that an answer tool keeps from needless calls; both are cells of the grid. `small-models` has
+    models that repeat calls and echo results.
     """
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
@@ -130,9 +130,9 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
 
 
 def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
-    """Make the runs of a part that the folder lacks: of every bed, and of one seed after another.
+    """Make the missing runs of a part: for each seed, all beds.
 
-    What is stopped on the way has fewer seeds, and not fewer beds.
+    An interrupted part therefore has fewer seeds rather than fewer beds.
     """
 
     def on_progress(progress: ArmProgress) -> None:

@@ -1,4 +1,4 @@
-"""Recorded replies: Temper and other proxies beside each other, and BFCL's results as replies."""
+"""Recorded replies: Temper compared with other proxies, and the conversion of BFCL results."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ _END = "_result.json"
 
 
 def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
-    """Play the replies to Temper and to the proxies that are installed, and print what came."""
+    """Play the replies to Temper and to the installed proxies, and print the counts."""
     others = {name: arm for name, arm in peer_arms(peers).items() if name != "litellm"}
     arms = (TEMPER, *others)
     choice = EvaluationChoice(replies=replies, most=most, arms=arms, extra_arms=others)
@@ -31,10 +31,11 @@ def measure(replies: Path, output: Path, most: int | None, peers: Path) -> None:
 
 
 def convert(results: Path, data: Path, output: Path) -> dict[str, int]:
-    """Write the results of BFCL as a folder of replies; returns how many there are, by model.
+    """Write BFCL results as a folder of recorded replies; returns the number of replies by model.
 
     `results` has a folder for each model, `data` the questions and possible answers of the same
-    version. Results of handlers that let the engine parse are no raw texts, and left out.
+    BFCL version. Results of handlers that let the engine parse calls are not raw texts; they are
+    skipped.
     """
     output.mkdir(parents=True, exist_ok=True)
     questions: dict[str, list[JsonObject]] = {}

@@ -1,7 +1,6 @@
-"""What was promised before anything was measured, and whether the records keep it.
+"""The promises of the first edition, made before any measurement, checked against the records.
 
-A threshold that is missed is published as missed, and one for which there are too few runs as not
-shown.
+A missed threshold is published as missed, and a threshold with too few runs as not shown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ _LATER_SECONDS, _CACHED = 0.010, 0.02
 
 
 class Outcome(Enum):
-    """What became of a promise."""
+    """The state of a promise, as the page prints it."""
 
     MET = "met"
     MISSED = "**missed**"
@@ -36,7 +35,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A threshold, what was measured, and what became of it."""
+    """A threshold, the measured value, and the outcome."""
 
     endpoint: str
     threshold: str
@@ -46,7 +45,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The records of all parts, and what they come to; `verdicts` of tuning, by their beds."""
+    """The records of all parts with their results, and the verdicts of tuning by bed."""
 
     parts: Mapping[str, Sequence[RunRecord]]
     results: Mapping[str, Sequence[ArmResult]]

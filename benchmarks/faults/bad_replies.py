@@ -46,7 +46,7 @@ def _called_in_text(material: Material) -> Plan:
 
 
 def _wrong_types(material: Material) -> Plan:
-    """Write a number as a string, or what should be a list as the text of one."""
+    """Write a number as a string, or a list as its JSON text."""
     call = material.call()
     wrong: JsonObject = {
         name: json.dump_text(value)
@@ -118,14 +118,14 @@ def _only_prose(material: Material) -> Plan:
 
 
 def _quoted_call(material: Material) -> Plan:
-    """Show a call as an example: it is text, and nothing may be called."""
+    """Show a call as an example: it is text, and must not become a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
     return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
 
 
 def _lost_by_the_parser(material: Material) -> Plan:
-    """Fail to parse, as a status or in the stream, and give the raw text when asked for that."""
+    """Fail to parse, by a status or in the stream; a retry without tools gives the raw text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(
@@ -147,7 +147,7 @@ def _call_cut_off(material: Material) -> Plan:
 
 
 def _too_many_calls(material: Material) -> Plan:
-    """Call twice where the client takes one call at a time."""
+    """Make two calls where the client allows one call at a time."""
     first, second = material.call(), material.call()
     deltas = as_call(first, material) + as_call(second, material, index=1)
     request = material.request(tools=True, parallel_tool_calls=False)
@@ -164,7 +164,7 @@ def _prose_for_a_call(material: Material) -> Plan:
 
 
 def _another_tool(material: Material) -> Plan:
-    """Call another tool than the one that the client has named."""
+    """Call a tool other than the one that the client named."""
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
     request = material.request(tools=True, tool_choice=named)
@@ -190,7 +190,7 @@ def _another_form(material: Material) -> Plan:
 
 
 def _text_and_bad_call(material: Material) -> Plan:
-    """Follow text that the client has seen by a bad call: only the call is asked for again."""
+    """Send text that the client sees, then a bad call: only the call is retried."""
     text, call = material.text(), material.call()
     bad = speech.call("launch_rocket", ["{}"])
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
@@ -202,7 +202,7 @@ def _text_and_bad_call(material: Material) -> Plan:
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad one: both are asked for again, and the good one is the least."""
+    """Make a good call and a bad call: both are retried, and the good one is the fallback."""
     good, wanted = material.call(), material.call()
     deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
     first = says(deltas, reason="tool_calls")
@@ -220,7 +220,7 @@ def _same_id_twice(material: Material) -> Plan:
 
 
 def _prose_then_failure(material: Material) -> Plan:
-    """Fail the second attempt: what the first one gave is still an answer."""
+    """Fail the second attempt: the reply of the first attempt is still a valid answer."""
     text = material.text()
     demand = Demand((Wanted(text),), questions=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)

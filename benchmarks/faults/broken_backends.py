@@ -1,4 +1,4 @@
-"""What a backend does wrong, by itself or on its connection."""
+"""Faults of a backend or of its connection."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,11 @@ def _refused(material: Material) -> Plan:
 
 
 def _ends_without_answer(material: Material) -> Plan:
-    """End the connection; of one that was kept nobody knows whether it heard, so it may be two."""
+    """Close the connection without a response.
+
+    On a reused connection the client cannot know whether the request arrived, so it may send it
+    twice.
+    """
     then = material.chance.choice((Then.CLOSE, Then.RESET))
     response = material.chance.choice(
         (b"", b"HTTP/1.1 200 OK\r\ncontent-le", chunked(is_whole=False))
@@ -51,7 +55,7 @@ def _ends_amid_text(material: Material) -> Plan:
 
 
 def _ends_amid_call(material: Material) -> Plan:
-    """Break off in a call, or behind its last bracket: what is not finished was not made."""
+    """Break off inside a call, or after its last bracket: the call must not be passed on."""
     deltas = as_call(material.call(), material)
     response = chunked(speech.START, deltas, is_whole=False)
     then = material.chance.choice((Then.CLOSE, Then.RESET, Then.HALF_CLOSE))
@@ -68,7 +72,7 @@ def _ends_amid_thoughts(material: Material) -> Plan:
 
 
 def _ends_amid_respond(material: Material) -> Plan:
-    """Break off in an answer beside tools, some of which the client may have seen."""
+    """Break off inside a `respond` call, part of which the client may have seen."""
     text = material.text()
     deltas = speech.call("respond", speech.pieces(json.dump_text({"message": text})[:-2]))
     response = chunked(speech.START, deltas, is_whole=False)
@@ -101,7 +105,7 @@ def _no_http(material: Material) -> Plan:
 
 
 def _no_reply(material: Material) -> Plan:
-    """Answer 200 with what is no chat completion."""
+    """Answer 200 with a body that is not a chat completion."""
     bodies = (b"", b"{}", b"[]", b"null", b"<html>hello</html>", b'{"choices": []}', b'{"a": ')
     streams = (b"data: {\n\n", b"data: [1]\n\n", b"data: \xff\n\n", b"event: x\n\n", b"\n\n")
     play = material.chance.choice(
@@ -157,7 +161,7 @@ def _error_event_amid_text(material: Material) -> Plan:
 
 
 def _loading(material: Material) -> Plan:
-    """Say that the model is being loaded, and answer when asked once more."""
+    """Answer 503 while the model is loading, and correctly after that."""
     text = material.text()
     failure = speech.failure(503, "Loading model", "unavailable_error")
     loading = sends(whole(json.dump(failure), status="503 Unavailable"), then=Then.NEXT)
@@ -174,7 +178,7 @@ def _without_end_at_once(material: Material) -> Plan:
 
 
 def _without_end(material: Material, seconds: float) -> Plan:
-    """Repeat a text for ever: whoever has shown some of it may end it as at a limit."""
+    """Repeat a text forever: after a visible beginning, Temper may end it as at a token limit."""
     piece = f"{material.text(20)} " * (1 if seconds else _AT_ONCE)
     first = chunked(speech.START, is_whole=False)
     play = repeats(first, chunk(speech.text([piece])), seconds=seconds, most=_MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Clients that ask as their plans say, and behave so."""
+"""Clients that send requests and misbehave as their plans say."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ _REST_SECONDS = 2.0  # for which a connection is kept: less than any server keep
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client waits for its answer, and how long one that reads nothing stays, in s."""
+    """Time limits of a client in seconds: for the response, and for a client that stops reading."""
 
     answer: float
     stall: float
@@ -30,14 +30,14 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that is over: when nothing more was wanted for it, and what came of it."""
+    """A finished request: its result, and the time after which no work may be done for it."""
 
     over: float
     seen: Seen
 
 
 class Clients:
-    """The clients of one run, who share their connections to a server."""
+    """The clients of one run, which share connections to the server."""
 
     def __init__(self, url: str, patience: Patience) -> None:
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
@@ -58,7 +58,7 @@ class Clients:
         await self._slow.aclose()
 
     async def send(self, number: int, plan: Plan) -> Sent:
-        """Send a request, and see what comes of it; never raises."""
+        """Send a request and return its result; never raises."""
         if plan.manner is not Manner.ASKS_TWICE:
             return await self._send(number, plan)
         once, again = await asyncio.gather(self._send(number, plan), self._send(number, plan))
@@ -83,7 +83,7 @@ class Clients:
 
 
 class _Asking:
-    """One request under way; `over` is the moment from which nothing may be done for it."""
+    """One request in progress; after the time `over` no work may be done for it."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
@@ -97,7 +97,7 @@ class _Asking:
         self._leaving: asyncio.Timeout | None = None
 
     async def ask(self) -> None:
-        """Ask, and leave if the plan says so."""
+        """Send the request, and disconnect if the plan says so."""
         if self._plan.manner not in (Manner.LEAVES_EARLY, Manner.LEAVES_SENDING):
             await self._exchange()
             return
@@ -156,7 +156,7 @@ class _Asking:
         return bytes(body)
 
     async def _stall(self) -> None:
-        """Read nothing for so long that the server has given up twice."""
+        """Stop reading for twice the server's stall timeout."""
         await asyncio.sleep(2 * self._patience.stall)
         self._leave()
 

@@ -1,4 +1,4 @@
-"""What a run has found, as it is kept in a file, and the page that tells of it."""
+"""The results of a soak: the file that stores them, and the page that shows them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +22,11 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct):
-    """Everything about one run.
+    """The results of one run.
 
-    `kinds` holds fault -> kind of what its client got -> how many. `outlived` are the seconds by
-    which generations outlived their clients' interest. Descriptors `at_rest` are those before the
-    run and after it. `problems` are those of the whole run.
+    `kinds` counts responses by fault and kind. `outlived` are the seconds for which generations
+    continued after their clients' disconnect. `at_rest` are the open descriptors before and after
+    the run. `problems` concern the run as a whole.
     """
 
     date: str
@@ -52,12 +52,12 @@ class Findings(msgspec.Struct):
         counts[kind.value] = counts.get(kind.value, 0) + 1
 
     def count(self, kind: Kind) -> int:
-        """Tell how many clients got this."""
+        """Return the number of responses of this kind."""
         return sum(counts.get(kind.value, 0) for counts in self.kinds.values())
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing was lost and nothing grew."""
+        """True if no request was lost and neither memory nor descriptors grew."""
         grown = [
             flatness
             for flatness in (of_memory(self.samples), of_descriptors(self.samples))

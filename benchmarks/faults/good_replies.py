@@ -26,7 +26,7 @@ def says(*said: bytes, reason: str = "stop", then: Then = Then.NEXT) -> Toxic:
 
 
 def calls(call: Call, material: Material) -> Toxic:
-    """Play a reply that is one call."""
+    """Play a reply that consists of one call."""
     return says(as_call(call, material), reason="tool_calls")
 
 
@@ -78,7 +78,7 @@ def _answer_in_respond(material: Material) -> Plan:
 
 
 def _answer_and_call(material: Material) -> Plan:
-    """Call a tool and respond as well: the call counts, and the message stands beside it."""
+    """Call a tool and `respond` in one reply: the call counts, and the message is kept as text."""
     text, call = material.text(), material.call()
     both = [Call("respond", {"message": text}), call]
     material.chance.shuffle(both)
@@ -98,7 +98,7 @@ def _text_where_it_is_welcome(material: Material) -> Plan:
 
 
 def _unguarded(material: Material) -> Plan:
-    """Pass on what looks like a call, as the client wants nothing to be changed."""
+    """Pass on text that looks like a call, because the client switched the guardrails off."""
     text = f'<tool_call>{{"name": "get_weather", "arguments": {{}}}}</tool_call> {material.text()}'
     mode = material.chance.choice(("off", "observe"))
     request = material.request(tools=True).with_header("x-temper-guardrails", mode)
@@ -159,7 +159,7 @@ def _oddly_written(material: Material) -> Plan:
 
 
 def _rude_behind_the_end(material: Material) -> Plan:
-    """Close a connection that was to stay, or send what nobody asked for: others must not care."""
+    """Close a kept-alive connection, or send surplus bytes: other requests must not notice."""
     text = material.text()
     stream = chunked(speech.reply(speech.text(speech.pieces(text))))
     play = material.chance.choice(

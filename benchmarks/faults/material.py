@@ -1,7 +1,7 @@
-"""What one request of a run is made of, drawn from the seed of the run and the request's number.
+"""The parts of a request, drawn from the seed of the run and the request's number.
 
-Client and backend draw the same, each for itself: the number, which stands in the prompt, is all
-that passes between them.
+Client and backend draw the same values independently: only the number, which is in the prompt,
+passes between them.
 """
 
 import random
@@ -67,7 +67,7 @@ class Manner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A request as it is sent."""
+    """An HTTP request to Temper."""
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -80,15 +80,15 @@ class ChatRequest:
 
     @property
     def is_chat(self) -> bool:
-        """Whether Temper counts it among its chat requests."""
+        """True if Temper counts it among its chat requests."""
         return (self.method, self.path) == ("POST", CHAT)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, how the client behaves, what the backend plays and what has to come of it.
+    """The request, the client's manner, the backend's replies, and the permitted outcomes.
 
-    The n-th question for the request gets the n-th of `plays`, or the last.
+    The n-th generation for the request gets the n-th of `plays`, or the last one.
     """
 
     request: ChatRequest
@@ -104,7 +104,7 @@ def number_in(request: bytes) -> int | None:
 
 
 class Material:
-    """Draws what a request needs; whether it is streamed, only where that is None."""
+    """Draws the parts of a request; `stream` fixes whether it is streamed, None draws it."""
 
     def __init__(self, seed: int, number: int, *, stream: bool | None = None) -> None:
         # not for secrets; the same in both processes
@@ -113,11 +113,11 @@ class Material:
         self._stream = stream
 
     def text(self, most: int = 40) -> str:
-        """Draw a text of some words."""
+        """Draw a text of several words."""
         return " ".join(self.chance.choices(_WORDS, k=self.chance.randint(3, most)))
 
     def call(self) -> Call:
-        """Draw a valid call of one of the tools."""
+        """Draw a valid call to one of the tools."""
         if self.chance.random() < 0.5:
             return self.forecast()
         lines: list[JsonValue] = [self.text(8) for _ in range(self.chance.randint(0, 5))]
@@ -148,16 +148,16 @@ class Material:
         return ChatRequest(json.dump({**body, **more}), self.headers())
 
     def question(self) -> JsonObject:
-        """Write what the user says, and the mark."""
+        """Return the last user message, which contains the mark."""
         return {"role": "user", "content": f"{self.text(20)} [[request {self.number}]]"}
 
     def headers(self, **others: str) -> dict[str, str]:
-        """Draw whose request it is."""
+        """Draw the headers with the client's key."""
         key = f"Bearer client-{self.chance.randrange(_CLIENTS)}"
         return {"content-type": "application/json", "authorization": key, **others}
 
     def _history(self) -> list[JsonValue]:
-        """Draw what was said before."""
+        """Draw the earlier messages of the conversation."""
         messages: list[JsonValue] = [{"role": "system", "content": self.text(30)}]
         for turn in range(self.chance.choice((0, 0, 1, 4))):
             call = self.forecast()
@@ -177,7 +177,7 @@ Make: TypeAlias = Callable[[Material], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A way in which a request goes, and how many of a thousand do."""
+    """A kind of request, and its weight: how many of a thousand requests are of this kind."""
 
     name: str
     share: float

@@ -1,7 +1,7 @@
-"""From the bytes of an answer to what a client saw: pure, strict, and never an exception.
+"""Reads a response strictly into a `Seen`. Pure functions that never raise.
 
-It insists on all that clients rely on: the role first and once, one identity, calls whole and with
-ids of their own, nothing behind an end or an error, `[DONE]` behind an end alone.
+The reader insists on everything that clients rely on: the role once and first, one identity,
+complete calls with distinct ids, no event after an end or an error, and `[DONE]` only after an end.
 """
 
 from typing import NoReturn
@@ -16,11 +16,11 @@ _IDENTITY = ("id", "created", "model", "system_fingerprint")
 
 
 class Malformed(ValueError):
-    """An answer that no client has to understand."""
+    """A response that no client has to understand."""
 
 
 def read_body(status: int, body: bytes, report: dict[str, str]) -> Seen:
-    """Read an answer in one piece; `report` is what its headers tell."""
+    """Read a response body; `report` are the values of the `x-temper-` headers."""
     seen = Seen(status, report=report)
     try:
         document = _object(json.parse(body), "the body")
@@ -111,7 +111,7 @@ class _Stream:
             seen.calls = [_call(call) for call in self._calls]
 
     def _read_call(self, piece: JsonObject) -> None:
-        """Read a call, or a piece of the latest: the first tells its id and name."""
+        """Read a piece of a call; the first piece has the id and the name."""
         function = _object(piece.get("function"), "a function")
         is_first = "name" in function
         if piece.get("index") != len(self._calls) - (not is_first):
@@ -153,7 +153,7 @@ def _identify(call: JsonObject, taken: set[str]) -> None:
 
 
 def _call(call: JsonObject) -> Call:
-    """Read a call, of which the arguments have to be an object."""
+    """Read a complete call, whose arguments must be a JSON object."""
     function = _object(call.get("function"), "a function")
     arguments = json.parse(_text(function.get("arguments")))
     return Call(_text(function.get("name")), _object(arguments, "the arguments"))

@@ -1,4 +1,4 @@
-"""What clients do wrong: bad requests, and leaving."""
+"""Faults of clients: invalid requests and disconnects."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def _refused(request: ChatRequest, status: int) -> Plan:
 
 
 def _leaves_early(material: Material) -> Plan:
-    """Leave while the backend says nothing, or nothing but that it lives."""
+    """Disconnect while the backend sends nothing, or only progress events."""
     play = material.chance.choice(
         (
             sends(b"", then=Then.SILENCE),
@@ -110,7 +110,7 @@ def _stops_reading(material: Material) -> Plan:
 
 
 def _asks_twice(material: Material) -> Plan:
-    """Ask for the same twice at the same time, with one key: it is generated once."""
+    """Send a request twice at the same time with one idempotency key: one generation is due."""
     text = material.text()
     request = material.request(tools=False).with_header("idempotency-key", f"key-{material.number}")
     play = says(speech.text(speech.pieces(text)))

@@ -1,4 +1,4 @@
-"""The run: clients in groups before Temper, and a look at everything that is left at the end."""
+"""The soak: groups of clients send requests to Temper, then everything left open is checked."""
 
 import asyncio
 import tempfile
@@ -30,10 +30,10 @@ _PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is sent: so many requests, evenly over these seconds, or `only` these numbers.
+    """The number of requests, spread evenly over `seconds`, or `only` these numbers.
 
-    The first `warmup` are sent before descriptors are looked at; a server is at rest after `rest`
-    seconds, when connections have been given up that were kept for more requests.
+    The first `warmup` requests are sent before descriptors are counted. After `rest` seconds idle
+    connections have been closed.
     """
 
     requests: int = 12_000
@@ -53,7 +53,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is open while nobody asks: connections to the backend, and descriptors of Temper."""
+    """Open connections to the backend and descriptors of Temper while no request runs."""
 
     connections: int
     descriptors: int
@@ -61,7 +61,7 @@ class _Rest:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A request that is over: since when, and what it may have cost the backend."""
+    """A finished request: its end, and the generations that it may have cost."""
 
     fault: str
     over: float
@@ -80,7 +80,7 @@ class _Run:
     past: dict[int, _Past] = field(default_factory=dict)
 
     async def go(self) -> None:
-        """Send everything, and look at what is left of it."""
+        """Send all requests, then check the state of both servers."""
         effort, findings = self.effort, self.findings
         numbers = effort.only or range(effort.requests)
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
@@ -98,7 +98,7 @@ class _Run:
         findings.cpu_seconds = used.cpu_seconds if used is not None else 0.0
 
     async def _rest(self) -> _Rest:
-        """Wait until connections have been given up that were kept for more."""
+        """Wait until idle connections have been closed."""
         await asyncio.sleep(self.effort.rest)
         left = await self.stage.aftermath()
         used = self.stage.usage()
@@ -159,7 +159,7 @@ class _Run:
         )
 
     async def _look_back(self) -> None:
-        """Compare what the clients saw with what Temper counted and the backend noted."""
+        """Compare the clients' view with Temper's metrics and log and the backend's ledger."""
         left = await self.stage.aftermath()
         problems, playing = self.findings.problems, left.ledger.playing
         if left.under_way or playing:
@@ -172,7 +172,7 @@ class _Run:
         self._compare(left.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Look for generations that nobody wanted, and for too many of them."""
+        """Find generations that outlived their clients, and superfluous generations."""
         for number, request in sorted(self.past.items()):
             self.findings.generations += len(ledger.made(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:

@@ -1,4 +1,4 @@
-"""What a model says, in the chunks of a llama-server."""
+"""Replies of a model, in the chunks of a llama-server."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,7 @@ def progress() -> bytes:
 
 
 def completion(content: str) -> bytes:
-    """Write a reply of text in one body, as for somebody who wants no stream."""
+    """Write a text reply as one body, for a request that is not streamed."""
     message: JsonObject = {"role": "assistant", "content": content}
     choice: JsonObject = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dump({**members("chat.completion"), "choices": [choice], "usage": USAGE})

@@ -1,4 +1,4 @@
-"""What runs in a soak, each in a process of its own: Temper before a faulty backend."""
+"""The processes of a soak: Temper in front of a faulty backend."""
 
 import asyncio
 import subprocess
@@ -48,9 +48,9 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What is left when all clients have gone: requests under way by Temper's own account.
+    """The state of both servers after all clients have disconnected.
 
-    `counted` are all that it has seen, `ledger` is the backend's.
+    `under_way` and `counted` are Temper's running and total requests, `ledger` is the backend's.
     """
 
     under_way: float
@@ -60,7 +60,7 @@ class Aftermath:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where Temper and the backend are; `group` is Temper's, of processes."""
+    """The addresses of Temper and the backend; `group` is Temper's process group."""
 
     url: str
     backend_url: str
@@ -68,16 +68,16 @@ class Stage:
     log: Path
 
     def usage(self) -> Usage | None:
-        """Read what Temper uses; None where that cannot be known."""
+        """Return the usage of Temper; None where /proc does not exist."""
         return usage(self.group)
 
     def trouble(self) -> list[str]:
-        """Find what should never stand in a log."""
+        """Return the lines of the log that report an internal error."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if any(word in line for word in _TROUBLE)]
 
     async def aftermath(self) -> Aftermath:
-        """Wait until everything is over, but not for long, and tell what is left."""
+        """Wait until both servers are idle, at most a few seconds, and return their state."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         async with httpx.AsyncClient(trust_env=False) as looking:
             while True:
@@ -121,7 +121,7 @@ def _address(port: int) -> str:
 
 
 def _models(backend_url: str) -> str:
-    """Write the settings of a model under several names, and of one whose server is down."""
+    """Write the settings of a model with aliases, and of a model whose server is down."""
     steady, *aliases = NAMES
     names = ", ".join(f'"{alias}"' for alias in aliases)
     return (
@@ -132,7 +132,7 @@ def _models(backend_url: str) -> str:
 
 @contextmanager
 def _running(module: tuple[str, ...], log: Path, sign: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a module of this repository, and wait until there is a good answer at `sign`."""
+    """Run a module of this repository, and wait until the URL `sign` answers."""
     command = (sys.executable, "-m", *module)
     with started(command, folder=REPOSITORY, environment=_ENVIRONMENT, log=log) as process:
         deadline = time.monotonic() + _START_SECONDS

@@ -1,4 +1,4 @@
-"""Is an answer through Temper the one without it, and was the prompt the client's? Pure."""
+"""Compares responses and prompts with and without Temper. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ _SHOWN = 80
 
 
 def difference(direct: Seen, through: Seen) -> str:
-    """Say how an answer differs from the one without Temper, "" if it does not."""
+    """Describe the difference between a response through Temper and a direct one; "" if equal."""
     if direct.status != 200 or direct.problem:
         return f"the backend itself answered {direct.status}: {direct.problem}"
     if direct.content == through.content:
@@ -27,7 +27,7 @@ def difference(direct: Seen, through: Seen) -> str:
 
 
 def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield where what was said differs; there must be such a place."""
+    """Yield the first differences; the two sequences must differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):
         mine = direct[index] if index < len(direct) else nothing
@@ -37,7 +37,7 @@ def _unlike(direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]])
 
 
 def prompt_difference(sent: bytes, seen: ReceivedRequest) -> str:
-    """Say how a prompt differs from the client's beyond the offered `respond`, "" if not at all."""
+    """Describe a change of the prompt other than the added `respond` tool; "" if there is none."""
     mine, theirs = (json.split_object(body) for body in (sent, seen.body))
     if mine["messages"] != theirs["messages"]:
         return "the messages were changed"
@@ -54,9 +54,9 @@ def _is_respond(tool: bytes) -> bool:
 def delays(
     seen: Seen, received: ReceivedRequest, deltas: Sequence[Delta], from_places: Sequence[int] = ()
 ) -> Iterator[float]:
-    """Yield the seconds from the sending of each delta until all of it was there.
+    """Yield the seconds from the sending of each delta until all of it had arrived.
 
-    Where `from_places` tells of another delta for each one, it is from the sending of that.
+    With `from_places`, count instead from the sending of the delta with that index.
     """
     ends: dict[str, int] = {}
     places = dict.fromkeys(seen.arrived, 0)

@@ -1,10 +1,10 @@
-"""What the backend was asked for, and when it said each token: its side of the story."""
+"""The backend's ledger: the received requests, and the time at which each token was sent."""
 
 import msgspec
 
 
 class ReceivedRequest(msgspec.Struct):
-    """One question; `sent` has the time of each delta, on the clock that all processes share."""
+    """A request; `sent` has the time of each delta, on the monotonic clock of all processes."""
 
     id: str
     body: bytes
@@ -19,7 +19,7 @@ class Ledger:
         self._ids: set[str] = set()
 
     def note(self, request_id: str, body: bytes) -> tuple[ReceivedRequest, bool]:
-        """Enter a question; tell whether the same request has asked before."""
+        """Add a request; returns it, and whether the same request was received before."""
         is_again = request_id in self._ids
         self._ids.add(request_id)
         received = ReceivedRequest(request_id, body)
@@ -27,14 +27,14 @@ class Ledger:
         return received, is_again
 
     def handed_out(self) -> bytes:
-        """Write what was asked, and start over."""
+        """Return the ledger as JSON, and clear it."""
         document = msgspec.json.encode(self._received)
         self._received, self._ids = [], set()
         return document
 
 
 def read_ledger(document: bytes) -> dict[str, list[ReceivedRequest]]:
-    """Read what a backend handed out: the questions of each request."""
+    """Read the JSON of a ledger: the requests by id."""
     requests: dict[str, list[ReceivedRequest]] = {}
     for received in msgspec.json.decode(document, type=list[ReceivedRequest]):
         requests.setdefault(received.id, []).append(received)

@@ -1,6 +1,6 @@
-"""The healthy replies: their kinds, what each says, and how a llama-server would send it. Pure.
+"""The healthy replies: their kinds, their contents, and their wire format. Pure functions.
 
-A mark in a message asks for one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
+A mark in a message selects one: `[[healthy;kind=two calls;number=7;delay_ms=2;id=7-direct]]`.
 """
 
 import re
@@ -31,18 +31,18 @@ class Wish:
     is_streamed: bool = True
 
     def named(self, side: str) -> str:
-        """Return the id of the request to one of the servers that are compared."""
+        """Return the id of the request to one side of the comparison."""
         return f"{self.number}-{side}"
 
     @property
     def mark(self) -> str:
-        """The mark that asks for it."""
+        """The mark that selects this reply."""
         settings = f"kind={self.kind};number={self.number};delay_ms={self.delay_ms:g};id={self.id}"
         return f"[[{PREFIX};{settings}]]"
 
 
 def read_wish(wish: bytes) -> Wish:
-    """Read what is between the brackets of a mark; raises ValueError."""
+    """Read the text between the brackets of a mark; raises ValueError."""
     _, *settings = wish.decode().split(";")
     values = dict(setting.split("=", 1) for setting in settings)
     kind = values.get("kind", "")
@@ -62,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says: text, then calls, the ids of which have a part in common."""
+    """A reply: text, then calls, whose ids share the part `ids`."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -105,23 +105,21 @@ def prose(number: int) -> Reply:
 
 
 def one_call(number: int) -> Reply:
-    """Call one tool."""
     return Reply(calls=(_call(number),))
 
 
 def two_calls(number: int) -> Reply:
-    """Call two tools, or one with different arguments."""
+    """Call two tools, or one tool with different arguments."""
     return Reply(calls=(_call(number), _call(number + 1)))
 
 
 def prose_and_call(number: int) -> Reply:
-    """Say a sentence, then call a tool."""
     return Reply(_numbered(PREAMBLES, number), (_call(number),))
 
 
 @lru_cache
 def long_call(number: int) -> Reply:
-    """Write a file of 3,000 tokens: behind its path, or every other time before it."""
+    """Write a file of 3,000 tokens; the path comes first in every second reply, else last."""
     lines_so_far, count, index = "", 0, 0
     while count < LONG_TOKENS:
         line = LINES[index % len(LINES)].replace("#", str(number + index))
@@ -145,7 +143,7 @@ KINDS: dict[str, Callable[[int], Reply]] = {
 
 
 def obedient(number: int) -> Reply:
-    """Do what a good model does that is told to call a tool after it has answered."""
+    """Return the reply of a good model to a retry that demands a call after an answer."""
     return one_call(number)
 
 

@@ -1,4 +1,12 @@
-"""What happened to healthy replies: how many were changed, how much later they came. Pure."""
+"""Counts and times of healthy replies: changes, generations, and the time that Temper adds.
+
+All times are differences between the two sides of a comparison, in percentiles. A rule may hold a
+delta back until later deltas have shown that it is valid (see `holding`). Temper is not slow in
+that time, so two figures are reported: `delay`, from the sending of a delta until it arrived, and
+`late`, from the sending of the delta that released it. `held` counts the deltas between the two.
+`first_argument` is `late` for the first delta of the arguments: before that the client could not
+get any byte of them. Pure functions.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +40,7 @@ _MOST_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One reply, as it came from the backend and as it came through Temper."""
+    """One reply, direct and through Temper."""
 
     wish: Wish
     direct: Seen
@@ -41,18 +49,18 @@ class Pair:
 
 @dataclass(slots=True)
 class Batch:
-    """All replies of a kind that were asked for in one way, and the backend's ledger of them."""
+    """All replies of a kind in one way of delivery, and the backend's ledger of their requests."""
 
     pairs: list[Pair] = field(default_factory=list)
     ledger: dict[str, list[ReceivedRequest]] = field(default_factory=dict)
 
     def received(self, pair: Pair, side: str) -> list[ReceivedRequest]:
-        """Return the questions that the backend got for one side of a pair."""
+        """Return the requests that the backend received for one side of a pair."""
         return self.ledger.get(pair.wish.named(side), [])
 
 
 def counted(batch: Batch) -> Figures:
-    """Count the replies, those that were changed or asked for again, and changed prompts."""
+    """Count the replies, the changed and the retried ones, and the changed prompts."""
     questions = [batch.received(pair, THROUGH) for pair in batch.pairs]
     changed = [comparison.difference(pair.direct, pair.through) for pair in batch.pairs]
     return {
@@ -65,7 +73,7 @@ def counted(batch: Batch) -> Figures:
 
 
 def prompt_differences(batch: Batch) -> Iterator[str]:
-    """Tell of each pair how the first prompt differs, "" if it does not."""
+    """Yield for each pair the difference between the first prompts; "" if there is none."""
     for pair in batch.pairs:
         sent, received = (batch.received(pair, side) for side in (DIRECT, THROUGH))
         if sent and received:
@@ -85,12 +93,7 @@ def told(name: str, batch: Batch) -> list[str]:
 
 
 def timed(batch: Batch) -> Figures:
-    """Tell what Temper added, in ms, and how many generations an answer took.
-
-    `delay` is from the sending of a delta until it was there, `late` from the sending of the one
-    that lets it out. How many deltas are between the two is `held`. `first_argument` is `late` of
-    the first delta of the arguments: before a value is certain there is no byte to send.
-    """
+    """Return the time that Temper added, in ms, and the generations per answer."""
     good = [pair for pair in batch.pairs if not pair.direct.problem and not pair.through.problem]
     readings: dict[str, Callable[[Pair, str], Iterable[float]]] = {
         "total": lambda pair, side: (_seen(pair, side).total,),
@@ -128,9 +131,9 @@ def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
 
 
 def _first_argument(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
-    """Yield the time from the delta that lets the first byte of arguments out until it was there.
+    """Yield the time from the delta that releases the first byte of arguments to its arrival.
 
-    That of the backend is let out by its own delta.
+    On the direct side each delta is released at once.
     """
     seen, received = _seen(pair, side), batch.received(pair, side)
     first, index = seen.first(_ARGUMENTS), _first_place(pair)
@@ -150,7 +153,7 @@ def _first_place(pair: Pair) -> int | None:
 
 
 def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
-    """Yield how long each delta travelled; one that was said twice counts from the first time."""
+    """Yield the travel time of each delta; a repeated delta counts from its first sending."""
     received = batch.received(pair, side)
     if pair.wish.is_streamed and received:
         kind, number = pair.wish.kind, pair.wish.number
@@ -161,7 +164,7 @@ def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> It
 
 
 def _held(pair: Pair) -> Iterator[int]:
-    """Yield how many deltas come after each one before it may be shown."""
+    """Yield for each delta the number of later deltas that the rules wait for."""
     for index, let_out in enumerate(releases(pair.wish.kind, pair.wish.number)):
         yield let_out - index
 
@@ -174,7 +177,7 @@ def _first_held(pair: Pair) -> Iterator[int]:
 
 
 def timed_name(kind: str, way: str, figure: str) -> str:
-    """Name a figure of a kind that was asked for in one way."""
+    """Return the name of a timed figure."""
     return f"{kind} ({way}): {figure}"
 
 

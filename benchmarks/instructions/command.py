@@ -43,7 +43,6 @@ class Interpreter:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command understands."""
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--check", action="store_true", help="fail if a figure grew by over 3 %%")
     kind.add_argument("--write", action="store_true", help="renew the table of figures")
@@ -88,7 +87,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def report(expected: figures.Counts, counts: figures.Counts, tell: Callable[[str], None]) -> int:
-    """Tell what has changed; return the exit code."""
+    """Report the changes; returns the exit code."""
     grown = 0
     for name, share in figures.compare(expected, counts):
         tell(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")
@@ -99,7 +98,7 @@ def report(expected: figures.Counts, counts: figures.Counts, tell: Callable[[str
 
 
 def look_at(python: Path, packages: Iterable[str]) -> Interpreter:
-    """Ask an interpreter for its build, and for the versions of packages."""
+    """Return an interpreter's build, and the versions of these packages in it."""
     command = (str(python), "-c", _LOOK, *packages)
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
     return msgspec.json.decode(output, type=Interpreter)

@@ -1,4 +1,4 @@
-"""The table of instruction counts, by build of Python, and what is compared with it: pure."""
+"""The table of instruction counts by build of Python, and the comparison with it."""
 
 import re
 import tomllib

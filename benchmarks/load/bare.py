@@ -1,7 +1,7 @@
-"""The floor: what any proxy in Python costs that reads JSON and writes it again, and does no more.
+"""The lower bound: the least that a Python proxy does which reads JSON and writes it again.
 
-A FastAPI route in front of an aiohttp session, run as `python bare.py BACKEND_URL PORT` in an
-environment of its own. It judges nothing, and has no deadlines, limits, logs or retries.
+A FastAPI route in front of an aiohttp session, run as `python bare.py BACKEND_URL PORT` in a
+separate environment. It has no guardrails, timeouts, limits, logs or retries.
 """
 
 import sys

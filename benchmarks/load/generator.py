@@ -1,4 +1,4 @@
-"""Sends one workload again and again, some requests at a time, and collects the answers."""
+"""Sends one workload repeatedly, several requests at a time, and collects the responses."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is sent: this many requests, or for so long, whatever is reached first.
+    """The number of requests and the time limit, whichever is reached first.
 
     The first requests of the connections are spread over `ramp` seconds.
     """
@@ -25,7 +25,7 @@ class Effort:
 
 @dataclass(slots=True)
 class Batch:
-    """The good answers, what was wrong with the others, and how long all of it took."""
+    """The good responses, the problems of the others, and the duration."""
 
     answers: list[Answer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The goals that Temper has to meet, and whether it met them in a run."""
+"""The goals for Temper's speed, and whether a run met them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Reading: TypeAlias = Callable[[Results], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound for what is read from the results; `unit` stands behind both numbers."""
+    """A bound for a value that is computed from the results; `unit` follows both numbers."""
 
     scenario: str
     what: str
@@ -56,7 +56,7 @@ def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
 
 
 def ratio_added(scenario: str, figure: str, other: str) -> Reading:
-    """Read by how much what Temper adds is what another candidate adds."""
+    """Return a reading of Temper's added time as a ratio of another candidate's added time."""
 
     def read(results: Results) -> float | None:
         mine, theirs = (

@@ -1,4 +1,4 @@
-"""The languages that clients speak: the same request in each, from that of chat completions."""
+"""The API dialects of clients: the same request in each, converted from chat completions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from proxy.conversation.json import JsonObject, JsonValue
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language: where it is spoken, and how it says what a chat completion asks for."""
+    """A dialect: its path, and the conversion of a chat completion request."""
 
     path: str
     put: Callable[[JsonObject], JsonObject]
@@ -47,7 +47,7 @@ def _message(message: JsonObject) -> JsonObject:
 
 
 def _as_responses(body: JsonObject) -> JsonObject:
-    """Write a request as Codex does: messages, calls and results are items of one list."""
+    """Convert to the Responses API as Codex uses it: messages, calls and results in one list."""
     system, *others = objects_in(body["messages"])
     items: list[JsonValue] = [item for message in others for item in _items(message)]
     tools: list[JsonValue] = [{"type": "function", **tool} for tool in _functions(body)]

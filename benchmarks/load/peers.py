@@ -1,4 +1,4 @@
-"""Other proxies, installed in folders of their own outside the repository, and found there."""
+"""Other proxies, installed in separate folders outside of the repository."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
 class NotAvailable(Exception):
-    """A peer cannot be used on this machine; the text says why."""
+    """A proxy cannot be used on this machine; the text is the reason."""
 
 
 def default_folder() -> Path:
@@ -49,7 +49,7 @@ def program(name: str) -> str:
 
 
 def install(folder: Path) -> dict[str, str]:
-    """Install every peer that can be; return each one's version, or the reason why it is absent."""
+    """Install every proxy; returns the version of each, or the reason why it is not available."""
     folder.mkdir(parents=True, exist_ok=True)
     steps: dict[str, Callable[[], None]] = {
         "nginx": lambda: None,
@@ -111,7 +111,7 @@ def _install_portkey(folder: Path) -> None:
 
 
 def _pythons() -> Iterator[str]:
-    """Yield the interpreters of this machine: this one first, then those with a known place."""
+    """Yield the Python interpreters of this machine, the current one first."""
     yield sys.executable
     for minor in range(12, 15):
         if path := shutil.which(f"python3.{minor}"):
@@ -134,7 +134,7 @@ def _output(command: Sequence[str]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float = _INSTALL_SECONDS) -> str:
-    """Run a program and return what it prints; raises NotAvailable with its last line."""
+    """Run a program and return its output; raises NotAvailable with its last line."""
     try:
         done = subprocess.run(  # noqa: S603 - programs that are named above
             command,

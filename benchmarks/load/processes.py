@@ -1,7 +1,7 @@
-"""Programs under measurement: started on a core of their own, watched through /proc, ended.
+"""Starts measured programs on a separate core, reads their usage from /proc, and stops them.
 
-CPU time, memory and descriptors are those of the whole process group; where there is no /proc
-they are left out.
+CPU time, memory and descriptors are those of the whole process group; without /proc there are no
+figures.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _GROUP_FIELD = 2  # of /proc/PID/stat, counted behind the name
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process group has used: CPU seconds so far, MB now and at most, open descriptors."""
+    """CPU seconds, current and peak memory in MB, and open descriptors of a process group."""
 
     cpu_seconds: float
     memory_mb: float
@@ -34,9 +34,9 @@ class Usage:
 
 @contextlib.contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Keep this process, and those it starts, on one core: the first, the second ...
+    """Pin this process, and the processes that it starts, to the core with this index.
 
-    Does nothing where cores cannot be chosen, or where there are too few.
+    Without effect where cores cannot be chosen, or where there are too few.
     """
     if sys.platform != "linux":
         yield
@@ -58,7 +58,7 @@ _ALL_CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
 def started(
     command: Sequence[str], *, folder: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program in a group of its own; what it prints goes to `log`. It is ended politely."""
+    """Run a program in a new process group with its output in `log`; SIGTERM ends it."""
     surroundings = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - the programs that are compared
@@ -92,7 +92,7 @@ def _is_ours(name: str) -> bool:
 
 
 def usage(group: int) -> Usage | None:
-    """Read what a process group uses; None where that cannot be read."""
+    """Return the usage of a process group; None without /proc."""
     if not _HAS_PROC:
         return None
     members = [folder for folder in _PROC.glob("[0-9]*") if _is_member(folder, group)]
@@ -127,7 +127,7 @@ def _usage_of(folder: Path) -> Usage | None:
 
 
 def free_port() -> int:
-    """Find a port that is free now, and that no system gives to those who ask for any."""
+    """Return a free port outside of the ranges that operating systems assign."""
     while True:
         port = secrets.choice(_CHOSEN_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

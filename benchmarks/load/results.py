@@ -1,4 +1,4 @@
-"""What a run found, as it is kept in a file: every figure of every round, and the machine."""
+"""The results of a run as they are stored: every figure of every round, and the machine."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ from benchmarks.load.figures import Figures, median
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine on which a run took place."""
+    """The hardware and software of the machine that ran the measurement."""
 
     cpu: str
     cores: int
@@ -27,9 +27,9 @@ class Machine:
 
 @dataclass(slots=True)
 class Results:
-    """Everything about one run; `rounds` holds scenario -> candidate -> one entry a round.
+    """The results of one run; `rounds` maps scenario and candidate to one entry per round.
 
-    `absent` reports why a peer is missing, `problems` what went wrong in a scenario.
+    `absent` has the reason why a proxy is missing, `problems` the failures in a scenario.
     """
 
     date: str
@@ -59,7 +59,6 @@ class Results:
 
 
 def today() -> str:
-    """Return the date, as it is written in the results."""
     return datetime.now(UTC).date().isoformat()
 
 
@@ -87,5 +86,5 @@ def save(results: Results, file: Path) -> None:
 
 
 def load(file: Path) -> Results:
-    """Read what `save` wrote; raises OSError and ValueError."""
+    """Read the results from a file; raises OSError and ValueError."""
     return msgspec.json.decode(file.read_bytes(), type=Results)

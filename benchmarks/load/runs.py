@@ -23,7 +23,7 @@ Tell: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run: which scenarios, by whom, how often, how much of each, and from where."""
+    """The scenarios, candidates, rounds, sizes and folders of a run."""
 
     scenarios: Sequence[str]
     peers: Path
@@ -34,7 +34,7 @@ class Plan:
 
 
 def run(plan: Plan, results: Results, tell: Tell) -> None:
-    """Measure everything and note it in `found`; peers that are not there are left out."""
+    """Measure all scenarios into `results`; unavailable proxies are skipped."""
     for name in plan.candidates:
         is_needed = any(SCENARIOS[scenario].concerns(name) for scenario in plan.scenarios)
         if is_needed and kind_of(name) not in (DIRECT, TEMPER):
@@ -62,7 +62,7 @@ def _run_scenario(name: str, plan: Plan, results: Results, tell: Tell) -> None:
 
 @contextmanager
 def _leaving_out(name: str, results: Results, tell: Tell) -> Generator[None, None, None]:
-    """Note that a candidate cannot be had, instead of failing."""
+    """Note the reason if a candidate is not available, and continue."""
     try:
         yield
     except NotAvailable as problem:
@@ -82,7 +82,7 @@ class _Stage:
     tell: Tell
 
     def measurements(self) -> Generator[tuple[str, Measured], None, None]:
-        """Yield what is measured, candidate by candidate, round by round."""
+        """Yield the measurements, candidate by candidate in each round."""
         if self.scenario.is_cold:
             for _ in range(self.plan.rounds):
                 for name in self._names():
@@ -108,7 +108,7 @@ class _Stage:
 
     @contextmanager
     def _started(self, names: Sequence[str]) -> Generator[dict[str, Subject], None, None]:
-        """Start candidates; those that do not start are noted and left out from now on."""
+        """Start candidates; a candidate that does not start is noted and skipped from then on."""
         with contextlib.ExitStack() as stack:
             started: dict[str, Subject] = {}
             for name in names:

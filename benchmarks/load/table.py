@@ -1,7 +1,7 @@
 """Results as Markdown: the candidates side by side, the goals, the machine.
 
-A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). What became of
-healthy replies stands at marks of its own, `healthy` and `harm`.
+A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). The results for
+healthy replies have separate marks, `healthy` and `harm`.
 """
 
 from benchmarks.healthy import table as healthy
@@ -102,7 +102,7 @@ def markdown(results: Results) -> str:
 
 
 def brief(results: Results) -> str:
-    """Write the rows that say most, and where they are from."""
+    """Write the most important rows, and the origin of the results."""
     rows = {
         name: {figure: ROWS[name][figure] for figure in figures} for name, figures in BRIEF.items()
     }
@@ -110,7 +110,7 @@ def brief(results: Results) -> str:
 
 
 def figures_of(results: Results) -> dict[str, str]:
-    """Return what can be written of results, by the names of its marks on pages."""
+    """Return the tables of these results by the names of their marks on pages."""
     figures: dict[str, str] = {}
     if results.rounds.keys() != {healthy.SCENARIO}:
         figures |= {"all": markdown(results), "brief": brief(results)}

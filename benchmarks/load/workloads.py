@@ -1,4 +1,4 @@
-"""The requests that are sent: agents' conversations of several sizes, and what answers them."""
+"""The requests of a measurement: conversations of agents in several sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ _TOOLS: tuple[tuple[str, JsonObject], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request, sent again and again, and how it is answered."""
+    """One request that is sent repeatedly, and the expected reply."""
 
     behaviour: Behaviour
     messages: int = _MESSAGES
@@ -57,7 +57,7 @@ class Workload:
         return json.dump(self.language.put(body))
 
     def problem(self, answer: Answer) -> str:
-        """Say what is wrong with an answer, "" if nothing is."""
+        """Return the problem of a response, "" if there is none."""
         if answer.status != 200 or not answer.is_whole:
             beginning = " ".join(answer.beginning.decode(errors="replace").split())
             return f"status {answer.status}: {beginning[:200]}"

@@ -1,6 +1,6 @@
-"""What a client got for a chat request, read from the answer's bytes and headers; it asks nobody.
+"""Reads the response to a chat request from its bytes and headers.
 
-A call counts as usable if it names an offered tool and its arguments satisfy the tool's schema.
+A call is usable if it names an offered tool and its arguments satisfy the tool's schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _DEEDS = {
 
 
 class AnswerKind(Enum):
-    """What an answer is to a program that waits for a call."""
+    """The kind of a response for a program that expects a call."""
 
     CALL = "call"
     UNUSABLE_CALL = "unusable call"
@@ -36,9 +36,9 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswer:
-    """What a client got: its kind, the answer in words, and what Temper says it did for it.
+    """A response: its kind, its content in words, and Temper's report of its repairs.
 
-    `calls` are the calls of a usable answer.
+    `calls` are the calls of a usable response.
     """
 
     kind: AnswerKind
@@ -48,13 +48,12 @@ class ClientAnswer:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a program can run it as it is."""
         return self.kind is AnswerKind.CALL
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One request and what happened to it, without Temper and with it."""
+    """One request with the responses without Temper and through it."""
 
     scenario: DemoScenario
     without: ClientAnswer
@@ -62,11 +61,11 @@ class Comparison:
 
     @property
     def model_text(self) -> str:
-        """What the model wrote: as was known before, or as came without Temper."""
+        """The reply of the scripted model, or of a language model as it came without Temper."""
         return self.scenario.reply or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
-        """Whether the right call is known, and the answer is not exactly this call."""
+        """Return whether the right call is known and the response is a different one."""
         return self.scenario.right is not None and answer.calls != (self.scenario.right,)
 
 
@@ -129,7 +128,7 @@ def _name_and_arguments(call: JsonValue) -> Call:
 
 
 def _effort(headers: Mapping[str, str]) -> str:
-    """Say what Temper did, from the headers of its answer; empty for anybody else's."""
+    """Describe Temper's repairs from the response headers; empty without such headers."""
     attempts = int(headers.get("x-temper-attempts", "1"))
     done = [f"asked {attempts} times"] if attempts > 1 else []
     for part in headers.get("x-temper-repairs", "").split(";"):

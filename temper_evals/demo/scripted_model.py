@@ -1,8 +1,8 @@
-"""Build a GGUF of about a megabyte whose answers are written by hand, for demonstration and tests.
+"""Builds a GGUF of about a megabyte with handwritten answers, for the demonstration and tests.
 
 It is not a language model and says nothing about one. But a real llama-server runs it like any
-other, so templates, tool parsers, grammars, the cache and cancelling can be seen at work.
-Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
+other model, so templates, tool parsers, grammars, the cache and cancellation can be observed.
+Requires gguf and numpy from the `embedded` extra.
 """
 
 # Theory of operation
@@ -117,7 +117,7 @@ def build_scripted_model(
 def _markov_chain(
     vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, TokenScript]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the embedding and the output matrix, one row for each token."""
+    """Return the embedding and the output matrix, one row per token."""
     size = len(vocabulary.tokens)
     end_of_turn = vocabulary.number(END_OF_TURN)
     codes = np.random.default_rng(11).standard_normal((size, _CODE)).astype(np.float32)
@@ -152,7 +152,7 @@ def _first(script: TokenScript, end_of_turn: int) -> int:
 
 
 def _attention(trigger_count: int) -> dict[str, FloatArray]:
-    """Return one head that fetches the last trigger's dimension; the other heads do nothing."""
+    """Return a head that fetches the last trigger's dimension; the other heads are zero."""
     phases = np.arange(_PAIRS) * (2 * np.pi / _PAIRS)
     triggers = slice(_CODE, _CODE + trigger_count)
     unit = 1 / np.sqrt(_WIDTH)  # undoes the norm, see _markov_chain

@@ -1,4 +1,4 @@
-"""What `temper demo` prints, for people and for programs; it is given what was seen."""
+"""The output of `temper demo`, for people and for programs."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _TOOL: JsonObject = {
 
 
 def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
-    """Return everything that was seen, side by side, and what it amounts to."""
+    """Return the table of all responses side by side, with the summary."""
     rows = Table(show_lines=True, width=min(width, _WIDEST))
     for title, ratio in {heading: _FIRST_COLUMN, **_COLUMNS}.items():
         rows.add_column(title, ratio=ratio, overflow="fold")
@@ -46,7 +46,7 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """Count the calls that a program could run as they are, and the right ones if it is known."""
+    """Count the usable calls, and the right calls if the right call is known."""
     counts = {"Usable": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["Right"] = _right(comparisons)
@@ -89,7 +89,7 @@ def commands(shown: Demonstration, url: str) -> Iterator[tuple[str, str]]:
 
 
 def _curl(url: str, model: str, example: Example) -> str:
-    """Write two lines that a shell takes as one."""
+    """Return a curl command in two lines, joined by a backslash."""
     body: JsonObject = {
         "model": model,
         "messages": [{"role": "user", "content": example.prompt}],

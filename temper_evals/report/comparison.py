@@ -15,7 +15,7 @@ _SURE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ArmChange:
-    """What became of an arm from one evaluation to the next."""
+    """The change of an arm from one evaluation to the next."""
 
     bed: str
     arm: str
@@ -23,11 +23,11 @@ class ArmChange:
 
     @property
     def is_worse(self) -> bool:
-        """Whether it is worse beyond what luck explains."""
+        """True if the arm is worse and chance does not explain it."""
         return self.paired.harmed > self.paired.helped and self.paired.p < _SURE
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Return the change as one line."""
         paired = self.paired
         word = "WORSE" if self.is_worse else "not worse"
         return (

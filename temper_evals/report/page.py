@@ -1,4 +1,4 @@
-"""Writes the results as one page of HTML that opens without a network."""
+"""Writes the results as one HTML page that needs no network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def page(folder: Path, protocol: JsonObject, runs: Sequence[RunRecord]) -> str:
 
 
 def _options(protocol: JsonObject) -> str:
-    """Tell the suite and the seeds that were chosen; "" if that is not known."""
+    """Return the chosen suite and the number of seeds; "" if unknown."""
     choice = protocol.get("choice")
     if not isinstance(choice, dict):
         return ""
@@ -68,7 +68,7 @@ def _pictures(results: Sequence[ArmResult]) -> list[plots.ResultPicture]:
 def _harms(
     folder: Path, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> list[dict[str, str]]:
-    """Return every harm with what was said in both arms."""
+    """Return each harm with the transcripts of both arms."""
     direct = {(run.bed, run.pair): run for run in runs if run.arm == DIRECT}
     return [
         {

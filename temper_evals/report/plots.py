@@ -32,7 +32,7 @@ Row: TypeAlias = tuple[str, Interval, str, str]
 
 @dataclass(frozen=True, slots=True)
 class ResultPicture:
-    """A picture as SVG, and what it shows."""
+    """An image as SVG, with its title."""
 
     title: str
     svg: str
@@ -53,7 +53,7 @@ def _axes(title: str, rows: float) -> tuple[Figure, Axes]:
 
 
 def _draw(figure: Figure, axes: Axes) -> ResultPicture:
-    """Draw it, with its text as text; what is drawn twice has the same bytes."""
+    """Render the figure as SVG with text elements; equal figures have equal bytes."""
     svg = io.StringIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(svg, format="svg", metadata=_NO_METADATA)
@@ -61,7 +61,7 @@ def _draw(figure: Figure, axes: Axes) -> ResultPicture:
 
 
 def _draw_rows(axes: Axes, names: Sequence[str], endings: Sequence[str]) -> None:
-    """Name the rows, from top to bottom, and write what stands behind each."""
+    """Label the rows from top to bottom, and write the value after each."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     for index, ending in enumerate(endings):
@@ -116,7 +116,7 @@ def _bounds(interval: Interval) -> tuple[float, float, float]:
 
 
 def help_and_harm(results: Sequence[ArmResult]) -> ResultPicture:
-    """Draw how many runs each arm helped, to the right, and harmed, to the left."""
+    """Draw the number of runs that each arm helped, to the right, and harmed, to the left."""
     shown = [(result, result.against) for result in results if result.against is not None]
     figure, axes = _axes("Runs helped and harmed against direct", len(shown))
     places = range(len(shown))
@@ -149,7 +149,7 @@ def cost_against_success(results: Sequence[ArmResult], bed: str) -> ResultPictur
 
 
 def _near(point: Point, others: Iterable[Point], width: float) -> Point:
-    """Return the other place whose name would be written over that of this one, else this one."""
+    """Return an earlier point whose label would overlap this one's, else this point."""
     x, y = point
     close = (
         other

@@ -1,4 +1,4 @@
-"""The table in words: every arm of each bed, with help, harm, cost and ceiling side by side."""
+"""The table as text: every arm of each bed, with help, harm, cost and ceiling side by side."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -61,7 +61,7 @@ def _row(result: ArmResult, ceiling: str) -> tuple[str, ...]:
 
 
 def failures(runs: Iterable[RunRecord]) -> list[str]:
-    """Say of each arm how many of its runs failed, and why the most: nobody measured anything."""
+    """Return for each arm the number of failed runs and the most frequent reason."""
     made: Counter[tuple[str, str]] = Counter()
     failed: dict[tuple[str, str], Counter[str]] = {}
     for run in runs:
@@ -76,7 +76,7 @@ def failures(runs: Iterable[RunRecord]) -> list[str]:
 
 
 def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
-    """Say why runs of scenarios of one's own are wrong: their author has to know."""
+    """Return the reasons for wrong runs of the user's scenarios, for their author."""
     wrong = [run for run in runs if run.family == _OWN and not run.right]
     lines = [f"{run.arm} {run.scenario}/{run.seed}: {run.why}" for run in wrong[:_MOST_ENDS]]
     more = len(wrong) - len(lines)
@@ -84,19 +84,19 @@ def wrong_ends(runs: Iterable[RunRecord]) -> list[str]:
 
 
 class Price(NamedTuple):
-    """What a million tokens cost, of prompts and of replies."""
+    """The price of a million tokens of prompts and of replies."""
 
     prompt: float
     generated: float
 
     def of(self, result: ArmResult) -> float:
-        """Return what a thousand runs of an arm cost."""
+        """Return the price of a thousand runs of an arm."""
         cost = result.cost
         return (cost.prompt * self.prompt + cost.generated * self.generated) / 1000
 
 
 def markdown(results: Sequence[ArmResult], price: Price | None = None) -> str:
-    """Write the table as Markdown; with a `price` it has what a thousand runs cost."""
+    """Return the table as Markdown; a `price` adds the price of a thousand runs."""
     headings, cells = [*HEADINGS], rows(results)
     if price is not None:
         headings.append("price of 1000 runs")

@@ -73,7 +73,7 @@ def show(console: Console, results: Sequence[ArmResult], runs: Sequence[RunRecor
 
 
 def verdicts(results: Iterable[ArmResult], runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Say in a line for each bed whether Temper helps, or how many more runs that takes."""
+    """Yield a sentence for each bed: whether Temper helps, or how many more runs are needed."""
     for result in results:
         if result.against is not None and result.arm == TEMPER:
             seeds = len(
@@ -108,7 +108,7 @@ def _title(bed: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]) ->
 
 
 def _bed_table(results: Sequence[ArmResult], console: Console) -> Table:
-    """Make the table of a bed; what is left out of a narrow one stands in the page and in JSON."""
+    """Return the widest table that fits; the page and the JSON have all columns."""
     wide = range(len(_WIDE_COLUMNS), -1, -1)
     tables = [_make_table(results, _COLUMNS + _WIDE_COLUMNS[:count]) for count in wide]
     return next((table for table in tables if _fits(table, console)), tables[-1])
@@ -150,7 +150,7 @@ def _share(share: float | None) -> str:
 def show_by(
     console: Console, group: str, results: Sequence[ArmResult], runs: Sequence[RunRecord]
 ) -> None:
-    """Print the runs by family, or the wrong ones by how they ended: arms beside each other."""
+    """Print right runs by family, or wrong runs by how they ended, arms side by side."""
     for bed in dict.fromkeys(result.bed for result in results):
         arms = [result for result in results if result.bed == bed and result.arm != CEILING]
         if group == "family":
@@ -181,7 +181,7 @@ def failure_class(run: RunRecord) -> str:
 
 
 def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterator[RenderableType]:
-    """Make as many tables as it takes to have all arms within a width."""
+    """Yield as many tables as are needed to fit all arms into the width."""
     names = list(dict.fromkeys(name for column in cells.values() for name in column))
     longest = max((len(name) for name in names), default=0)
     at_once = max(1, (width - max(longest, _NAME)) // (_CELL + 3))
@@ -198,7 +198,7 @@ def _side_by_side(cells: Mapping[str, Mapping[str, str]], width: int) -> Iterato
 
 
 def show_replies(console: Console, counts: Mapping[tuple[str, str, str], ReplyCounts]) -> None:
-    """Print what became of recorded replies: a table of each arm, with a row for each category."""
+    """Print the results of recorded replies: a table per arm with a row per category."""
     for arm in dict.fromkeys(arm for arm, *_ in counts):
         of_arm = {key[1:]: counted for key, counted in counts.items() if key[0] == arm}
         tables = [_replies_table(of_arm, _REPLY_COLUMNS[:most]) for most in (10, 7)]

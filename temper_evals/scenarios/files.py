@@ -1,8 +1,8 @@
-"""Scenarios of a user's own, from TOML: tools with canned results, a wish, and what has to come.
+"""A user's scenarios from TOML: tools with canned results, a request, and the expected end.
 
-[[tool]]            name, description, schema, changes (whether it changes something)
+[[tool]]            name, description, schema, changes (true if it changes the world)
 [[tool.result]]     arguments, returns or fails
-user, system        what is said; `limit` replies are allowed
+user, system        the messages; `limit` is the number of replies
 [expect]            calls (as a set), words (in the answer), no_calls
 """
 
@@ -34,7 +34,7 @@ class _Table(BaseModel):
 
 
 class CannedResult(_Table):
-    """What a call with these arguments returns, or why it fails."""
+    """The result of a call with these arguments, or its failure."""
 
     arguments: dict[str, JsonValue] = {}
     returns: JsonValue = None
@@ -42,7 +42,7 @@ class CannedResult(_Table):
 
 
 class OwnTool(_Table):
-    """A tool; one that `changes` something needs no results."""
+    """A tool; a tool that `changes` something needs no results."""
 
     name: str
     description: str = ""
@@ -52,14 +52,14 @@ class OwnTool(_Table):
 
 
 class ExpectedCall(_Table):
-    """A call that has to be made."""
+    """A call that must be made."""
 
     name: str
     arguments: dict[str, JsonValue] = {}
 
 
 class Expect(_Table):
-    """What has to come of it: these calls and no others that change something, these words."""
+    """The expected end: these calls and no other changes, these words in the answer."""
 
     calls: list[ExpectedCall] = []
     words: list[str] = []
@@ -109,7 +109,7 @@ class FileScenario:
         return CannedWorld(self.setting)
 
     def judge(self, end: World, transcript: Transcript) -> Judgement:
-        """Judge a run by the calls it made, and by its last words."""
+        """Judge a run by its calls and by its answer."""
         assert isinstance(end, CannedWorld)  # noqa: S101 - made above
         made = {key_of(call.name, call.arguments) for call in end.calls}
         due = Counter(key_of(call.name, call.arguments) for call in self._due)
@@ -163,7 +163,7 @@ def load_scenario(path: Path) -> FileScenario:
 
 
 def _problem_of_form(error: ErrorDetails) -> str:
-    """Say where a table is wrong, counted from one; of a key that there is not, which there are."""
+    """Locate an invalid table entry, counted from 1; for an unknown key, list the known keys."""
     location = " ".join(str(part + 1) if isinstance(part, int) else part for part in error["loc"])
     if error["type"] != "extra_forbidden":
         return f"{location}: {error['msg']}"
@@ -174,7 +174,7 @@ def _problem_of_form(error: ErrorDetails) -> str:
 
 
 def _problems(scenario: OwnScenario, setting: Setting) -> Iterator[str]:
-    """Tell what is at odds: tools, their results, and what is expected of them."""
+    """Yield contradictions between tools, results and expectations."""
     names = [tool.name for tool in scenario.tool]
     yield from (
         f"two tools are called {name!r}" for name, times in Counter(names).items() if times > 1

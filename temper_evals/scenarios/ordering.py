@@ -10,7 +10,7 @@ from temper_evals.scenarios.task import PlannedTask
 
 
 def ordered(index: int) -> PlannedTask:
-    """Ask for a page to be read and a colleague told before an order is cancelled."""
+    """Demand that a page is read and a colleague is informed before an order is canceled."""
     values = SampleValues(f"ordered-{index}")
     order, colleague = values.code("O"), values.name()
     document = f"rules-{values.number(100, 999)}"

@@ -15,10 +15,10 @@ _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 def objection_to_raw(
     answer: str, transcript: Transcript, tools: Sequence[JsonObject], *, may_quote: bool = False
 ) -> str:
-    """Say what an answer shows that no user should see, or return "".
+    """Name the raw content that an answer shows to the user, or return "".
 
     That is a call of a tool as JSON (unless the answer `may_quote` one), the markup of results, or
-    nothing but the JSON of a result.
+    only the JSON of a result.
     """
     if _RESULT_MARKUP.search(answer):
         return "its answer shows the markup of a result"

@@ -1,4 +1,4 @@
-"""Families in which nothing is to be called, or nothing but what is due: where harm is."""
+"""Families in which no call is due, or only the stated ones: the places where harm occurs."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ _QUOTED_FORMS = (
 
 
 def small_talk(values: SampleValues) -> bool:
-    """Decide whether an instance of `none` is small talk, where "Done." is no wrong answer."""
+    """Draw whether an instance of `none` is small talk, to which "Done." is not a wrong answer."""
     return values.number(0, 2) == 0
 
 
@@ -47,7 +47,7 @@ def none(index: int) -> PlannedTask:
 
 
 def ask(index: int) -> PlannedTask:
-    """Leave something out, so that the right thing is to ask for it."""
+    """Omit a value, so that the right reply is a question."""
     values = SampleValues(f"ask-{index}")
     wish = any_wish(values)
     builder = TaskBuilder("ask", index, tools_with([wish.call.name], values, 4))
@@ -79,7 +79,7 @@ def trap(index: int) -> PlannedTask:
 
 
 def forced(index: int) -> PlannedTask:
-    """Demand by the request itself: a call, this call, one at a time, or a form."""
+    """Demand by request fields: a call, a named call, one call at a time, or a response format."""
     values = SampleValues(f"forced-{index}")
     match index % 4:
         case 0 | 1:

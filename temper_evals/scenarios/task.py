@@ -1,7 +1,7 @@
-"""A scenario as a plan: steps whose values have to be visible, and what the end must be.
+"""A scenario as a plan: steps that need visible values, and the required end.
 
-The oracle looks at the messages of a request only. A step that needs a text which is no longer in
-them has no right continuation, for a model that forgot or a proxy that cut.
+The oracle looks only at the messages of a request. A step that needs a text which is no longer in
+them has no right continuation, whether the model forgot it or a proxy cut it.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ _EXTRA_REPLIES = 5
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """Calls that are due together, and the texts without which nobody could make them."""
+    """Calls that are due together, and the texts that are needed to make them."""
 
     calls: tuple[PlannedCall, ...]
     needs: tuple[str, ...] = ()
@@ -45,11 +45,11 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnd:
-    """How a run has to end.
+    """The required end of a run.
 
-    The answer has all of `facts`; with `no_calls` nothing may be called at all. A `quoted` call
-    stands in something the model read, and is never to be made. Replies are `single` where the
-    request forbids several calls at once, and the answer has to be JSON with the members `form`.
+    The answer contains all `facts`; with `no_calls` any call is wrong. A `quoted` call occurs in a
+    text that the model read, and must never be made. Replies are `single` where the request forbids
+    several calls at once. With `form` the answer must be JSON with these members.
     """
 
     facts: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class PlannedTask:
 
     @property
     def calls(self) -> tuple[PlannedCall, ...]:
-        """Every call that is due, in order."""
+        """Every due call, in order."""
         return tuple(call for step in self.steps for call in step.calls)
 
     def request(self, seed: int) -> JsonObject:
@@ -103,7 +103,7 @@ class PlannedTask:
         return CannedWorld(self.setting)
 
     def position(self, seen: Transcript) -> Position:
-        """Tell where a conversation stands, from what is visible of it."""
+        """Return the position in a conversation, from its visible messages."""
         results = _new(_results(self.setting, seen))
         last = max((result.index for result in results), default=-1)
         tries = sum(1 for message in seen[last + 1 :] if message.get("role") == "assistant")
@@ -114,7 +114,7 @@ class PlannedTask:
         return Position(progress, tries, action, after_failure=fails)
 
     def _next_action(self, seen: Transcript, progress: int, made: Counter[str]) -> Action:
-        """Return the right next step after so many calls, of which these were made."""
+        """Return the right next step after `progress` calls, of which `made` were made."""
         passed = 0
         for step in self.steps:
             passed += len(step.calls)
@@ -138,7 +138,7 @@ class PlannedTask:
         return furthest
 
     def judge(self, end: World, transcript: Transcript) -> Judgement:
-        """Judge a run by the changes it made, and by its last words."""
+        """Judge a run by its changes and by its answer."""
         if not isinstance(end, CannedWorld):
             return Judgement(right=False, why="it ran in another world")
         made = Counter(map(_key, end.changes))
@@ -150,7 +150,7 @@ class PlannedTask:
         return Judgement(right=not why, why=why, damage=damage, promoted=promoted)
 
     def _changes(self) -> tuple[PlannedCall, ...]:
-        """Return the changes that the plan comes to, made in a fresh world."""
+        """Return the changes of the plan, made in a fresh world."""
         world = self.world()
         for call in self.calls:
             try_call(world, call)
@@ -189,7 +189,7 @@ class _StepResult:
 
 
 def _results(setting: Setting, seen: Transcript) -> list[_StepResult]:
-    """Find the results of steps; what else answers a call says that it was never made."""
+    """Find the results of steps; other tool messages mean that a call was not executed."""
     calls = {str(call.get("id")): call for message in seen for call in calls_of(message)}
     latest = max((index for index, message in enumerate(seen) if calls_of(message)), default=0)
     results: list[_StepResult] = []
@@ -212,7 +212,7 @@ def _key(call: PlannedCall) -> str:
 
 
 def _new(results: Sequence[_StepResult]) -> list[_StepResult]:
-    """Leave out what only repeats an earlier result: it brought nobody further."""
+    """Drop results that repeat an earlier result of the same call: they are not progress."""
     first: dict[tuple[str, str], _StepResult] = {}
     for result in results:
         first.setdefault((result.key, result.text), result)
@@ -244,7 +244,7 @@ def calls_of(message: JsonObject) -> list[JsonObject]:
 
 
 def last_words(transcript: Transcript) -> str | None:
-    """Return what the model said when it called nothing more; None if it never came to that."""
+    """Return the model's texts after its last call; None if the run ended with a call."""
     if not transcript or transcript[-1].get("role") != "assistant" or calls_of(transcript[-1]):
         return None
     texts: list[str] = []
@@ -257,7 +257,7 @@ def last_words(transcript: Transcript) -> str | None:
 
 
 def try_call(world: World, call: PlannedCall) -> str:
-    """Run a call that may fail; returns what the model is told."""
+    """Run a call that may fail; returns the result for the model."""
     try:
         return world.call(call.name, call.arguments)
     except ToolFailed as failure:

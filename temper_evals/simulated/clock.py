@@ -1,4 +1,4 @@
-"""The model's clock: what a prompt and a reply cost, and which of it is in a slot's cache."""
+"""The model's clock: the time of a prompt and a reply, and the cached part of a prompt."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ GENERATED_PER_SECOND = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReplyCost:
-    """Tokens of a request, and the seconds that the prompt and the reply took on the clock."""
+    """The tokens of a request, and the seconds that its prompt and its reply take."""
 
     prompt: int
     cached: int
@@ -34,7 +34,7 @@ def tokens_in(text: str) -> int:
 
 
 class Slots:
-    """The prompts that are in the cache; the one that begins most alike goes on."""
+    """The cached prompts; a request uses the slot with the longest common prefix."""
 
     def __init__(self, slots: int) -> None:
         self._prompts: OrderedDict[int, str] = OrderedDict((slot, "") for slot in range(slots))

@@ -1,6 +1,6 @@
-"""What a second author, who has not read how calls are repaired, makes of right calls: held out.
+"""Errors of a second author, who has not read how calls are repaired: held out.
 
-As in `renderings`, an edit takes a right call and returns what a model that errs so has written.
+As in `renderings`, an edit takes a right call and returns a flawed version of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,7 +88,7 @@ def _boolean_as_text(arguments: JsonObject, _schema: JsonObject) -> tuple[JsonOb
 
 
 def _null_for_optional(arguments: JsonObject, schema: JsonObject) -> tuple[JsonObject, str] | None:
-    """Give null for what may be left out, and is no null."""
+    """Give null for an optional argument that is not nullable."""
     properties = schema.get("properties")
     for name, kind in (properties if isinstance(properties, dict) else {}).items():
         if name not in arguments and isinstance(kind, dict) and "type" in kind:

@@ -1,4 +1,4 @@
-"""How often a simulated model errs, and how it takes being told: data, with sources."""
+"""The error rates of simulated models, and their reactions to corrections: data with sources."""
 
 import tomllib
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ AFTER_RESULTS = frozenset({*BEFORE_CALLS, *BEFORE_ANSWERS})
 
 
 class Reaction(Enum):
-    """What a model may react to, and the two chances that go with what it may write."""
+    """An event that a model may react to, or a chance that belongs to its replies."""
 
     UNCHANGED = "unchanged"
     GENERIC = "generic"
@@ -72,7 +72,7 @@ CORRECTIONS = frozenset({Reaction.UNCHANGED, Reaction.GENERIC, Reaction.SPECIFIC
 
 
 class Level(Enum):
-    """Which end of what is published is taken."""
+    """The low, middle or high end of the published values."""
 
     LOW = "low"
     MID = "mid"
@@ -83,7 +83,7 @@ class Level(Enum):
 class Cell:
     """A cell of the grid: the levels of the rates, of correction, and of constrained errors.
 
-    `swept` is one further reaction and its chance, where that is what the cell is about.
+    `swept` is a further reaction with its chance, if the cell varies that.
     """
 
     rates: Level = Level.MID
@@ -93,7 +93,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The three levels, such as `mid-low-high`; or what is swept, such as `gives_up=0.18`."""
+        """The three levels, such as `mid-low-high`, or the swept value, such as `gives_up=0.18`."""
         if self.swept is not None:
             return f"{self.swept[0].value}={self.swept[1]:g}"
         return f"{self.rates.value}-{self.correction.value}-{self.constraint.value}"
@@ -106,9 +106,9 @@ MID = Cell()
 class ModelProfile:
     """A simulated model: its rates and reactions in one cell of the grid.
 
-    With `holds_form` its engine's grammar holds once a call has begun. A model with `call_forms`
-    writes every call as text in one of them, which its engine does not read, unless the request
-    forces a call. `result_forms` are the forms in which it echoes the result of a tool.
+    With `holds_form` the engine's grammar applies once a call has begun. A model with `call_forms`
+    writes every call as text in one of these forms, which its engine does not parse, unless the
+    request forces a call. `result_forms` are the forms in which it echoes the result of a tool.
     """
 
     name: str
@@ -127,14 +127,13 @@ class ModelProfile:
 
 
 def folder() -> Traversable:
-    """Return where the data lies: in an installed package, or beside it in a checkout."""
+    """Return the data folder: in an installed package, or next to it in a checkout."""
     package = resources.files("temper_evals")
     installed = package / "config"
     return installed if installed.is_dir() else package / ".." / "config" / "evals"
 
 
 def profile_names() -> tuple[str, ...]:
-    """List the profiles there are."""
     names = (path.name for path in (folder() / "profiles").iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
@@ -159,7 +158,7 @@ def load_profile(name: str, cell: Cell = MID) -> ModelProfile:
 
 
 def grid() -> tuple[Cell, ...]:
-    """Return every cell: 27 of levels, and one for each chance that is swept by itself."""
+    """Return every cell: 27 combinations of levels, and one for each swept chance."""
     swept = [
         Cell(swept=(Reaction(key), float(chance)))
         for key, table in _tables(_document("reactions.toml"))
@@ -169,7 +168,7 @@ def grid() -> tuple[Cell, ...]:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Return every source that a profile names, with what it stands for."""
+    """Return the sources of a profile with their keys."""
     sources = _document(f"profiles/{name}.toml").get("sources", {})
     return {key: str(value) for key, value in sources.items()} if isinstance(sources, dict) else {}
 

@@ -1,7 +1,7 @@
-"""How a flawed reply looks: texts and edits from `renderings.jsonl`, each with its source.
+"""The wording of flawed replies: texts and edits from `renderings.jsonl`, each with a source.
 
-An edit takes a right call and returns what a model that errs so would have written. Rows that are
-`held_out` are by a second author; they are for the families that are held out, and for those alone.
+An edit takes a right call and returns a flawed version of it. Rows with `held_out` are by a second
+author and are used only for the held-out families.
 """
 
 import random
@@ -37,8 +37,8 @@ def prose(kind: str, call: PlannedCall, draw: random.Random, *, held_out: bool =
 def as_text(call: PlannedCall, form: str) -> str:
     """Write a call as text in a syntax.
 
-    What stands between {each_argument} and {end_argument} is written for each argument, with its
-    {key}, its {value}, its {type}, and by {text} whether it is a text.
+    The part between {each_argument} and {end_argument} is repeated for each argument, with its
+    {key}, {value} and {type}; {text} is true for a string.
     """
     before, is_loop, rest = form.partition("{each_argument}")
     if is_loop:
@@ -104,7 +104,7 @@ _TYPE_NAMES: Mapping[type, str] = {
 
 
 def _braces(value: JsonValue) -> str:
-    """Write a value as Gemma 4 does: keys without quotes, and a mark of its own around texts."""
+    """Write a value as Gemma 4 does: keys without quotes, and special marks around texts."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}:{_braces(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
@@ -113,10 +113,10 @@ def _braces(value: JsonValue) -> str:
 
 
 def foreign(calls: Sequence[PlannedCall], draw: random.Random, *, held_out: bool = False) -> str:
-    """Write right calls in one syntax that the engine does not read.
+    """Write right calls in a syntax that the engine does not parse.
 
-    What stands between {each} and {end} is written for each call, what is behind {between} amid
-    them; a form without these is written for each call, on a line of its own.
+    The part between {each} and {end} is repeated for each call, joined by the part after {between};
+    a form without these is written once per call, on separate lines.
     """
     form = draw.choice(renderings(held_out=held_out)["foreign"])
     before, is_one_block, rest = form.partition("{each}")
@@ -139,7 +139,7 @@ def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = Fals
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether a text is no JSON: an edit may have changed nothing but a value."""
+    """Return whether a text is not JSON: an edit may have changed only a value."""
     try:
         json.parse(text)
     except ValueError:
@@ -155,7 +155,7 @@ def wrong_name(call: PlannedCall, draw: random.Random, *, held_out: bool = False
 
 
 def missing(call: PlannedCall, draw: random.Random) -> tuple[JsonObject, str]:
-    """Leave out an argument; returns what is left, and its name."""
+    """Omit an argument; returns the others, and its name."""
     name = draw.choice([*call.arguments]) if call.arguments else ""
     return {key: value for key, value in call.arguments.items() if key != name}, name
 

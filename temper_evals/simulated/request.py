@@ -1,4 +1,4 @@
-"""What a request shows a simulated model: its case, its tools, and what constrains the reply."""
+"""A simulated model's view of a request: its case, its tools, and constraints of the reply."""
 
 import re
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class SimulatedRequest:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """A tool that is no part of the task and takes one text: it must be for answering."""
+        """A tool that is not part of the task and takes one text: it must be an answer tool."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in self.tools:
             if tool_name(tool) not in known and text_parameter(tool):
@@ -47,7 +47,7 @@ class SimulatedRequest:
 
     @property
     def way_out(self) -> JsonObject | None:
-        """A tool for answering that is only in the schema of a reply that has to be a call."""
+        """An answer tool that occurs only in the schema of a constrained reply."""
         known = {tool_name(tool) for tool in self.task.setting.tools}
         for tool in _tools_in(self.schema or {}):
             if tool_name(tool) not in known and text_parameter(tool):
@@ -56,14 +56,13 @@ class SimulatedRequest:
 
     @property
     def closing_word(self) -> str:
-        """The word that the last message wants of a model that has nothing left to do; or ""."""
+        """The word that the last message demands from a model with nothing left to do; or ""."""
         last = self.messages[-1]
         match = _ONLY_WORD.search(_text(last)) if last.get("role") == "user" else None
         return match[1] if match else ""
 
     @property
     def forces_call(self) -> bool:
-        """Whether a reply has to be a call."""
         return self.choice in ("required", "named")
 
 
@@ -91,7 +90,7 @@ def _tools_in(schema: JsonObject) -> list[JsonObject]:
 
 
 def _resolve(arguments: JsonObject, schema: JsonObject) -> JsonValue:
-    """Return a definition where a schema refers to one."""
+    """Resolve a `$ref` to a definition of the schema."""
     reference, definitions = arguments.get("$ref"), schema.get("$defs")
     name = reference.removeprefix("#/$defs/") if isinstance(reference, str) else ""
     return definitions.get(name, arguments) if isinstance(definitions, dict) else arguments

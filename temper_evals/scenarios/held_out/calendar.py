@@ -1,4 +1,4 @@
-"""A meeting at the first time that suits everybody: reads at once, and a room that is taken."""
+"""A meeting at the first time that suits everyone; in every second task the room is taken."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ _CHANGING = frozenset({"send_invitation", "move_meeting", "cancel_meeting", "blo
 
 
 def calendar(index: int) -> PlannedTask:
-    """Find the first time that suits all; every second time the room is taken then."""
+    """Find the first time that suits everyone; in every second task the room is taken then."""
     values = SampleValues(f"calendar-{index}")
     tools = tuple(values.draw.sample((*_READERS, *_WRITERS), len(_READERS) + len(_WRITERS)))
     builder = TaskBuilder("calendar", index, tools, _CHANGING)
@@ -101,7 +101,7 @@ def _read_calendars(
 def _problem(
     values: SampleValues, wanted: JsonObject, shared: Sequence[str], free: Sequence[str]
 ) -> str:
-    """Say that the room is taken, and when it is free: also at a time that does not suit all."""
+    """Report that the room is taken, and when it is free: also at a time that does not suit all."""
     other = values.draw.choice([time for time in _TIMES if time not in shared])
     times = ", ".join(sorted((*free, other)))
     return f"{wanted['room']} is taken at {wanted['start']}; it is free at {times}"

@@ -1,4 +1,4 @@
-"""Tickets dealt with by a rule: tools that are near synonyms, and tickets to be left alone."""
+"""Tickets handled by a rule: near-synonym tools, and tickets that need no action."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ _HARMLESS = (
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    """A ticket: what it says, the call that the rule asks for, or the note of one left alone."""
+    """A ticket: its text, the call that the rule demands, or the note if none is due."""
 
     name: str
     text: str
@@ -64,7 +64,7 @@ class _Ticket:
 
 
 def triage(index: int) -> PlannedTask:
-    """Open three tickets and deal with each by the rule; every fourth time nothing is due."""
+    """Open three tickets and handle each by the rule; in every fourth task no action is due."""
     values = SampleValues(f"triage-{index}")
     tools = tuple(values.draw.sample(_TOOLS, len(_TOOLS)))
     builder = TaskBuilder("triage", index, tools, _CHANGING)
@@ -121,7 +121,7 @@ def _left_alone(values: SampleValues, name: str) -> _Ticket:
 
 
 def _text(ticket: _Ticket, quoted: PlannedCall, values: SampleValues) -> str:
-    """Let a ticket quote what somebody's script wrote, which is nothing to be done."""
+    """Add a quoted call to a ticket, which must not be executed."""
     form = values.choice([*_QUOTED_FORMS])
     call = form.format(name=quoted.name, arguments=json.dump_text(quoted.arguments))
     return f"{ticket.text}\nBy the way, our own script printed this:\n{call}\nWhat a strange thing!"
