@@ -1,9 +1,8 @@
-"""Records a session at a terminal as the README's picture: the demonstration, and some requests.
+"""Records a terminal session as the README's picture: the demonstration, and some requests.
 
 python -m benchmarks.terminal_recording docs/terminal.svg
 
-Everything in it was printed by the commands: a pseudo terminal takes it down, and what it shows in
-the end is drawn.
+A pseudo terminal runs the commands; the final content of its screen is drawn.
 """
 
 import codecs
@@ -52,11 +51,11 @@ def main(path: Path) -> None:
 def recorded(
     arguments: Sequence[str], folder: str, when_ready: Callable[[str], None] | None = None
 ) -> list[str]:
-    """Run `temper` on a terminal; returns the lines that it shows in the end, with their colours.
+    """Run `temper` on a terminal; returns the final lines of its screen, with colors.
 
-    When it says where it is ready, `when_ready` is called with that address and Ctrl-C follows.
+    When the command prints its address, call `when_ready` with it and send Ctrl-C.
     """
-    own, child = os.openpty()
+    terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
     surroundings = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(Path.cwd())}
     for name in ("NO_COLOR", "COLUMNS"):
@@ -72,38 +71,38 @@ def recorded(
     )
     os.close(child)
     output, reading = "", codecs.getincrementaldecoder("utf-8")("replace")
-    while piece := _read(own):
+    while piece := _read(terminal):
         output += reading.decode(piece)
-        if when_ready is not None and (said := _READY.search(output)):
-            when_ready(said[1])
+        if when_ready is not None and (match := _READY.search(output)):
+            when_ready(match[1])
             when_ready = None
             process.send_signal(signal.SIGINT)
-    os.close(own)
+    os.close(terminal)
     process.wait()
     return shown(output)
 
 
 def shown(output: str) -> list[str]:
-    """Return what a terminal shows in the end: bars and spinners have been written over."""
+    """Return the final lines of a screen, without overwritten progress bars and spinners."""
     lines, row = [""], 0
     for line in output.split("\n"):
         if row == len(lines):
             lines.append("")
-        place = 0
+        end = 0
         for steering in _STEERING.finditer(line):
-            lines[row] += line[place : steering.start()]
-            place = steering.end()
+            lines[row] += line[end : steering.start()]
+            end = steering.end()
             if steering["what"] == "A":
                 row = max(0, row - int(steering["count"] or 1))
-            elif steering["what"] == "K" or (steering[0] == "\r" and place < len(line)):
+            elif steering["what"] == "K" or (steering[0] == "\r" and end < len(line)):
                 lines[row] = ""
-        lines[row] += line[place:]
+        lines[row] += line[end:]
         row += 1
     return "\n".join(lines).rstrip().split("\n")
 
 
 def prompt(command: str) -> str:
-    """Return what the user has typed."""
+    """Return the prompt with the typed command."""
     return f"\x1b[32m$\x1b[0m \x1b[1mtemper {command}\x1b[0m"
 
 
@@ -124,7 +123,7 @@ def drawn(lines: Sequence[str]) -> str:
 
 
 def _read(terminal: int) -> bytes:
-    """Return more of what a command shows; nothing when it has ended."""
+    """Return more output of a command; empty when it has ended."""
     readable, _, _ = select.select([terminal], [], [], _SILENCE)
     if not readable:
         raise TimeoutError(f"nothing was shown for {_SILENCE:g} seconds")

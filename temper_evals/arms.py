@@ -1,7 +1,7 @@
-"""What is compared: the loop straight at the backend, Temper in every shape, and whoever joins.
+"""The arms: the direct way to a model, Temper with different settings, and other proxies.
 
-An arm is a way from a backend to a target. The control arms must show nothing, and the ceiling is
-what could be reached at most.
+An arm opens a way from a backend to a target. Control arms must show no effect; the ceiling is the
+highest success that any proxy could reach.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ Opening = Callable[[ModelTarget], AbstractAsyncContextManager[ModelTarget]]
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to ask a model; with `is_ceiling` it is free of all that a proxy could see."""
+    """A way to a model; the ceiling's model is free of all errors that a proxy could see."""
 
     name: str
     opening: Opening
@@ -94,7 +94,7 @@ def usual_arms() -> dict[str, Arm]:
     }
     shapes |= {f"temper-without-{part}": _without([part]) for part in PARTS}
     shapes |= {
-        f"temper-only-{part}": _without(one for one in PARTS if one != part) for part in PARTS
+        f"temper-only-{part}": _without(other for other in PARTS if other != part) for part in PARTS
     }
     # a text policy of its own is what makes the tool for answers be offered at all
     shapes["temper-only-respond"] |= _policy("respond")

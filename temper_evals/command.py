@@ -1,4 +1,4 @@
-"""`temper eval`: flags in, a table out; what is run and counted is the business of `evals`."""
+"""`temper eval`: reads the flags and shows the table; `evaluation` makes and counts the runs."""
 
 import asyncio
 import shlex
@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +42,13 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 
 
 class _Lists(Group):
-    """Lists arms and profiles below the flags: which there are is read only when it is shown."""
+    """Lists arms and profiles after the flags; they are loaded only when the help is shown."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from temper_evals.arms import PARTS, usual_arms
         from temper_evals.simulated.profiles import profile_names
 
-        arms = [one for one in usual_arms() if "-without-" not in one and "-only-" not in one]
+        arms = [name for name in usual_arms() if "-without-" not in name and "-only-" not in name]
         more = (
             f"temper-without-X (X: {', '.join(PARTS)})",
             f"temper-only-X (X: {', '.join(PARTS)})",
@@ -139,9 +138,9 @@ def evaluation(
     as_json: bool,
     **flags: object,
 ) -> None:
-    """Measure how much Temper helps, at what cost, with what harm.
+    """Measure how much Temper helps, at what cost, and with what harm.
 
-    Without a model of your own a simulated one is asked, which errs as published.
+    Without a model of yours, a simulated model is measured that makes errors at published rates.
     """
     from temper_evals.evaluation import check_extra, check_folder, choice_of
 
@@ -150,7 +149,7 @@ def evaluation(
         return
     if resume is not None:
         _check_resumed(context)
-    named = tuple(one.strip() for one in (arms or "").split(",") if one.strip())
+    named = tuple(name.strip() for name in (arms or "").split(",") if name.strip())
     choice = choice_of(resume, {**flags, "arms": named})
     if flags["lists"]:
         _list_tasks(choice, as_json=as_json)
@@ -166,21 +165,23 @@ def _list_tasks(choice: "EvaluationChoice", *, as_json: bool) -> None:
     from temper_evals.evaluation import scenarios_of
     from temper_evals.tags import tags_of
 
-    found = {one.name: tags_of(one) for one in scenarios_of(choice)}
+    tags_by_task = {scenario.name: tags_of(scenario) for scenario in scenarios_of(choice)}
     if as_json:
-        told: list[JsonValue] = [{"name": name, "tags": [*tags]} for name, tags in found.items()]
-        print_json({"tasks": told})
-    for name, tags in () if as_json else found.items():
+        tasks: list[JsonValue] = [
+            {"name": name, "tags": [*tags]} for name, tags in tags_by_task.items()
+        ]
+        print_json({"tasks": tasks})
+    for name, tags in () if as_json else tags_by_task.items():
         echo(f"{name:<16} {', '.join(tags)}")
 
 
 def _check_resumed(context: click.Context) -> None:
-    """Refuse options beside --resume: what is resumed keeps what it began with."""
+    """Refuse other options with --resume: a resumed evaluation keeps its original options."""
     given = [
-        one.opts[0]
-        for one in context.command.params
-        if one.name not in _BESIDE_RESUME
-        and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        param.opts[0]
+        for param in context.command.params
+        if param.name not in _BESIDE_RESUME
+        and context.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
         problem = f"goes on with the options it was begun with: leave out {', '.join(given)}"
@@ -208,7 +209,7 @@ def report(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a folder holds, in words or as a page."""
+    """Show the results in a folder, as text or as a page."""
     from temper_evals.evaluation import missing_runs
     from temper_evals.records import read_protocol, read_runs
 
@@ -236,18 +237,18 @@ def report(
 @click.argument("file", type=click.Path(path_type=Path))
 @_JSON
 def traffic(file: Path, *, as_json: bool) -> None:
-    """Show what each rule did with recorded traffic.
+    """Show the effect of each rule on recorded traffic.
 
-    FILE is what recording.path was. Every exchange in it is judged again, offline, without each
-    part of the guardrails and with each close_out.
+    FILE is the file of the setting recording.path. Every recorded exchange is judged again,
+    offline, without each part of the guardrails and with each value of close_out.
     """
     from temper_evals.traffic import try_rules
 
     effects = try_rules(file)
     if as_json:
-        print_json({"rules": [one.document() for one in effects]})
-    for one in () if as_json else effects:
-        for line in one.sentences():
+        print_json({"rules": [effect.document() for effect in effects]})
+    for effect in () if as_json else effects:
+        for line in effect.sentences():
             echo(line)
 
 
@@ -261,16 +262,16 @@ def compare(before: Path, after: Path, *, as_json: bool) -> None:
 
     changes = compare_folders(before, after)
     if as_json:
-        print_json({"arms": [one.document() for one in changes]})
-    for one in () if as_json else changes:
-        echo(one.sentence())
-    sys.exit(FAILED if any(one.is_worse for one in changes) else 0)
+        print_json({"arms": [change.document() for change in changes]})
+    for change in () if as_json else changes:
+        echo(change.sentence())
+    sys.exit(FAILED if any(change.is_worse for change in changes) else 0)
 
 
 def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> list["RunRecord"]:
-    """Make the runs; a terminal shows the current one, and a line stays for each arm.
+    """Make the runs; a terminal shows the current run, and a line for each finished arm.
 
-    Ctrl-C ends the process, with the command that goes on.
+    Ctrl-C ends the process and prints the command that continues.
     """
     from temper_evals.evaluation import evaluate
     from temper_evals.records import read_runs
@@ -297,7 +298,7 @@ def _measure(choice: "EvaluationChoice", folder: Path, *, is_quiet: bool) -> lis
 
 
 def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
-    """Say how an evaluation that was stopped goes on; its protocol is written before any run."""
+    """Print the command that resumes a stopped evaluation; the protocol exists before any run."""
     from temper_evals.evaluation import count_planned_runs
     from temper_evals.records import PROTOCOL, read_runs
 
@@ -312,7 +313,7 @@ def _tell_stopped(choice: "EvaluationChoice", folder: Path) -> None:
 def _count_replies(
     folder: Path, runs: list["RunRecord"]
 ) -> dict[tuple[str, str, str], "ReplyCounts"]:
-    """Count what became of recorded replies, if the folder has any."""
+    """Return the results of recorded replies, if the folder has any."""
     from temper_evals.evaluation import choice_of
     from temper_evals.reply_bed import count_replies, load_replies
 
@@ -342,8 +343,8 @@ class _ArmTeller:
         if arm.done == arm.of and not self._is_quiet:
             self._status.clear()
             took = format_seconds(time.monotonic() - self._began)
-            told = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
-            echo(told, err=True)
+            line = f"{arm.bed} {arm.arm}: {arm.of} runs, {arm.right} right, {took}"
+            echo(line, err=True)
 
     def _text(self) -> str:
         arm = self._arm
@@ -360,7 +361,7 @@ class _ArmTeller:
 def _show(
     runs: list["RunRecord"], folder: Path, groups: Sequence[str] = (), *, as_json: bool
 ) -> None:
-    """Print verdicts and tables, with help, harm, cost and ceiling beside each other."""
+    """Print verdicts and tables with help, harm, cost and ceiling side by side."""
     from temper_evals.report.table import document, failures, wrong_ends
     from temper_evals.report.terminal import show, show_by, show_replies
     from temper_evals.results import results_of
@@ -369,12 +370,12 @@ def _show(
     counts = _count_replies(folder, runs)
     if as_json:
         arms: list[JsonValue] = [*map(document, results)]
-        told: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
+        result: JsonObject = {"folder": str(folder), "arms": arms, "failures": [*failed]}
         replies: list[JsonValue] = [
-            {"arm": arm, "bed": bed, "category": category, **asdict(one)}
-            for (arm, bed, category), one in counts.items()
+            {"arm": arm, "bed": bed, "category": category, **counted.document()}
+            for (arm, bed, category), counted in counts.items()
         ]
-        print_json({**told, "replies": replies} if counts else told)
+        print_json({**result, "replies": replies} if counts else result)
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else _WIDTH)
     if counts:
@@ -383,7 +384,7 @@ def _show(
         show(console, results, runs)
     for group in groups:
         show_by(console, group, results, runs)
-    for one in (*failed, *wrong_ends(runs)):
-        console.print(visible(one))
+    for line in (*failed, *wrong_ends(runs)):
+        console.print(visible(line))
     echo(f"Records: {folder}")
     echo(f"A page: temper eval report {folder} --html page.html")

@@ -1,4 +1,4 @@
-"""Servers that run already: whether one answers at a URL, and which of its models is meant."""
+"""Running servers: checks that one answers at a URL, and selects one of its models."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

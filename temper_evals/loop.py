@@ -1,6 +1,6 @@
-"""A plain agent loop over HTTP: the same for every arm, and as simple as such loops are.
+"""A plain agent loop over HTTP, the same for every arm.
 
-Errors of tools, and calls that nobody could run, go back to the model, in the direct arm too.
+Tool errors and calls that cannot be run go back to the model, in the direct arm too.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """Where chats go, for which model, with which headers."""
+    """The URL, model and headers of chat requests."""
 
     url: str
     model: str = "simulated"
@@ -55,9 +55,9 @@ class ModelTarget:
 
 @dataclass(slots=True)
 class ScenarioRun:
-    """What came of a run: what was said, how it ended, and what the client saw of its cost."""
+    """The transcript of a run, its ending, and its cost as the client sees it."""
 
-    said: list[JsonObject] = field(default_factory=list)
+    transcript: list[JsonObject] = field(default_factory=list)
     ending: Ending = Ending.LIMIT
     problem: str = ""
     requests: int = 0
@@ -71,20 +71,22 @@ class ScenarioRun:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens were generated: most servers send one in each chunk."""
-        counts = [one.get("completion_tokens") for one in self.usages]
-        return self.chunks + sum(one for one in counts if isinstance(one, int))
+        """The approximate number of generated tokens: most servers send one token per chunk."""
+        counts = [usage.get("completion_tokens") for usage in self.usages]
+        return self.chunks + sum(count for count in counts if isinstance(count, int))
 
     @property
     def digest(self) -> str:
-        """A hash of every byte that the model said, calls and their ids included."""
-        spoken: list[JsonValue] = [one for one in self.said if one.get("role") == "assistant"]
-        return hashlib.blake2b(json.dump(spoken), digest_size=8).hexdigest()
+        """A hash of all assistant messages, including calls and their ids."""
+        replies: list[JsonValue] = [
+            message for message in self.transcript if message.get("role") == "assistant"
+        ]
+        return hashlib.blake2b(json.dump(replies), digest_size=8).hexdigest()
 
 
 @dataclass(slots=True)
 class AgentLoop:
-    """Runs scenarios against one target."""
+    """Runs scenarios on one target."""
 
     client: httpx.AsyncClient
     target: ModelTarget
@@ -93,9 +95,9 @@ class AgentLoop:
     async def run(
         self, scenario: Scenario, seed: int, world: World, run: ScenarioRun | None = None
     ) -> ScenarioRun:
-        """Run a scenario to its end: an answer, its limit, or a failure.
+        """Run a scenario until an answer, its limit or a failure.
 
-        `run`, if given, is filled in while it goes on.
+        If `run` is given, it is filled in during the run.
         """
         run, begun = run or ScenarioRun(), time.monotonic()
         body = scenario.request(seed)
@@ -104,15 +106,16 @@ class AgentLoop:
         has_urged = False
         while run.requests < scenario.limit and run.ending is Ending.LIMIT:
             extra = self._first(scenario, body) if run.requests == 0 else {}
-            message = await self._ask({**body, **extra, "messages": [*history, *run.said]}, run)
+            messages = [*history, *run.transcript]
+            message = await self._ask({**body, **extra, "messages": messages}, run)
             if message is None:
                 break
-            run.said.append(message)
+            run.transcript.append(message)
             if calls := calls_of(message):
-                run.said += [_answer_call(one, world) for one in calls]
+                run.transcript += [_answer_call(call, world) for call in calls]
             elif self.habits.urges and not has_urged:
                 has_urged = True
-                run.said.append({"role": "user", "content": _URGING})
+                run.transcript.append({"role": "user", "content": _URGING})
             else:
                 run.ending = Ending.ANSWERED
         run.seconds = time.monotonic() - begun
@@ -123,13 +126,13 @@ class AgentLoop:
         return {**(wanted if body.get("tools") else {}), **scenario.first_fields()}
 
     async def _ask(self, body: JsonObject, run: ScenarioRun) -> JsonObject | None:
-        """Ask for one reply; None if the run ends here."""
+        """Request one reply; returns None if the run ends here."""
         run.requests += 1
         run.chunks = 0
-        asked = {**body, "model": self.target.model, "stream": self.habits.streams}
+        sent = {**body, "model": self.target.model, "stream": self.habits.streams}
         reply = ReadMessage()
         try:
-            await self._read(asked, reply, run)
+            await self._read(sent, reply, run)
         except (ReplyFailed, httpx.HTTPError) as failure:
             run.ending = Ending.FAILED
             run.problem = str(failure) or type(failure).__name__
@@ -141,11 +144,11 @@ class AgentLoop:
             run.ending, run.problem = Ending.CUT_OFF, reply.reason
         return reply.message()
 
-    async def _read(self, asked: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
+    async def _read(self, body: JsonObject, reply: ReadMessage, run: ScenarioRun) -> None:
         begun = time.monotonic()
         url = f"{self.target.url}{CHAT}"
         headers = {"content-type": "application/json", **self.target.headers}
-        sent = json.dump(asked)
+        sent = json.dump(body)
         async with self.client.stream("POST", url, content=sent, headers=headers) as answer:
             _note_report({name: answer.headers.get(f"x-temper-{name}", "") for name in _TOLD}, run)
             if answer.status_code != httpx.codes.OK or not self.habits.streams:
@@ -175,11 +178,11 @@ class AgentLoop:
         reply.take(body)
 
 
-def _note_report(told: Mapping[str, str], run: ScenarioRun) -> None:
-    """Note what Temper reports of a reply; nobody else does."""
-    if outcome := told.get("outcome"):
+def _note_report(report: Mapping[str, str], run: ScenarioRun) -> None:
+    """Note the outcome and the attempts that Temper reports; other servers report neither."""
+    if outcome := report.get("outcome"):
         run.outcomes.append(outcome)
-        run.attempts += int(told.get("attempts") or 1)
+        run.attempts += int(report.get("attempts") or 1)
 
 
 def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: ScenarioRun) -> None:
@@ -192,7 +195,7 @@ def _clock(reply: ReadMessage, had: tuple[bool, bool], seconds: float, run: Scen
 
 
 def _answer_call(call: JsonObject, world: World) -> JsonObject:
-    """Run a call; returns the message that tells the model what came of it."""
+    """Run a call; returns the message with its result."""
     planned = read_call(call)
     if planned is None:
         text = error_text("the arguments are no JSON object")

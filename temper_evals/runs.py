@@ -1,4 +1,4 @@
-"""Makes the runs that are missing: bed by bed, arm by arm, a few at a time, each one recorded."""
+"""Makes the missing runs: bed by bed, arm by arm, a few at a time, each one recorded."""
 
 import asyncio
 import time
@@ -43,23 +43,23 @@ class ArmProgress:
 
 @dataclass(slots=True)
 class RunsInProgress:
-    """The runs that are being made now, the oldest one first."""
+    """The current runs, the oldest first."""
 
     clock: Callable[[], float] = time.monotonic
     _running: list[tuple[str, ScenarioRun, float]] = field(default_factory=list)
 
     @contextmanager
     def follow(self, scenario: str) -> Generator[ScenarioRun, None, None]:
-        """Show a run while the block makes it; yields what is to be filled in."""
+        """Include a run while the block makes it; yields the run to fill in."""
         entry = scenario, ScenarioRun(), self.clock()
         self._running.append(entry)
         try:
             yield entry[1]
         finally:
-            self._running = [one for one in self._running if one is not entry]
+            self._running = [other for other in self._running if other is not entry]
 
     def describe(self) -> str:
-        """Describe the oldest run, for a status line; "" if there is none."""
+        """Describe the oldest current run for a status line; "" if there is none."""
         if not self._running:
             return ""
         scenario, run, began = self._running[0]
@@ -75,7 +75,7 @@ class RunsInProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """What is to be run; `keeps_all` keeps the transcripts of good runs, too."""
+    """The runs of an evaluation; `keeps_all` stores the transcripts of good runs, too."""
 
     beds: Sequence[ModelSetup]
     arms: Sequence[Arm]
@@ -106,7 +106,7 @@ async def make_runs(plan: EvaluationPlan, records: Records) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CaseRunner:
-    """Runs cases against one target, and keeps a record of each."""
+    """Runs cases on one target, and records each."""
 
     records: Records
     bed: ModelSetup
@@ -121,12 +121,12 @@ class CaseRunner:
         before = replace(known, flaws=[*known.flaws])
         with self.in_progress.follow(scenario.name) as run:
             await self.loop.run(self.bed.adapt(scenario), seed, world, run)
-        judged = scenario.judge(world, run.said)
+        judged = scenario.judge(world, run.transcript)
         spent = self.bed.usage_of(case)
         usage = usage_from_replies(run) if spent is None else usage_since(before, spent)
         record = self._record((scenario, seed), run, judged, usage)
         if self.keeps_all or not record.right or record.damage:
-            self.records.keep_transcript(record, [*asked_in(scenario, seed), *run.said])
+            self.records.keep_transcript(record, [*first_messages(scenario, seed), *run.transcript])
         self.records.add(record)
         return record
 
@@ -147,7 +147,7 @@ class CaseRunner:
             why=judged.why if has_answered else run.problem or judged.why or run.ending.value,
             damage=judged.damage,
             promoted=judged.promoted,
-            wasted=wasted_calls(run.said),
+            wasted=wasted_calls(run.transcript),
             requests=run.requests,
             generations=spent.generations,
             prompt=spent.prompt,
@@ -155,10 +155,10 @@ class CaseRunner:
             generated=spent.generated,
             model_seconds=round(spent.seconds, 3),
             seconds=round(run.seconds, 4),
-            text_seconds=[round(one, 4) for one in run.text_seconds],
-            call_seconds=[round(one, 4) for one in run.call_seconds],
+            text_seconds=[round(second, 4) for second in run.text_seconds],
+            call_seconds=[round(second, 4) for second in run.call_seconds],
             outcomes=run.outcomes,
-            flaws=[one.value for one in spent.flaws],
+            flaws=[flaw.value for flaw in spent.flaws],
         )
 
 
@@ -203,10 +203,10 @@ class _ArmRuns:
             self._tell()
 
     def _tell(self) -> None:
-        place = self.bed.name, self.arm.name
-        made = [one for one in self.records.runs if (one.bed, one.arm) == place]
-        right = sum(one.right for one in made)
-        self.plan.on_progress(ArmProgress(*place, len(made), self.plan.size, right))
+        key = self.bed.name, self.arm.name
+        made = [run for run in self.records.runs if (run.bed, run.arm) == key]
+        right = sum(run.right for run in made)
+        self.plan.on_progress(ArmProgress(*key, len(made), self.plan.size, right))
 
 
 def make_client() -> httpx.AsyncClient:
@@ -215,21 +215,29 @@ def make_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=timeout, trust_env=False, limits=_ONE_USE)
 
 
-def asked_in(scenario: Scenario, seed: int) -> list[JsonObject]:
+def first_messages(scenario: Scenario, seed: int) -> list[JsonObject]:
     """Return the messages that a run begins with."""
-    asked = scenario.request(seed)["messages"]
-    return [one for one in asked if isinstance(one, dict)] if isinstance(asked, list) else []
+    messages = scenario.request(seed)["messages"]
+    return (
+        [message for message in messages if isinstance(message, dict)]
+        if isinstance(messages, list)
+        else []
+    )
 
 
-def wasted_calls(said: Sequence[JsonObject]) -> int:
-    """Count the calls that failed, and those that repeat an earlier one word for word."""
-    failed = sum(has_failed(str(one["content"])) for one in said if one.get("role") == "tool")
-    made = [json.dump(one.get("function")) for message in said for one in calls_of(message)]
+def wasted_calls(transcript: Sequence[JsonObject]) -> int:
+    """Count the calls that failed, and the exact repetitions of earlier calls."""
+    failed = sum(
+        has_failed(str(message["content"]))
+        for message in transcript
+        if message.get("role") == "tool"
+    )
+    made = [json.dump(call.get("function")) for message in transcript for call in calls_of(message)]
     return failed + len(made) - len({*made})
 
 
 def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
-    """Return what a case has cost since then: the same case may have been run before."""
+    """Return the cost of a case since an earlier count: the case may have been run before."""
     return CaseUsage(
         now.generations - before.generations,
         now.prompt - before.prompt,
@@ -241,7 +249,7 @@ def usage_since(before: CaseUsage, now: CaseUsage) -> CaseUsage:
 
 
 def usage_from_replies(run: ScenarioRun) -> CaseUsage:
-    """Add up what the server told its client; Temper tells of its attempts, nobody else does."""
+    """Sum up the usage that the server reported; only Temper reports its attempts."""
     spent = CaseUsage(max(run.attempts, run.requests))
     for usage in run.usages:
         spent.prompt += _number(usage.get("prompt_tokens"))

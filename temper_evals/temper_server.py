@@ -1,4 +1,4 @@
-"""Temper as its users have it: `temper serve` in a process of its own, in front of a backend."""
+"""Runs `temper serve` in a separate process in front of a backend, as users do."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,16 @@ _NAME = "temper serve"
 async def temper_in_front(
     backend: ModelTarget, environment: Mapping[str, str], *, takes_tuned: bool = False
 ) -> AsyncGenerator[ModelTarget, None]:
-    """Start Temper with its defaults and what `environment` says; it ends with the block.
+    """Start Temper with its defaults and the given environment; it ends with the block.
 
-    What was tuned on this machine counts only where it `takes_tuned`.
+    Settings that were tuned on this machine apply only with `takes_tuned`.
     """
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def listen(line: str) -> None:
-        found = _url_in(line)
-        if found and not url.done():
-            url.set_result(found)
+        address = _url_in(line)
+        if address and not url.done():
+            url.set_result(address)
 
     with tempfile.TemporaryDirectory(prefix="temper-eval-") as folder:
         # an empty file: the settings of whoever runs this are not what is measured
@@ -73,9 +73,9 @@ async def _ready(url: "asyncio.Future[str]", process: Process) -> str:
 
 
 def _url_in(line: str) -> str:
-    """Read the line by which it says where it serves; "" for any other."""
+    """Return the URL from the line in which Temper reports it; "" for any other line."""
     try:
-        told = json.parse(line)
+        document = json.parse(line)
     except ValueError:
         return ""
-    return str(told["url"]) if isinstance(told, dict) and "url" in told else ""
+    return str(document["url"]) if isinstance(document, dict) and "url" in document else ""

@@ -69,7 +69,7 @@ _NAME = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is tuned: a bed with its cases, and what the result depends on where that is known."""
+    """The tuned model with its cases, and the keys that the result depends on, if known."""
 
     bed: ModelSetup
     scenarios: list[Scenario]
@@ -79,7 +79,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The flags that say what is tuned, and how."""
+    """The flags that select the model and the procedure."""
 
     model: str = ""
     backend_url: str | None = None
@@ -98,11 +98,11 @@ class _Choice:
 
     @property
     def served_model(self) -> str:
-        """Which of a server's models is meant, "" if it has only one."""
+        """The selected model of a server; "" if it has only one."""
         return self.ollama or self.backend_model or self.model
 
     def settings(self) -> Flags:
-        """Return the settings that the flags stand for."""
+        """Return the settings that the flags represent."""
         return {
             "backend": {"url": self.backend_url, "kind": "ollama" if self.ollama else None},
             "ollama": {"model": self.ollama},
@@ -133,12 +133,12 @@ class _Choice:
 @click.option("--config", type=click.Path(path_type=Path), help="Settings; default: temper.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
-    """Find out which settings help your model, and have `temper serve` use them.
+    """Find the settings that help your model, for use by `temper serve`.
 
     Each setting that may change a good turn is tried on and off on the same tasks, until a
-    sequential test decides: efforts of thinking, where the model's profile knows them, tools
-    described in the prompt, where the engine takes them itself, the text policy respond, and a
-    question behind every end. Ctrl-C keeps what is decided.
+    sequential test decides: reasoning efforts, if the model's profile has them, tools described in
+    the prompt, if the engine supports tools itself, the text policy respond, and close-out checks.
+    Ctrl-C keeps all decisions so far.
     """
     check_extra()
     choice = TypeAdapter(_Choice).validate_python(flags)
@@ -155,10 +155,10 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
             except asyncio.CancelledError:  # before there was anything to measure
                 path, teller.is_stopped = None, True
         if as_json:
-            listed: list[JsonValue] = [one.document() for one in teller.verdicts]
+            listed: list[JsonValue] = [verdict.document() for verdict in teller.verdicts]
             print_json({"verdicts": listed, "written": None if path is None else str(path)})
         if teller.is_stopped:
-            cases = sum(one.test.pairs for one in teller.verdicts)
+            cases = sum(verdict.test.pairs for verdict in teller.verdicts)
             sentence = f"Stopped after {cases} cases."
             if cases:
                 sentence += " To continue, add --resume to the same command."
@@ -169,9 +169,9 @@ def tune(*, config: Path | None, as_json: bool, **flags: object) -> None:
 
 
 async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path | None:
-    """Try everything, until the time is over or Ctrl-C; returns what was written.
+    """Try all candidates until the time is over or Ctrl-C; returns the written file.
 
-    Raises `CancelledError` for a Ctrl-C before the first comparison only.
+    Raises `CancelledError` only for a Ctrl-C before the first comparison.
     """
     missing_seconds: float | None = None
     folder = cache_folder(kind="tuned")
@@ -201,7 +201,7 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
                 teller.is_stopped = True
             teller.status.begin("stopping")
     teller.end(base)
-    if any(one.lacks_time for one in verdicts) and not teller.is_stopped:
+    if any(verdict.lacks_time for verdict in verdicts) and not teller.is_stopped:
         teller.say(advise_minutes(choice.minutes, missing_seconds))
     if not subject.keys or choice.dry_run:
         return None
@@ -209,8 +209,8 @@ async def _tune(settings: Settings, choice: _Choice, teller: "_Teller") -> Path 
 
 
 def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | None:
-    """Write what was earned; what was earned before stays where nothing was measured."""
-    is_measured = any(one.test.pairs for one in teller.verdicts)
+    """Write the earned settings; without any measurement, earlier ones are kept."""
+    is_measured = any(verdict.test.pairs for verdict in teller.verdicts)
     if not is_measured and path.exists():
         teller.say(f"Left as it was: {path}")
     if not is_measured and (teller.is_stopped or path.exists()):
@@ -221,7 +221,7 @@ def _write(path: Path, keys: Mapping[str, str], teller: "_Teller") -> Path | Non
 
 
 def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
-    """Say that the time was too short, and what to pass."""
+    """Return advice on --minutes after a time that was too short."""
     if missing_seconds is None:
         enough = max(1, math.ceil(_MORE_TIME * minutes))
         return (
@@ -236,23 +236,23 @@ def advise_minutes(minutes: float, missing_seconds: float | None) -> str:
 
 
 def _base_of(settings: Settings) -> Values:
-    """Return what the operator has decided, which holds for every Temper that is tried."""
+    """Return the operator's settings, which apply to every tried Temper."""
     sections = {"guardrails": settings.guardrails, "profile": settings.profile}
-    found: dict[str, dict[str, JsonValue]] = {
-        name: one.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-        for name, one in sections.items()
+    settings_of: dict[str, dict[str, JsonValue]] = {
+        name: value.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        for name, value in sections.items()
     }
     if folder := settings.profile.folder:
-        found["profile"]["folder"] = str(folder.absolute())
-    return {name: one for name, one in found.items() if one}
+        settings_of["profile"]["folder"] = str(folder.absolute())
+    return {name: section for name, section in settings_of.items() if section}
 
 
 @asynccontextmanager
 async def _open(
     settings: Settings, choice: _Choice, on_step: OnStep
 ) -> AsyncGenerator[_Subject, None]:
-    """Open what is to be tuned; raises InvalidConfiguration."""
-    cases, _ = halves(suite("full", [one for one in FAMILIES if one != "long"]))
+    """Open the model to tune; raises InvalidConfiguration."""
+    cases, _ = halves(suite("full", [family for family in FAMILIES if family != "long"]))
     if choice.profile is not None:
         yield _Subject(simulated_setup(choice.profile), cases, {})
         return
@@ -280,8 +280,8 @@ async def _find(
         secret = key.get_secret_value() if key else ""
         return await find_target(flag, urls[0], choice.served_model, secret), named.backend.kind
     name = settings.model.alias or (source.stem if isinstance(source, Path) else source)
-    own = settings.model
-    launch = plan_launch(source, name, server=own.server, window=own.context_tokens)
+    model = settings.model
+    launch = plan_launch(source, name, server=model.server, window=model.context_tokens)
     return await stack.enter_async_context(start_model(launch, on_step)), "auto"
 
 
@@ -298,7 +298,7 @@ async def _find_server(settings: Settings, choice: _Choice) -> FoundServer | Non
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
-    """Ask what the result depends on, as `temper serve` does when it takes it."""
+    """Identify the model as `temper serve` does when it applies the result."""
     key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})
@@ -312,29 +312,29 @@ async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownMo
 
 def _records(folder: Path, subject: _Subject, base: Values, *, resumes: bool) -> Records:
     """Open the records of runs under the same conditions; afresh unless it resumes."""
-    names = [one.name for one in subject.scenarios]
+    names = [scenario.name for scenario in subject.scenarios]
     depends: JsonObject = {
         **subject.keys,
         "base": describe(base),
         "cases": json.dump_text([*names]),
     }
-    told = json.dump({**depends, "protocol": protocol_hash()})
-    digest = hashlib.blake2b(told, digest_size=6).hexdigest()
-    place = folder / "runs" / f"{subject.bed.name}-{digest}"
+    document = json.dump({**depends, "protocol": protocol_hash()})
+    digest = hashlib.blake2b(document, digest_size=6).hexdigest()
+    runs_folder = folder / "runs" / f"{subject.bed.name}-{digest}"
     if not resumes:
-        shutil.rmtree(place, ignore_errors=True)
-    return Records(place, {"hash": digest})
+        shutil.rmtree(runs_folder, ignore_errors=True)
+    return Records(runs_folder, {"hash": digest})
 
 
 def write_earned(path: Path, keys: Mapping[str, str], earned: Values) -> Path:
-    """Write what `temper serve` takes as long as all keys fit."""
+    """Write settings that `temper serve` applies as long as all keys match."""
     sections = {"keys": keys, "profile": {}, "guardrails": {}, **earned}
     lines = ["# written by `temper tune`, and dropped by `temper serve` when a key does not fit"]
-    for name, found in sections.items():
+    for name, values in sections.items():
         lines += [
             "",
             f"[{name}]",
-            *(f"{key} = {json.dump_text(one)}" for key, one in found.items()),
+            *(f"{key} = {json.dump_text(value)}" for key, value in values.items()),
         ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -353,7 +353,7 @@ class _Teller:
         self._seconds, self._end, self._step = seconds, 0.0, ""
 
     def start(self) -> None:
-        """Begin to count the time that is left."""
+        """Start the countdown."""
         self._end = time.monotonic() + self._seconds
         self.status.begin(self._text)
 
@@ -367,12 +367,14 @@ class _Teller:
 
     def end(self, base: Values) -> None:
         self.status.end()
-        for one in self.verdicts:
-            if not one.is_over:  # it was stopped
-                self.say(one.sentence())
-        own = ", ".join(f"{name} = {one}" for each in base.values() for name, one in each.items())
-        if own:
-            self.say(f"Left as your settings have it: {own}")
+        for verdict in self.verdicts:
+            if not verdict.is_over:  # it was stopped
+                self.say(verdict.sentence())
+        settings = ", ".join(
+            f"{name} = {value}" for each in base.values() for name, value in each.items()
+        )
+        if settings:
+            self.say(f"Left as your settings have it: {settings}")
 
     def say(self, line: str) -> None:
         self.status.clear()

@@ -1,4 +1,4 @@
-"""Makes the runs that the page of evidence is written of; what is there already is kept."""
+"""Makes the runs for the evidence page; existing runs are kept."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _CONTROLS = ("healthy", "values-only")
 _SMALL_MODELS = ("coder-0.5b", "coder-1.5b")
 _OWN = (DIRECT, TEMPER, AGAIN, TUNED, CEILING)
 _FORGES = ("forge", "forge-respond")
-_ALL_BUT_LONG = tuple(one for one in FAMILIES if one != "long")
+_ALL_BUT_LONG = tuple(name for name in FAMILIES if name != "long")
 _OVER_ACTING = (0.1, 0.0, 0.03)
 _RESTRAINT = ("@answer_tool_restraint=0.1", "", "@answer_tool_restraint=0.9")  # 0.4 in the middle
 # cases of which a setting is tuned, beyond which it stays undecided
@@ -59,22 +59,22 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the evidence, in a folder of its own."""
+    """One part of the evidence, with a separate folder."""
 
     name: str
     choice: EvaluationChoice
 
 
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
-    """Return the parts: all arms, controls, traps, restraint, parts left out, and the grid.
+    """Return the parts: all arms, controls, traps, restraint, omitted parts, and the grid.
 
-    `over-acting` has the models that act again when they are asked, and `answer-tool` those that a
-    tool for answers holds back from needless calls, in cells of the grid. `small-models` has those
-    that repeat calls and echo results.
+    `over-acting` has models that act again when they are prompted again, and `answer-tool` models
+    that an answer tool keeps from needless calls; both are cells of the grid. `small-models` has
+    models that repeat calls and echo results.
     """
     others = peer_arms(peers)
     # this one changes nothing, and an arm of it takes as long as five of the others
-    quick_others = tuple(one for one in others if one in _FORGES)
+    quick_others = tuple(other for other in others if other in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
     without = (*(f"temper-without-{part}" for part in PARTS), STRUCTURAL)
@@ -130,9 +130,9 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
 
 
 def publish(part: Part, folder: Path, tell: Callable[[str], None]) -> None:
-    """Make the runs of a part that the folder lacks: of every bed, and of one seed after another.
+    """Make the missing runs of a part: for each seed, all beds.
 
-    What is stopped on the way has fewer seeds, and not fewer beds.
+    An interrupted part therefore has fewer seeds rather than fewer beds.
     """
 
     def on_progress(progress: ArmProgress) -> None:
@@ -167,7 +167,7 @@ def note_commit(folder: Path) -> None:
     commit = head[:12] + (" with changes" if is_changed else "")
     known = path.read_text("utf-8").splitlines() if path.exists() else []
     if commit not in known:
-        path.write_text("".join(f"{one}\n" for one in (*known, commit)), "utf-8")
+        path.write_text("".join(f"{entry}\n" for entry in (*known, commit)), "utf-8")
 
 
 def _output(*command: str) -> str:
@@ -187,17 +187,17 @@ async def tune_bed(folder: Path, profile: str, tell: Callable[[str], None]) -> J
                 runners = TemperRunners(target, bed, records)
                 tuning = Tuning(runners.open, cases, math.inf, most_seeds=_TUNING_SEEDS)
                 await tuning.run()
-        told = [one.sentence() for one in tuning.verdicts]
+        sentences = [verdict.sentence() for verdict in tuning.verdicts]
         settings: JsonObject = {**earned_by(tuning.verdicts)}
-        path.write_bytes(json.dump({"earned": settings, "verdicts": [*told]}))
-        for one in told:
-            tell(f"tuning {profile}: {one}")
-    found = json.parse(path.read_bytes())
-    earned = found.get("earned") if isinstance(found, dict) else None
+        path.write_bytes(json.dump({"earned": settings, "verdicts": [*sentences]}))
+        for sentence in sentences:
+            tell(f"tuning {profile}: {sentence}")
+    document = json.parse(path.read_bytes())
+    earned = document.get("earned") if isinstance(document, dict) else None
     return earned if isinstance(earned, dict) else {}
 
 
 def _arm(earned: JsonObject) -> Arm:
-    values = {name: one for name, one in earned.items() if isinstance(one, dict)}
+    values = {name: settings for name, settings in earned.items() if isinstance(settings, dict)}
     environment = environment_of(values)
     return Arm(TUNED, lambda backend: temper_in_front(backend, environment))

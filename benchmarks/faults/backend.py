@@ -1,6 +1,6 @@
-"""A llama-server that commits a fault for each request, and keeps a ledger of what it was asked.
+"""A fake llama-server that plays a fault for each request and records all generations.
 
-Which one is drawn from the request's number in the prompt.
+The fault is drawn from the request's number, which is in the prompt.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ class FaultyBackend:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection for as long as its toxics let it be."""
+        """Serve one connection until a toxic closes it."""
         caller = Caller(reader, writer)
         self._ledger.connections += 1
         try:
             while not writer.is_closing() and (request := await caller.request()):
-                caller.asked.clear()
+                caller.requests.clear()
                 if request.startswith(_QUESTION):
                     await self._play(caller, request)
                 else:
@@ -77,7 +77,7 @@ class FaultyBackend:
 
 
 async def start(port: int, seed: int) -> asyncio.Server:
-    """Listen on a port of this machine; 0 takes a free one."""
+    """Listen on a local port; 0 selects a free port."""
     return await asyncio.start_server(FaultyBackend(seed).serve, "127.0.0.1", port, backlog=1024)
 
 

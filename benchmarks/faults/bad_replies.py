@@ -21,12 +21,12 @@ def _prose(text: str) -> Toxic:
 
 
 def _raw(call: Call) -> str:
-    written: JsonObject = {"name": call.name, "arguments": call.arguments}
-    return json.dump_text(written)
+    call_members: JsonObject = {"name": call.name, "arguments": call.arguments}
+    return json.dump_text(call_members)
 
 
 def _plan(material: Material, plays: Sequence[Toxic], demand: Demand) -> Plan:
-    return Plan(material.asks(tools=True), tuple(plays), demand)
+    return Plan(material.request(tools=True), tuple(plays), demand)
 
 
 def _called_in_text(material: Material) -> Plan:
@@ -46,23 +46,23 @@ def _called_in_text(material: Material) -> Plan:
 
 
 def _wrong_types(material: Material) -> Plan:
-    """Write a number as a string, or what should be a list as the text of one."""
+    """Write a number as a string, or a list as its JSON text."""
     call = material.call()
     wrong: JsonObject = {
         name: json.dump_text(value)
         for name, value in call.arguments.items()
         if not isinstance(value, str)
     }
-    written = Call(call.name, {**call.arguments, **wrong})
-    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+    changed = Call(call.name, {**call.arguments, **wrong})
+    return _plan(material, (calls(changed, material),), Demand(answers=(called(call),)))
 
 
 def _near_miss(material: Material) -> Plan:
     call = material.call()
     first, second = call.name.split("_")
     names = (call.name.title(), f"{first}-{second}", f"functions.{call.name}")
-    written = Call(material.chance.choice(names), call.arguments)
-    return _plan(material, (calls(written, material),), Demand(answers=(called(call),)))
+    misnamed = Call(material.chance.choice(names), call.arguments)
+    return _plan(material, (calls(misnamed, material),), Demand(answers=(called(call),)))
 
 
 def _broken_json(material: Material) -> Plan:
@@ -118,14 +118,14 @@ def _only_prose(material: Material) -> Plan:
 
 
 def _quoted_call(material: Material) -> Plan:
-    """Show a call as an example: it is text, and nothing may be called."""
+    """Show a call as an example: it is text, and must not become a call."""
     example = f"<tool_call>{_raw(material.call())}</tool_call>"
     text = f"For example, one could write `{example}` here. {material.text()}."
     return _plan(material, (_prose(text),), Demand((Wanted(text),), questions=_MOST))
 
 
 def _lost_by_the_parser(material: Material) -> Plan:
-    """Fail to parse, as a status or in the stream, and give the raw text when asked for that."""
+    """Fail to parse, by a status or in the stream; a retry without tools gives the raw text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(
@@ -141,35 +141,35 @@ def _lost_by_the_parser(material: Material) -> Plan:
 
 def _call_cut_off(material: Material) -> Plan:
     call = material.forecast()
-    written = json.dump_text(call.arguments)[:-5]
-    play = says(speech.call(call.name, speech.pieces(written)), reason="length")
+    cut = json.dump_text(call.arguments)[:-5]
+    play = says(speech.call(call.name, speech.pieces(cut)), reason="length")
     return _plan(material, (play,), Demand((Wanted(reason="length"),), questions=_MOST))
 
 
 def _too_many_calls(material: Material) -> Plan:
-    """Call twice where the client takes one call at a time."""
+    """Make two calls where the client allows one call at a time."""
     first, second = material.call(), material.call()
-    written = as_call(first, material) + as_call(second, material, index=1)
-    asked = material.asks(tools=True, parallel_tool_calls=False)
+    deltas = as_call(first, material) + as_call(second, material, index=1)
+    request = material.request(tools=True, parallel_tool_calls=False)
     demand = Demand((called(first),))
-    return Plan(asked, (says(written, reason="tool_calls"),), demand)
+    return Plan(request, (says(deltas, reason="tool_calls"),), demand)
 
 
 def _prose_for_a_call(material: Material) -> Plan:
     """Write prose where the client demands a call."""
     text, call = material.text(), material.call()
-    asked = material.asks(tools=True, tool_choice="required")
+    request = material.request(tools=True, tool_choice="required")
     demand = Demand((called(call),), withheld=(Wanted(text),), questions=_MOST)
-    return Plan(asked, (_prose(text), calls(call, material)), demand)
+    return Plan(request, (_prose(text), calls(call, material)), demand)
 
 
 def _another_tool(material: Material) -> Plan:
-    """Call another tool than the one that the client has named."""
+    """Call a tool other than the one that the client named."""
     wrong, call = Call("write_note", {"title": "a", "lines": []}), material.forecast()
     named: JsonObject = {"type": "function", "function": {"name": call.name}}
-    asked = material.asks(tools=True, tool_choice=named)
+    request = material.request(tools=True, tool_choice=named)
     demand = Demand((called(call),), withheld=(_SILENT,), questions=_MOST)
-    return Plan(asked, (calls(wrong, material), calls(call, material)), demand)
+    return Plan(request, (calls(wrong, material), calls(call, material)), demand)
 
 
 def _another_form(material: Material) -> Plan:
@@ -182,45 +182,45 @@ def _another_form(material: Material) -> Plan:
         "additionalProperties": False,
     }
     described: JsonObject = {"name": "answer", "schema": form}
-    asked = material.asks(
+    request = material.request(
         tools=True, response_format={"type": "json_schema", "json_schema": described}
     )
     demand = Demand((Wanted(answer),), withheld=(Wanted(text),), questions=_MOST)
-    return Plan(asked, (_prose(text), _prose(answer)), demand)
+    return Plan(request, (_prose(text), _prose(answer)), demand)
 
 
 def _text_and_bad_call(material: Material) -> Plan:
-    """Follow text that the client has seen by a bad call: only the call is asked for again."""
+    """Send text that the client sees, then a bad call: only the call is retried."""
     text, call = material.text(), material.call()
     bad = speech.call("launch_rocket", ["{}"])
     first = says(speech.text(speech.pieces(text)), bad, reason="tool_calls")
-    asked = material.asks(tools=True).wishing("x-temper-text-policy", "accept")
+    request = material.request(tools=True).with_header("x-temper-text-policy", "accept")
     demand = Demand(
         (Wanted(text, (call,), "tool_calls"),), withheld=(Wanted(text),), questions=_MOST
     )
-    return Plan(asked, (first, calls(call, material)), demand)
+    return Plan(request, (first, calls(call, material)), demand)
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad one: both are asked for again, and the good one is the least."""
+    """Make a good call and a bad call: both are retried, and the good one is the fallback."""
     good, wanted = material.call(), material.call()
-    written = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
-    first = says(written, reason="tool_calls")
+    deltas = as_call(good, material) + speech.call("launch_rocket", ["{}"], index=1)
+    first = says(deltas, reason="tool_calls")
     demand = Demand((called(wanted),), withheld=(called(good),), questions=_MOST)
     return _plan(material, (first, calls(wanted, material)), demand)
 
 
 def _same_id_twice(material: Material) -> Plan:
     both = (material.call(), material.call())
-    written = b"".join(as_call(one, material, index=place) for place, one in enumerate(both))
+    deltas = b"".join(as_call(call, material, index=index) for index, call in enumerate(both))
     same = material.chance.choice((b'"id":"call_0"', b'"id":""', b'"id":null'))
-    written = written.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
+    deltas = deltas.replace(b'"id":"call_0"', same).replace(b'"id":"call_1"', same)
     demand = Demand((called(*both),))
-    return _plan(material, (says(written, reason="tool_calls"),), demand)
+    return _plan(material, (says(deltas, reason="tool_calls"),), demand)
 
 
 def _prose_then_failure(material: Material) -> Plan:
-    """Fail the second attempt: what the first one gave is still an answer."""
+    """Fail the second attempt: the reply of the first attempt is still a valid answer."""
     text = material.text()
     demand = Demand((Wanted(text),), questions=_MOST)
     return _plan(material, (_prose(text), _failure(material)), demand)

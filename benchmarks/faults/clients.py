@@ -1,4 +1,4 @@
-"""Clients that ask as their plans say, and behave so."""
+"""Clients that send requests and misbehave as their plans say."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ _REST_SECONDS = 2.0  # for which a connection is kept: less than any server keep
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client waits for its answer, and how long one that reads nothing stays, in s."""
+    """Time limits of a client in seconds: for the response, and for a client that stops reading."""
 
     answer: float
     stall: float
@@ -30,14 +30,14 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that is over: when nothing more was wanted for it, and what came of it."""
+    """A finished request: its result, and the time after which no work may be done for it."""
 
     over: float
     seen: Seen
 
 
 class Clients:
-    """The clients of one run, who share their connections to a server."""
+    """The clients of one run, which share connections to the server."""
 
     def __init__(self, url: str, patience: Patience) -> None:
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_REST_SECONDS)
@@ -45,8 +45,10 @@ class Clients:
         small = (socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER)
         slow = httpx.AsyncHTTPTransport(limits=limits, socket_options=[small])
         self._usual, self._slow = (
-            httpx.AsyncClient(base_url=url, transport=one, trust_env=False, timeout=patience.answer)
-            for one in (usual, slow)
+            httpx.AsyncClient(
+                base_url=url, transport=transport, trust_env=False, timeout=patience.answer
+            )
+            for transport in (usual, slow)
         )
         self._patience = patience
 
@@ -56,7 +58,7 @@ class Clients:
         await self._slow.aclose()
 
     async def send(self, number: int, plan: Plan) -> Sent:
-        """Send a request, and see what comes of it; never raises."""
+        """Send a request and return its result; never raises."""
         if plan.manner is not Manner.ASKS_TWICE:
             return await self._send(number, plan)
         once, again = await asyncio.gather(self._send(number, plan), self._send(number, plan))
@@ -81,7 +83,7 @@ class Clients:
 
 
 class _Asking:
-    """One request under way; `over` is the moment from which nothing may be done for it."""
+    """One request in progress; after the time `over` no work may be done for it."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, patience: Patience
@@ -95,7 +97,7 @@ class _Asking:
         self._leaving: asyncio.Timeout | None = None
 
     async def ask(self) -> None:
-        """Ask, and leave if the plan says so."""
+        """Send the request, and disconnect if the plan says so."""
         if self._plan.manner not in (Manner.LEAVES_EARLY, Manner.LEAVES_SENDING):
             await self._exchange()
             return
@@ -109,11 +111,11 @@ class _Asking:
         if self._plan.manner is Manner.STOPS_SENDING:
             await self._dawdle()
             return
-        asked = self._plan.asked
-        headers = {**asked.headers, "x-request-id": self._id}
+        request = self._plan.request
+        headers = {**request.headers, "x-request-id": self._id}
         streaming = self._client.stream(
-            asked.method,
-            asked.path,
+            request.method,
+            request.path,
             content=self._content(headers),
             headers=headers,
             extensions={"trace": self._follow},
@@ -131,7 +133,7 @@ class _Asking:
             self._leaving.reschedule(asyncio.get_running_loop().time() + _EARLY_SECONDS)
 
     def _content(self, headers: dict[str, str]) -> bytes | AsyncGenerator[bytes, None]:
-        body = self._plan.asked.body
+        body = self._plan.request.body
         if self._plan.manner is not Manner.LEAVES_SENDING:
             return body
         headers["content-length"] = str(len(body))
@@ -154,25 +156,25 @@ class _Asking:
         return bytes(body)
 
     async def _stall(self) -> None:
-        """Read nothing for so long that the server has given up twice."""
+        """Stop reading for twice the server's stall timeout."""
         await asyncio.sleep(2 * self._patience.stall)
         self._leave()
 
     async def _dawdle(self) -> None:
         """Send half a request and wait for the answer; httpx would not listen meanwhile."""
-        asked, url = self._plan.asked, self._client.base_url
-        lines = [f"POST {asked.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
-        lines += [f"{name}: {value}" for name, value in asked.headers.items()]
-        head = "\r\n".join([*lines, f"content-length: {len(asked.body)}", "", ""])
+        request, url = self._plan.request, self._client.base_url
+        lines = [f"POST {request.path} HTTP/1.1", f"host: {url.netloc.decode()}"]
+        lines += [f"{name}: {value}" for name, value in request.headers.items()]
+        head = "\r\n".join([*lines, f"content-length: {len(request.body)}", "", ""])
         reader, writer = await asyncio.open_connection(url.host, url.port)
         try:
-            writer.write(head.encode() + asked.body[: len(asked.body) // 2])
+            writer.write(head.encode() + request.body[: len(request.body) // 2])
             answer = await reader.read()
         finally:
             writer.close()
-        told, end, body = answer.partition(b"\r\n\r\n")
+        response_head, end, body = answer.partition(b"\r\n\r\n")
         if end:
-            self.seen = read_body(int(told.split(b" ")[1]), body, {})
+            self.seen = read_body(int(response_head.split(b" ")[1]), body, {})
 
     def _leave(self) -> None:
         self.seen.is_disconnected = True

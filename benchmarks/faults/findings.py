@@ -1,4 +1,4 @@
-"""What a run has found, as it is kept in a file, and the page that tells of it."""
+"""The results of a soak: the file that stores them, and the page that shows them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +22,11 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct):
-    """Everything about one run.
+    """The results of one run.
 
-    `kinds` holds fault -> kind of what its client got -> how many. `outlived` are the seconds by
-    which generations outlived their clients' interest. Descriptors `at_rest` are those before the
-    run and after it. `problems` are those of the whole run.
+    `kinds` counts responses by fault and kind. `outlived` are the seconds for which generations
+    continued after their clients' disconnect. `at_rest` are the open descriptors before and after
+    the run. `problems` concern the run as a whole.
     """
 
     date: str
@@ -48,18 +48,22 @@ class Findings(msgspec.Struct):
     def note(self, fault: str, kind: Kind) -> None:
         """Count a request that is over."""
         self.requests += 1
-        found = self.kinds.setdefault(fault, {})
-        found[kind.value] = found.get(kind.value, 0) + 1
+        counts = self.kinds.setdefault(fault, {})
+        counts[kind.value] = counts.get(kind.value, 0) + 1
 
     def count(self, kind: Kind) -> int:
-        """Tell how many clients got this."""
-        return sum(found.get(kind.value, 0) for found in self.kinds.values())
+        """Return the number of responses of this kind."""
+        return sum(counts.get(kind.value, 0) for counts in self.kinds.values())
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing was lost and nothing grew."""
-        grown = [one for one in (of_memory(self.samples), of_descriptors(self.samples)) if one]
-        return not self.lost and not self.problems and all(one.is_flat for one in grown)
+        """True if no request was lost and neither memory nor descriptors grew."""
+        grown = [
+            flatness
+            for flatness in (of_memory(self.samples), of_descriptors(self.samples))
+            if flatness
+        ]
+        return not self.lost and not self.problems and all(flatness.is_flat for flatness in grown)
 
 
 def save(findings: Findings, file: Path) -> None:
@@ -125,10 +129,10 @@ def _result(findings: Findings) -> Iterator[str]:
     yield from _flat("descriptors", of_descriptors(findings.samples))
     if findings.at_rest is not None:
         before, after = findings.at_rest
-        told = _judged(f"{before}, {after}", is_good=after <= before)
-        yield f"| descriptors at rest, before and after | {told} |"
+        descriptors = _judged(f"{before}, {after}", is_good=after <= before)
+        yield f"| descriptors at rest, before and after | {descriptors} |"
     if findings.samples:
-        most = max(one.memory_mb for one in findings.samples)
+        most = max(sample.memory_mb for sample in findings.samples)
         yield f"| most memory that was seen, MB | {most:.0f} |"
     yield f"| CPU time, s | {findings.cpu_seconds:.0f} |"
 
@@ -141,14 +145,14 @@ _KINDS = {
 }
 
 
-def _flat(what: str, found: Flatness | None) -> Iterator[str]:
-    if found is not None:
-        told = _judged(f"{found.early:.4g}, {found.late:.4g}", is_good=found.is_flat)
-        yield f"| {what}: second fifth, last fifth | {told} |"
+def _flat(title: str, flat: Flatness | None) -> Iterator[str]:
+    if flat is not None:
+        medians = f"{flat.second_fifth:.4g}, {flat.last_fifth:.4g}"
+        yield f"| {title}: second fifth, last fifth | {_judged(medians, is_good=flat.is_flat)} |"
 
 
-def _judged(told: str, *, is_good: bool) -> str:
-    return told if is_good else f"**{told}**"
+def _judged(text: str, *, is_good: bool) -> str:
+    return text if is_good else f"**{text}**"
 
 
 def _faults(findings: Findings) -> Iterator[str]:
@@ -158,17 +162,19 @@ def _faults(findings: Findings) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for fault, kinds in sorted(findings.kinds.items()):
         counts = [kinds.get(kind.value, 0) for kind in Kind if kind is not Kind.NOTHING]
-        lost = sum(one.fault == fault for one in findings.lost)
+        lost = sum(request.fault == fault for request in findings.lost)
         cells = [sum(kinds.values()), *(count or "" for count in counts)]
         yield f"| {fault} | {' | '.join(map(str, cells))} | {f'**{lost}**' if lost else 0} |"
 
 
 def _problems(findings: Findings) -> Iterator[str]:
-    told = [f"- {problem}" for problem in findings.problems]
-    told += [f"- {one.number}, {one.fault}: `{one.problem}`" for one in findings.lost]
-    if told:
+    items = [f"- {problem}" for problem in findings.problems]
+    items += [
+        f"- {request.number}, {request.fault}: `{request.problem}`" for request in findings.lost
+    ]
+    if items:
         yield "## Problems"
         yield ""
-        yield from told[:_MOST_SHOWN]
-        if len(told) > _MOST_SHOWN:
-            yield f"- and {len(told) - _MOST_SHOWN} more"
+        yield from items[:_MOST_SHOWN]
+        if len(items) > _MOST_SHOWN:
+            yield f"- and {len(items) - _MOST_SHOWN} more"

@@ -1,4 +1,4 @@
-"""The run: clients in groups before Temper, and a look at everything that is left at the end."""
+"""The soak: groups of clients send requests to Temper, then everything left open is checked."""
 
 import asyncio
 import tempfile
@@ -30,10 +30,10 @@ _PATIENCE = Patience(answer=40.0, stall=STALL_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is sent: so many requests, evenly over these seconds, or `only` these numbers.
+    """The number of requests, spread evenly over `seconds`, or `only` these numbers.
 
-    The first `warmup` are sent before descriptors are looked at; a server is at rest after `rest`
-    seconds, when connections have been given up that were kept for more requests.
+    The first `warmup` requests are sent before descriptors are counted. After `rest` seconds idle
+    connections have been closed.
     """
 
     requests: int = 12_000
@@ -53,7 +53,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is open while nobody asks: connections to the backend, and descriptors of Temper."""
+    """Open connections to the backend and descriptors of Temper while no request runs."""
 
     connections: int
     descriptors: int
@@ -61,7 +61,7 @@ class _Rest:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A request that is over: since when, and what it may have cost the backend."""
+    """A finished request: its end, and the generations that it may have cost."""
 
     fault: str
     over: float
@@ -80,7 +80,7 @@ class _Run:
     past: dict[int, _Past] = field(default_factory=dict)
 
     async def go(self) -> None:
-        """Send everything, and look at what is left of it."""
+        """Send all requests, then check the state of both servers."""
         effort, findings = self.effort, self.findings
         numbers = effort.only or range(effort.requests)
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
@@ -98,7 +98,7 @@ class _Run:
         findings.cpu_seconds = used.cpu_seconds if used is not None else 0.0
 
     async def _rest(self) -> _Rest:
-        """Wait until connections have been given up that were kept for more."""
+        """Wait until idle connections have been closed."""
         await asyncio.sleep(self.effort.rest)
         left = await self.stage.aftermath()
         used = self.stage.usage()
@@ -119,9 +119,9 @@ class _Run:
         begun = time.monotonic()
         try:
             async with asyncio.TaskGroup() as group:
-                for place, number in enumerate(numbers):
-                    if place % _GROUP == 0:
-                        await asyncio.sleep(begun + place * pause - time.monotonic())
+                for index, number in enumerate(numbers):
+                    if index % _GROUP == 0:
+                        await asyncio.sleep(begun + index * pause - time.monotonic())
                     fault, plan = draw(self.effort.seed, number)
                     group.create_task(self._ask(clients, number, fault, plan))
         finally:
@@ -130,7 +130,7 @@ class _Run:
     async def _ask(self, clients: Clients, number: int, fault: Fault, plan: Plan) -> None:
         sent = await clients.send(number, plan)
         demand = plan.demand
-        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.asked.is_chat)
+        self.past[number] = _Past(fault.name, sent.over, demand.questions, plan.request.is_chat)
         self.findings.note(fault.name, sent.seen.kind)
         if problem := problem_of(demand, sent.seen):
             self._lose(number, problem)
@@ -152,32 +152,32 @@ class _Run:
             await asyncio.sleep(_SAMPLE_SECONDS)
 
     def _tell_how_it_goes(self, sample: Sample) -> None:
-        found = self.findings
+        findings = self.findings
         self.tell(
-            f"{sample.second:5.0f} s: {found.requests} requests, {len(found.lost)} lost, "
+            f"{sample.second:5.0f} s: {findings.requests} requests, {len(findings.lost)} lost, "
             f"{sample.memory_mb:.1f} MB, {sample.descriptors} descriptors"
         )
 
     async def _look_back(self) -> None:
-        """Compare what the clients saw with what Temper counted and the backend noted."""
+        """Compare the clients' view with Temper's metrics and log and the backend's ledger."""
         left = await self.stage.aftermath()
         problems, playing = self.findings.problems, left.ledger.playing
         if left.under_way or playing:
             problems.append(f"not over: {left.under_way:g} requests, {playing} generations")
         # a key that comes twice is asked once
-        chats = sum(one.is_chat for one in self.past.values())
+        chats = sum(request.is_chat for request in self.past.values())
         if left.counted != chats:
             problems.append(f"{chats} requests were sent, {left.counted:g} were counted")
         problems += [f"in the log: {line}" for line in self.stage.trouble()]
         self._compare(left.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Look for generations that nobody wanted, and for too many of them."""
-        for number, one in sorted(self.past.items()):
+        """Find generations that outlived their clients, and superfluous generations."""
+        for number, request in sorted(self.past.items()):
             self.findings.generations += len(ledger.made(number))
-            if (outlived := ledger.outlived(number, one.over)) > 0:
+            if (outlived := ledger.outlived(number, request.over)) > 0:
                 self.findings.outlived.append(outlived)
-            for problem in ledger.problems(number, one.over, one.questions):
+            for problem in ledger.problems(number, request.over, request.questions):
                 self._lose(number, problem)
 
 

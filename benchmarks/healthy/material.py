@@ -1,7 +1,7 @@
-"""What a model that does everything right says: answers, calls of several tools, a long file.
+"""The replies of a model without errors: answers, calls to several tools, a long file.
 
-They are data, as different from one another as good replies are: other languages, quoted JSON and
-code, questions, offers, arguments in every spelling that JSON allows.
+The texts are as varied as good replies are: several languages, quoted JSON and code, questions,
+offers, and arguments in every notation that JSON allows.
 """
 
 from benchmarks.load.workloads import described

@@ -1,4 +1,4 @@
-"""Asks for healthy replies, from the backend and through Temper in turn, and compares the two."""
+"""Requests healthy replies from the backend and through Temper in turn, and compares them."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -62,28 +62,28 @@ async def measure(
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The two servers that are asked."""
+    """The two servers that are compared."""
 
     direct: Target
     through: Target
 
     async def warm_up(self) -> None:
-        """Ask for a few replies of each kind."""
+        """Request a few replies of each kind."""
         for kind in KINDS:
             await self.ask(Wish(kind), _WARMING_UP)
 
     async def ask(self, wish: Wish, replies: int) -> Batch:
-        """Ask both for the same replies, several at a time."""
+        """Request the same replies from both servers, several at a time."""
         batch = Batch()
         queue = iter(range(1, replies + 1))
 
         async def work() -> None:
             sides = {DIRECT: _Side(self.direct), THROUGH: _Side(self.through)}
             for number in queue:
-                one = replace(wish, number=number)
+                numbered = replace(wish, number=number)
                 order = (DIRECT, THROUGH) if number % 2 else (THROUGH, DIRECT)
-                seen = {side: await sides[side].ask(one, side) for side in order}
-                batch.pairs.append(Pair(one, seen[DIRECT], seen[THROUGH]))
+                seen = {side: await sides[side].ask(numbered, side) for side in order}
+                batch.pairs.append(Pair(numbered, seen[DIRECT], seen[THROUGH]))
             for side in sides.values():
                 side.close()
 
@@ -105,7 +105,7 @@ class _Side:
             self._connection.close()
 
     async def ask(self, wish: Wish, side: str) -> Seen:
-        """Ask for a reply; whatever goes wrong is a problem of what was seen."""
+        """Request a reply; a failure becomes the `problem` of the result."""
         body = body_of(replace(wish, id=wish.named(side)))
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

@@ -43,7 +43,6 @@ class Interpreter:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command understands."""
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--check", action="store_true", help="fail if a figure grew by over 3 %%")
     kind.add_argument("--write", action="store_true", help="renew the table of figures")
@@ -63,9 +62,9 @@ def run(chosen: argparse.Namespace) -> int:
     pins = figures.pins(CONSTRAINTS.read_text("utf-8"))
     interpreter = look_at(python, pins)
     differing = [
-        f"{name} {found}, not {pins[name]}"
-        for name, found in interpreter.packages.items()
-        if found != pins[name]
+        f"{name} {version}, not {pins[name]}"
+        for name, version in interpreter.packages.items()
+        if version != pins[name]
     ]
     if differing:
         _tell(f"not the packages of {CONSTRAINTS.name}: {'; '.join(differing)}")
@@ -77,20 +76,20 @@ def run(chosen: argparse.Namespace) -> int:
         return _LEFT_OUT
     try:
         with _folder(chosen.keep) as folder:
-            found = count(Proxy(python, chosen.temper.resolve()), folder, _tell)
+            counts = count(Proxy(python, chosen.temper.resolve()), folder, _tell)
     except NotAvailable as problem:
         _tell(str(problem))
         return _NOT_COMPARABLE
     if chosen.write:
-        TABLE.write_text(figures.write({**table, interpreter.build: found}), "utf-8")
+        TABLE.write_text(figures.write({**table, interpreter.build: counts}), "utf-8")
         return 0
-    return report(table.get(interpreter.build, {}), found, _tell) if chosen.check else 0
+    return report(table.get(interpreter.build, {}), counts, _tell) if chosen.check else 0
 
 
-def report(expected: figures.Counts, found: figures.Counts, tell: Callable[[str], None]) -> int:
-    """Tell what has changed; return the exit code."""
+def report(expected: figures.Counts, counts: figures.Counts, tell: Callable[[str], None]) -> int:
+    """Report the changes; returns the exit code."""
     grown = 0
-    for name, share in figures.compare(expected, found):
+    for name, share in figures.compare(expected, counts):
         tell(f"{FIGURES[name]}: {share:+.1%} of the table's {expected[name]:,}")
         grown += share > figures.MOST_GROWTH
     if grown:
@@ -99,10 +98,10 @@ def report(expected: figures.Counts, found: figures.Counts, tell: Callable[[str]
 
 
 def look_at(python: Path, packages: Iterable[str]) -> Interpreter:
-    """Ask an interpreter for its build, and for the versions of packages."""
+    """Return an interpreter's build, and the versions of these packages in it."""
     command = (str(python), "-c", _LOOK, *packages)
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
-    return msgspec.json.decode(told, type=Interpreter)
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603
+    return msgspec.json.decode(output, type=Interpreter)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Runs the proxy under callgrind, and counts a start, calls and streamed tokens.
+"""Counts the instructions of a start, of calls and of streamed tokens under callgrind.
 
-Each count is what callgrind saw between two marks at which the proxy had nothing to do. Strings
-hash as they always do, tokens keep pace with the client, and the rest of the machine is not
-counted, so that two counts of the same code differ by far less than a percent.
+Callgrind writes its counters at a mark (see `marked_proxy`). Each count is the difference between
+two marks at which the proxy is idle. Three measures make two counts of the same code differ by far
+less than a percent: `PYTHONHASHSEED` is fixed, the backend sends a token only after the client has
+received the last one (see `pace`), and only the proxy's process is counted.
 """
 
 import asyncio
@@ -66,7 +67,7 @@ class Proxy:
 def count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dict[str, int]:
     """Count the instructions of each of `FIGURES`; raises NotAvailable.
 
-    What callgrind writes is left in `folder`.
+    The files of callgrind remain in `folder`.
     """
     if shutil.which("valgrind") is None:
         raise NotAvailable("valgrind is not on PATH")
@@ -89,13 +90,13 @@ async def _count(proxy: Proxy, folder: Path, tell: Callable[[str], None]) -> dic
 
 
 async def _count_steps(counted: "_Counted", tell: Callable[[str], None]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, work in _STEPS.items():
         figure = await counted.count(name, work)
         if name in FIGURES:
             tell(f"{FIGURES[name]}: {figure:,} instructions")
-            found[name] = figure
-    return found
+            counts[name] = figure
+    return counts
 
 
 @contextlib.asynccontextmanager
@@ -122,12 +123,12 @@ async def _started(
 
 def total_in(dump: bytes) -> int | None:
     """Return the instructions of a dump; None while callgrind still writes it."""
-    found = _TOTALS.search(dump)
-    return int(found[1]) if found else None
+    match = _TOTALS.search(dump)
+    return int(match[1]) if match else None
 
 
 def is_running(threads: Path) -> bool:
-    """Return whether one of a process's threads (`/proc/PID/task`) is not asleep."""
+    """Return whether a thread of a process (`/proc/PID/task`) is not asleep."""
     try:
         stats = [(thread / "stat").read_text("utf-8", "replace") for thread in threads.iterdir()]
     except (FileNotFoundError, ProcessLookupError):
@@ -160,19 +161,16 @@ class _Counted:
         raise NotAvailable(f"the proxy did not start: see {self._dumps.parent}")
 
     async def warm_up_calls(self) -> None:
-        """Ask for a few calls, so that what is kept for later is there."""
+        """Send a few calls, so that caches are filled before the count."""
         await self._send(_CALL, _WARM_UP_CALLS)
 
     async def call(self) -> None:
-        """Ask for the calls."""
         await self._send(_CALL, CALLS)
 
     async def warm_up_streams(self) -> None:
-        """Ask for short streams."""
         await self._send(_SHORT_STREAM, _WARM_UP_STREAMS)
 
     async def stream(self) -> None:
-        """Ask for the stream."""
         await self._send(_STREAM, 1)
 
     async def _send(self, workload: Workload, times: int) -> None:
@@ -189,10 +187,10 @@ class _Counted:
             connection.close()
 
     async def count(self, name: str, work: Callable[["_Counted"], Awaitable[None]]) -> int:
-        """Return the instructions of some work; raises NotAvailable.
+        """Return the instructions of a step; raises NotAvailable.
 
-        Once a minute the proxy asks the backend which models it has. Work amid which that happened
-        is done again: how long it takes depends on the machine.
+        Once a minute the proxy requests the backend's list of models. A step during which that
+        happened is repeated, because the time until the request depends on the machine.
         """
         for _ in range(_TRIES):
             before = self._pace.questions
@@ -218,7 +216,7 @@ class _Counted:
         raise NotAvailable(f"callgrind did not write {dump}")
 
     async def _rest(self, seconds: float) -> None:
-        """Wait until no thread of the proxy has run for so many seconds; raises NotAvailable."""
+        """Wait until no thread of the proxy has run for `seconds`; raises NotAvailable."""
         since = time.monotonic()
         while time.monotonic() - since < seconds:
             await asyncio.sleep(_LOOK_SECONDS)

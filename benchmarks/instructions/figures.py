@@ -1,4 +1,4 @@
-"""The table of instruction counts, by build of Python, and what is compared with it: pure."""
+"""The table of instruction counts by build of Python, and the comparison with it."""
 
 import re
 import tomllib
@@ -21,7 +21,9 @@ def read(text: str) -> dict[str, Counts]:
     """Read a table: build of Python -> counts; raises ValueError."""
     table: dict[str, Counts] = {}
     for build, counts in tomllib.loads(text).items():
-        if not isinstance(counts, dict) or not all(isinstance(one, int) for one in counts.values()):
+        if not isinstance(counts, dict) or not all(
+            isinstance(count, int) for count in counts.values()
+        ):
             raise ValueError(f"the figures of {build} are no counts")
         table[build] = counts
     return table
@@ -35,9 +37,9 @@ def write(table: Mapping[str, Counts]) -> str:
     )
 
 
-def compare(expected: Counts, found: Counts) -> Iterator[tuple[str, float]]:
+def compare(expected: Counts, counts: Counts) -> Iterator[tuple[str, float]]:
     """Yield each figure that is in both, and by which share it grew: 0.03 is three percent more."""
-    for name, count in found.items():
+    for name, count in counts.items():
         if name in expected:
             yield name, (count - expected[name]) / expected[name]
 

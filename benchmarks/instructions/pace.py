@@ -1,7 +1,7 @@
-"""A mock backend and a client in lockstep: a token is sent when the one before has arrived.
+"""A mock backend and a client in lockstep: a token is sent after the last one has arrived.
 
-So every token is a read and a write of the proxy's own, however slow the proxy is, and the same
-work is counted on every machine.
+So the proxy reads and writes each token separately at any speed, and the same work is counted on
+every machine.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ _PATIENCE_SECONDS = 0.5
 
 
 class Pace:
-    """Sends a token when the client has all that were sent before.
+    """Sends a token when the client has received all earlier ones.
 
-    `questions` counts what the proxy asked for beside chats: what the server has, and the like.
+    `questions` counts the proxy's requests other than chats, such as for the list of models.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Pace:
         self._sent = 0
 
     def wait(self, sent: int, send: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `send` when so many tokens have arrived, or when that takes too long."""
+        """Call `send` when this many tokens have arrived, or after a timeout."""
         self._sent, self._send = sent, send
         self._timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._go_on)
         return self._timer
@@ -61,12 +61,12 @@ class PacedBackend(backend.Connection):
             self._pace.questions += 1
         super().on_message_complete()
 
-    def _continue(self, speech: backend.Speech, place: int, due: float) -> None:
-        self._timer = self._pace.wait(place, lambda: self._say(speech, place, due))
+    def _continue(self, speech: backend.Speech, index: int, due: float) -> None:
+        self._timer = self._pace.wait(index, lambda: self._say(speech, index, due))
 
 
 class PacedClient(Connection):
-    """A connection of the client that tells how many tokens have arrived."""
+    """A client connection that reports the number of received tokens."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__()

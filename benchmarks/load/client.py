@@ -1,6 +1,6 @@
-"""A bare HTTP client that notes when the parts of a chat completion arrive.
+"""A minimal HTTP client that times the parts of a chat completion.
 
-What arrives is looked at as cheaply as possible: the client shares a core with the backend.
+It inspects the bytes as cheaply as possible, because it shares a core with the backend.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ class BrokenOff(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """What was seen of one answer: seconds since the request was sent, and counts.
+    """The times (seconds since the request) and counts of one response.
 
-    `gaps` are the seconds between reads once the content has begun, `delays` those that each
-    stamped token travelled, `words` is the number of tokens without a stamp. `beginning` is the
-    start of the body.
+    `gaps` are the seconds between reads after the first content, `delays` the travel times of
+    stamped tokens, `words` is the number of tokens without a stamp. `beginning` is the start of the
+    body.
     """
 
     status: int = 0
@@ -59,13 +59,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the headers it wants beside the usual ones."""
+    """A server, and the headers that it needs in addition to the usual ones."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, body: bytes, path: str = CHAT.path) -> bytes:
-        """Write a request, for a chat completion if nothing else is said."""
+        """Write a request, by default for a chat completion."""
         lines = (
             f"POST {path} HTTP/1.1",
             f"Host: {urlsplit(self.url).netloc}",
@@ -107,7 +107,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether another request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
@@ -137,7 +136,6 @@ class Connection(asyncio.Protocol):
             self._finished.set_exception(BrokenOff(str(exc or "closed without an answer")))
 
     def data_received(self, data: bytes) -> None:
-        """Look at what has arrived."""
         now = time.monotonic()
         answer = self._answer
         if not answer.first_byte:
@@ -164,7 +162,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _look(self, now: float) -> None:
-        """Look at the lines that are complete; what is behind them waits for the next read."""
+        """Inspect the complete lines; the rest waits for the next read."""
         text = self._rest + b"".join(self._parts)
         self._parts.clear()
         cut = len(text) if self._is_complete else text.rfind(b"\n") + 1

@@ -1,4 +1,4 @@
-"""The goals that Temper has to meet, and whether it met them in a run."""
+"""The goals for Temper's speed, and whether a run met them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Reading: TypeAlias = Callable[[Results], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound for what is read from the results; `unit` stands behind both numbers."""
+    """A bound for a value that is computed from the results; `unit` follows both numbers."""
 
     scenario: str
     what: str
@@ -37,7 +37,9 @@ def ratio(scenario: str, figure: str, other: str) -> Reading:
     """Read by how much Temper's figure is that of another candidate."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (results.figure(scenario, one, figure) for one in (TEMPER, other))
+        mine, theirs = (
+            results.figure(scenario, candidate, figure) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read
@@ -47,17 +49,19 @@ def added(scenario: str, figure: str, candidate: str = TEMPER) -> Reading:
     """Read how much more a candidate's figure is than without a proxy."""
 
     def read(results: Results) -> float | None:
-        mine, least = (results.figure(scenario, one, figure) for one in (candidate, DIRECT))
+        mine, least = (results.figure(scenario, name, figure) for name in (candidate, DIRECT))
         return mine - least if mine is not None and least is not None else None
 
     return read
 
 
 def ratio_added(scenario: str, figure: str, other: str) -> Reading:
-    """Read by how much what Temper adds is what another candidate adds."""
+    """Return a reading of Temper's added time as a ratio of another candidate's added time."""
 
     def read(results: Results) -> float | None:
-        mine, theirs = (added(scenario, figure, one)(results) for one in (TEMPER, other))
+        mine, theirs = (
+            added(scenario, figure, candidate)(results) for candidate in (TEMPER, other)
+        )
         return mine / theirs if mine is not None and theirs else None
 
     return read

@@ -1,7 +1,7 @@
-"""What the mock backend says, in the chunks of a llama-server: pure, and rendered only once.
+"""The replies of the mock backend in the chunks of a llama-server, rendered once. Pure functions.
 
-A mark in a message reports how to answer: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short
-call of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
+A mark in a message selects the reply: `[[prose;tokens=200;delay_ms=5]]`, `[[call]]` (one short call
+of `get_weather`) or `[[arguments;tokens=10000]]` (one call of `write_file` with a long text).
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What the model does: the kind of its reply, its length, the time each token takes."""
+    """The kind of a reply, its length in tokens, and the time of each token."""
 
     kind: str
     tokens: int = len(_SHORT_CALL)
@@ -38,7 +38,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event; with a second part, the time stamp belongs between the two."""
+    """A server-sent event; with a second part, the time stamp is inserted between the two."""
 
     before: bytes
     after: bytes = b""
@@ -46,7 +46,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A rendered stream: how it begins, one event for each token, how it ends."""
+    """A rendered stream: its start, one event for each token, its end."""
 
     start: tuple[bytes, ...]
     tokens: tuple[Event, ...]
@@ -54,25 +54,25 @@ class Reply:
 
 
 def wish_of(body: bytes) -> bytes:
-    """Find the last mark in a request; without one a short text is wanted."""
+    """Return the last mark in a request; without a mark, that of a short text."""
     start = body.rfind(b"[[")
     return b"prose" if start < 0 else body[start + 2 : body.find(b"]]", start)]
 
 
 @lru_cache
 def behaviour_of(wish: bytes) -> Behaviour:
-    """Read what is between the brackets of a mark; raises ValueError."""
+    """Read the text between the brackets of a mark; raises ValueError."""
     kind, *settings = wish.decode().split(";")
     if kind != "prose" and kind not in _TOOLS:
         raise ValueError(f"the mock backend knows no {kind!r}")
-    values = dict(one.split("=", 1) for one in settings)
+    values = dict(setting.split("=", 1) for setting in settings)
     default = Behaviour(kind)
     tokens, delay = values.get("tokens", default.tokens), values.get("delay_ms", 0)
     return Behaviour(kind, int(tokens), float(delay))
 
 
 def mark(behaviour: Behaviour) -> str:
-    """Write the mark that asks for a behaviour."""
+    """Write the mark that selects a reply."""
     return f"[[{behaviour.kind};tokens={behaviour.tokens};delay_ms={behaviour.delay_ms:g}]]"
 
 
@@ -92,14 +92,14 @@ def streamed(behaviour: Behaviour, *, responds: bool, has_usage: bool) -> Reply:
         for piece in _tokens(behaviour)
     ]
     if has_usage:
-        told = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
-        end.append(event_of({"choices": [], **told}))
+        last = {**members("chat.completion.chunk"), "usage": _usage(behaviour)}
+        end.append(event_of({"choices": [], **last}))
     return Reply(tuple(start), tuple(map(_event, deltas)), (*end, DONE))
 
 
 @lru_cache
 def whole(behaviour: Behaviour, *, responds: bool) -> bytes:
-    """Render the body of a reply that is not streamed; `%015d` stands where stamps belong."""
+    """Render the body of a whole reply; `%015d` marks the places of time stamps."""
     name = _tool(behaviour, responds=responds)
     opening, closing = _envelope(behaviour, responds=responds)
     text = f"{opening}{''.join(_tokens(behaviour))}{closing}"
@@ -117,32 +117,32 @@ def _tool(behaviour: Behaviour, *, responds: bool) -> str | None:
 
 
 def _envelope(behaviour: Behaviour, *, responds: bool) -> tuple[str, str]:
-    """Return what stands around the text of a call; it takes no time, as it takes none in prose."""
+    """Return the text before and after the tokens of a call; it takes no time of its own."""
     if responds:
         return '{"message":"', '"}'
     return ('{"path":"notes.txt","text":"', '"}') if behaviour.kind == "arguments" else ("", "")
 
 
 def _tokens(behaviour: Behaviour) -> Iterator[str]:
-    """Yield what each token adds to the content, or to the arguments of the call."""
+    """Yield the text that each token adds to the content or to the arguments."""
     if behaviour.kind == "call":
         yield from _SHORT_CALL
         return
-    for place in range(behaviour.tokens):
+    for number in range(behaviour.tokens):
         if behaviour.kind == "arguments":
-            yield _written(place)
+            yield _written(number)
         else:
-            yield f" {_PLACE}" if behaviour.delay_ms else _word(place)
+            yield f" {_PLACE}" if behaviour.delay_ms else _word(number)
 
 
-def _word(place: int) -> str:
+def _word(number: int) -> str:
     """Return a token; LiteLLM breaks off where a hundred in a row are the same."""
-    return f" {WORD}{place % 10}"
+    return f" {WORD}{number % 10}"
 
 
-def _written(place: int) -> str:
+def _written(number: int) -> str:
     """Return a token of a text that has lines and quotations."""
-    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(place % 12, _word(place))
+    return {6: rf" \"{WORD}\"", 11: rf" {WORD}\n"}.get(number % 12, _word(number))
 
 
 def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
@@ -153,12 +153,11 @@ def _call_delta(function: JsonObject, *, is_first: bool = False) -> JsonObject:
 
 
 def _event(delta: JsonObject) -> Event:
-    before, place, after = chunk(delta).partition(_PLACE.encode())
-    return Event(before, after) if place else Event(before)
+    before, zeros, after = chunk(delta).partition(_PLACE.encode())
+    return Event(before, after) if zeros else Event(before)
 
 
 def chunk(delta: JsonObject, reason: str | None = None) -> bytes:
-    """Write the event of a chunk with one delta."""
     choice: JsonObject = {"finish_reason": reason, "index": 0, "delta": delta}
     return event_of({"choices": [choice], **members("chat.completion.chunk")})
 
@@ -173,7 +172,7 @@ def _usage(behaviour: Behaviour) -> JsonObject:
 
 
 def members(kind: str) -> JsonObject:
-    """Return what every answer and every chunk of one says beside its choices."""
+    """Return the fields that every response and every chunk has next to its choices."""
     return {
         "created": CREATED,
         "id": "chatcmpl-mock",

@@ -1,7 +1,7 @@
 """Results as Markdown: the candidates side by side, the goals, the machine.
 
-A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). What became of
-healthy replies stands at marks of its own, `healthy` and `harm`.
+A page that shows them has the mark `all` or `brief` (see `benchmarks.pages`). The results for
+healthy replies have separate marks, `healthy` and `harm`.
 """
 
 from benchmarks.healthy import table as healthy
@@ -108,13 +108,15 @@ def markdown(results: Results) -> str:
 
 
 def brief(results: Results) -> str:
-    """Write the rows that say most, and where they are from."""
-    rows = {name: {one: ROWS[name][one] for one in figures} for name, figures in BRIEF.items()}
+    """Write the most important rows, and the origin of the results."""
+    rows = {
+        name: {figure: ROWS[name][figure] for figure in figures} for name, figures in BRIEF.items()
+    }
     return f"{_origin(results)}\n{_comparison(results, rows)}"
 
 
 def figures_of(results: Results) -> dict[str, str]:
-    """Return what can be written of results, by the names of its marks on pages."""
+    """Return the tables of these results by the names of their marks on pages."""
     figures: dict[str, str] = {}
     if results.rounds.keys() != {healthy.SCENARIO}:
         figures |= {"all": markdown(results), "brief": brief(results)}
@@ -125,7 +127,8 @@ def figures_of(results: Results) -> dict[str, str]:
 
 def _origin(results: Results) -> str:
     rounds = max(
-        (len(one) for found in results.rounds.values() for one in found.values()), default=0
+        (len(rounds) for candidates in results.rounds.values() for rounds in candidates.values()),
+        default=0,
     )
     size = "short ones (`--quick`)" if results.is_quick else "full ones"
     kind = f"medians of {rounds} rounds, {size}"
@@ -138,7 +141,7 @@ def _comparison(results: Results, shown: dict[str, dict[str, str]] = ROWS) -> st
     candidates, table = results.candidates(), list[list[str]]()
     for scenario, rows in shown.items():
         for figure, label in rows.items() if scenario in results.rounds else ():
-            values = [results.figure(scenario, one, figure) for one in candidates]
+            values = [results.figure(scenario, candidate, figure) for candidate in candidates]
             if any(value is not None for value in values):
                 table.append([label, *map(_number, values)])
     return markdown_table(["", *candidates], table)
@@ -168,8 +171,10 @@ def _notes(results: Results) -> str:
     measured = results.candidates()
     notes = [f"{name}: {note}" for name, note in _REMARKS.items() if name in measured]
     notes += [f"{name}: {reason}" for name, reason in results.absent.items()]
-    for scenario, found in results.problems.items():
-        notes += [f"{name} in `{scenario}`: {problems[0]}" for name, problems in found.items()]
+    for scenario, problems_of in results.problems.items():
+        notes += [
+            f"{name} in `{scenario}`: {problems[0]}" for name, problems in problems_of.items()
+        ]
     return "".join(f"- {note}\n" for note in notes)
 
 

@@ -1,4 +1,4 @@
-"""Chat templates for the hand-written model: ChatML with tools as Hermes has them."""
+"""Chat templates for the handwritten model: ChatML with tools in Hermes form."""
 
 # A conversation is rendered as
 #   <|im_start|>system  the system text, then the tools

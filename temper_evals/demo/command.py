@@ -44,8 +44,8 @@ def demo(
 ) -> None:
     """Show tool calls of a model with and without Temper.
 
-    By default the model is hand-written and makes six known errors. With --model or --backend-url
-    it is yours; the settings for it are those of `temper serve`.
+    By default the model is handwritten and makes six known errors. With --model or --backend-url it
+    is your model, with the settings of `temper serve`.
     """
     configure_logging("text", "warning")
     console = SafeConsole(stderr=as_json)
@@ -57,10 +57,10 @@ def demo(
 def _choose(
     model: Path | None, backend_url: str | None, backend_model: str
 ) -> tuple["Opening", str]:
-    """Return what opens the chosen model, and the introduction.
+    """Return the opening of the chosen model, and the introduction.
 
-    Raises InvalidConfiguration for flags that conflict. Imports come before there is an event loop:
-    until then a signal ends the process at once.
+    Raises InvalidConfiguration for conflicting flags. The imports are done before an event loop
+    exists: until then a signal ends the process at once.
     """
     if model is not None and backend_url is not None:
         raise InvalidConfiguration("--model", "starts a server for a file: leave out --backend-url")
@@ -109,7 +109,7 @@ def _compare_calls(
 
 
 def _show_examples(console: Console, seen: "CallsCompared", port: int) -> None:
-    """Print commands that can be pasted; `soft_wrap` keeps their lines in one piece."""
+    """Print commands to paste; `soft_wrap` keeps each command on one line."""
     from temper_evals.demo.show import commands
 
     if seen.port_was_taken:

@@ -46,7 +46,7 @@ OnStep: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is shown: an engine by its `name` and address, and Temper's application before it."""
+    """A model to demonstrate: an engine with its name and address, and a Temper app for it."""
 
     name: str
     address: ServerAddress
@@ -76,10 +76,10 @@ async def demonstrate(
     port: int,
     keeps_serving: bool = True,
 ) -> bool:
-    """Send every prompt twice, then serve until the task is canceled; the result is True.
+    """Send every prompt twice, then serve until the task is canceled; returns True.
 
-    A taken `port` is replaced by a free one. A cancellation before all prompts were sent is passed
-    on. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
+    A taken `port` is replaced by a free one. A cancellation before all prompts were sent
+    propagates. Raises `InvalidConfiguration` and `ProcessFailed` kinds of errors.
     """
     async with AsyncExitStack() as stack:
         subject = await stack.enter_async_context(opening(on_step))
@@ -98,9 +98,9 @@ async def demonstrate(
 
 @asynccontextmanager
 async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
-    """Build the hand-written model and start the embedded llama-server with it.
+    """Build the handwritten model and start the embedded llama-server with it.
 
-    Raises `ProcessFailed` kinds of errors, also where the `embedded` extra is missing.
+    Raises `ProcessFailed` kinds of errors, also if the `embedded` extra is missing.
     """
     check_libraries(_LIBRARIES)
     async with AsyncExitStack() as stack:
@@ -119,7 +119,7 @@ async def open_scripted(on_step: OnStep) -> AsyncGenerator[Subject, None]:
 
 
 def model_opening(settings: Settings) -> Opening:
-    """Return what supervises a llama-server for the model's file, as `temper serve` does."""
+    """Return the opening of a supervised llama-server for the model file, as in `temper serve`."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
@@ -140,7 +140,7 @@ def model_opening(settings: Settings) -> Opening:
 
 
 def running_opening(settings: Settings, model: str) -> Opening:
-    """Return what connects to the running engine of the settings; "" names its only model."""
+    """Return the opening of a running engine; `model` may be "" if it has only one model."""
 
     @asynccontextmanager
     async def opening(on_step: OnStep) -> AsyncGenerator[Subject, None]:
@@ -166,7 +166,7 @@ def check_libraries(needed: Sequence[str]) -> None:
 
 
 def listen_somewhere(port: int) -> socket.socket:
-    """Listen on `port`, or on a free one where that is impossible."""
+    """Listen on `port`, or on a free port if that fails."""
     try:
         return listen(_HOST, port)
     except InvalidConfiguration:

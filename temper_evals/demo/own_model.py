@@ -7,7 +7,7 @@ _MOST_TOKENS = 1024  # a model that never stops would otherwise fill its window
 
 
 def _tool(name: str, description: str, /, **properties: JsonValue) -> JsonObject:
-    """Return a tool whose parameters are all required, so that one call is right."""
+    """Return a tool whose parameters are all required, so that exactly one call is right."""
     schema: JsonObject = {
         "type": "object",
         "properties": properties,

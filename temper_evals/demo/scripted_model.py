@@ -1,8 +1,8 @@
-"""Build a GGUF of about a megabyte whose answers are written by hand, for demonstration and tests.
+"""Builds a GGUF of about a megabyte with handwritten answers, for the demonstration and tests.
 
 It is not a language model and says nothing about one. But a real llama-server runs it like any
-other, so templates, tool parsers, grammars, the cache and cancelling can be seen at work.
-Needs gguf and numpy from the `embedded` extra; knows nothing of servers.
+other model, so templates, tool parsers, grammars, the cache and cancellation can be observed.
+Requires gguf and numpy from the `embedded` extra.
 """
 
 # Theory of operation
@@ -97,8 +97,8 @@ def build_scripted_model(
     triggers = {
         trigger: trigger_token(vocabulary, trigger) for trigger in scripts if trigger != DEFAULT
     }
-    written = write_scripts(vocabulary, scripts)
-    embedding, output = _markov_chain(vocabulary, triggers, written)
+    token_scripts = write_scripts(vocabulary, scripts)
+    embedding, output = _markov_chain(vocabulary, triggers, token_scripts)
 
     writer = GGUFWriter(path, "qwen2")
     _describe_architecture(writer, context_tokens)
@@ -117,7 +117,7 @@ def build_scripted_model(
 def _markov_chain(
     vocabulary: Vocabulary, triggers: Mapping[str, int], scripts: Mapping[str, TokenScript]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the embedding and the output matrix, one row for each token."""
+    """Return the embedding and the output matrix, one row per token."""
     size = len(vocabulary.tokens)
     end_of_turn = vocabulary.number(END_OF_TURN)
     codes = np.random.default_rng(11).standard_normal((size, _CODE)).astype(np.float32)
@@ -128,11 +128,11 @@ def _markov_chain(
     embedding[:, _START] = 1.0
     output[end_of_turn, _END] = 1.5
     for script in scripts.values():
-        for place, chunk in enumerate(script.chunks):
+        for index, chunk in enumerate(script.chunks):
             embedding[chunk, _START] = 0.0
             embedding[chunk, :_CODE] = codes[chunk]
-            if place > 0:
-                output[chunk, :_CODE] += codes[script.chunks[place - 1]]
+            if index > 0:
+                output[chunk, :_CODE] += codes[script.chunks[index - 1]]
         if script.chunks and script.repeats:
             output[script.chunks[-1], :_CODE] += codes[script.chunks[-1]]
         elif script.chunks:
@@ -152,7 +152,7 @@ def _first(script: TokenScript, end_of_turn: int) -> int:
 
 
 def _attention(trigger_count: int) -> dict[str, FloatArray]:
-    """Return one head that fetches the last trigger's dimension; the other heads do nothing."""
+    """Return a head that fetches the last trigger's dimension; the other heads are zero."""
     phases = np.arange(_PAIRS) * (2 * np.pi / _PAIRS)
     triggers = slice(_CODE, _CODE + trigger_count)
     unit = 1 / np.sqrt(_WIDTH)  # undoes the norm, see _markov_chain
@@ -163,9 +163,9 @@ def _attention(trigger_count: int) -> dict[str, FloatArray]:
     key[:, triggers] = np.hstack([np.cos(phases), np.sin(phases)])[:, None] * unit
     value = np.zeros((_HEAD, _WIDTH), np.float32)
     result = np.zeros((_WIDTH, _HEADS * _HEAD), np.float32)
-    for place in range(trigger_count):
-        value[place, _CODE + place] = unit
-        result[_CODE + place, place] = 1.0
+    for index in range(trigger_count):
+        value[index, _CODE + index] = unit
+        result[_CODE + index, index] = 1.0
     return {
         "attn_norm.weight": np.ones(_WIDTH, np.float32),
         "attn_q.weight": np.zeros((_HEADS * _HEAD, _WIDTH), np.float32),

@@ -1,4 +1,4 @@
-"""Things that can be asked for in one sentence, each with the one call that does it."""
+"""Requests in one sentence, each with the one call that fulfils it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from temper_evals.scenarios.scenario import PlannedCall
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user says, the call that is meant, and what has to be asked if it is left out.
+    """A user's request, the intended call, and the question to ask if a value is missing.
 
-    `vague` is the same without one value; `lacking` names what that is.
+    `vague` is the request without one value; `lacking` names that value.
     """
 
-    said: str
+    text: str
     call: PlannedCall
     vague: str
     lacking: str
@@ -163,5 +163,4 @@ WISHES: Mapping[str, Maker] = {
 
 
 def any_wish(values: SampleValues) -> Wish:
-    """Draw something to ask for."""
     return WISHES[values.choice([*WISHES])](values)

@@ -1,4 +1,4 @@
-"""Which scenarios there are: families by name, and the suites made of them."""
+"""The families by name, and the suites that consist of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -43,7 +43,7 @@ FULL = {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
 
 @lru_cache(maxsize=4096)
 def task_named(name: str) -> PlannedTask | None:
-    """Make the task of a name such as `chain-3`; None if there is no such family."""
+    """Return the task of a name such as `chain-3`; None for an unknown family."""
     family, _, number = name.rpartition("-")
     if family not in ALL_FAMILIES or not number.isdecimal():
         return None
@@ -66,7 +66,7 @@ def suite(name: str, families: Sequence[str] = ()) -> tuple[PlannedTask, ...]:
 
 
 def _check_family(family: str, sizes: Mapping[str, int]) -> None:
-    """Refuse a family that there is not, or not in a suite of these sizes."""
+    """Refuse an unknown family, and a family that the suite does not have."""
     if family not in ALL_FAMILIES:
         known = ", ".join(ALL_FAMILIES)
         raise InvalidConfiguration("--family", f"there is no {family!r}; known: {known}")

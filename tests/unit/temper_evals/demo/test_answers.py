@@ -100,4 +100,4 @@ def test_reported_repairs_are_shown_in_words(
 @pytest.mark.parametrize(("known", "output"), [("I will.", "I will."), ("", "It rains.")])
 def test_the_output_of_a_model_is_the_answer_without_temper(known: str, output: str) -> None:
     answer = ClientAnswer(AnswerKind.TEXT, "It rains.")
-    assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).written == output
+    assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).model_text == output

@@ -17,7 +17,7 @@ from temper_evals.demo.show import commands, document, summary, table
 URL = "http://127.0.0.1:8367"
 LEAKED = DemoScenario("a call as text", "Weather?", "<call>[bold]weather[/bold]")
 CALL = ClientAnswer(AnswerKind.CALL, 'get_weather(city="Lyon")', "asked 2 times")
-TEXT = ClientAnswer(AnswerKind.TEXT, LEAKED.written)
+TEXT = ClientAnswer(AnswerKind.TEXT, LEAKED.reply)
 
 
 def compared(without: ClientAnswer = TEXT, through: ClientAnswer = CALL) -> Comparison:
@@ -93,7 +93,7 @@ def test_the_document_contains_every_comparison() -> None:
     assert request["without"] == {
         "kind": "text",
         "usable": False,
-        "answer": LEAKED.written,
+        "answer": LEAKED.reply,
         "effort": "",
     }
     assert request["with"] == {

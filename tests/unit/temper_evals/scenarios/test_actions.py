@@ -12,5 +12,5 @@ def test_a_wish_contains_all_values_of_its_call_and_a_vague_wish_does_not(name: 
         assert wish.call.name == name
         assert objection((TOOLS[name],), name, wish.call.arguments) is None
         values = [str(value) for value in wish.call.arguments.values()]
-        assert [value for value in values if value not in wish.said] == []
+        assert [value for value in values if value not in wish.text] == []
         assert [value for value in values if value not in wish.vague] != []
