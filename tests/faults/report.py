@@ -43,8 +43,8 @@ def summary(table: str) -> str:
     own = [_is_good(ours) for ours, _ in rows if ours]
     peers = [_is_good(theirs) for _, theirs in rows if theirs]
     return (
-        f"{sum(own)} of {len(own)} end as they should with Temper; of the {len(peers)} that were "
-        f"put to forge as well, {sum(peers)} do there."
+        f"Temper passes {sum(own)} of {len(own)} rows; of the {len(peers)} rows that were also run "
+        f"with forge, forge passes {sum(peers)}."
     )
 
 
