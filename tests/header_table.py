@@ -19,7 +19,7 @@ HEADERS = (
     Header(
         "in",
         "x-temper-guardrails",
-        "`on`, `observe` (change nothing, report what would be done) or `off` for this request",
+        "`on`, `observe` (report interventions without making them) or `off` for this request",
     ),
     Header("in", "x-temper-compaction", "`auto`, `report` or `off` for this request"),
     Header(
@@ -28,9 +28,7 @@ HEADERS = (
         "`high`, `normal` or `low`: the priority in the queue, at most the one that"
         " `server.priorities` allows for the key",
     ),
-    Header(
-        "in and out", "x-request-id", "the id of the request; Temper makes one if it is missing"
-    ),
+    Header("in and out", "x-request-id", "the id of the request; Temper adds it if it is missing"),
     Header(
         "in",
         "idempotency-key",

@@ -356,7 +356,7 @@ ROWS = (
         ),
         (
             "F96",
-            "host of one Temper gone, with two Tempers behind a load balancer",
+            "host of one of two Tempers gone, with a load balancer in front of both",
             "its streams break off; all other requests go to the other Temper",
         ),
         (
