@@ -19,55 +19,56 @@ HEADERS = (
     Header(
         "in",
         "x-temper-guardrails",
-        "`on`, `observe` (change nothing, report what would be done) or `off` for this request",
+        "`on`, `observe` (report interventions without making them) or `off` for this request",
     ),
     Header("in", "x-temper-compaction", "`auto`, `report` or `off` for this request"),
     Header(
         "in",
         "x-temper-priority",
-        "`high`, `normal` or `low`: whom this request waits behind, at most what"
-        " `server.priorities` gives its key",
+        "`high`, `normal` or `low`: the priority in the queue, at most the one that"
+        " `server.priorities` allows for the key",
     ),
-    Header("in and out", "x-request-id", "taken over, or made when absent"),
+    Header("in and out", "x-request-id", "the id of the request; Temper adds it if it is missing"),
     Header(
         "in",
         "idempotency-key",
-        "the same key and request within five minutes: the same answer, generated once; of several"
-        " workers or replicas each remembers the keys that it heard itself, unless they share them"
-        " (`state.url`)",
+        "a repeated key with the same request receives the same response within five minutes, with"
+        " one generation; workers and replicas share keys only with `state.url`",
     ),
-    Header("out", "x-temper-attempts", "generations that were asked for"),
-    Header("out", "x-temper-version", "Temper's own version, where Ollama's is answered"),
+    Header("out", "x-temper-attempts", "number of generations"),
+    Header("out", "x-temper-version", "Temper's version, in Ollama's `GET /api/version`"),
     Header("out", "x-temper-outcome", "`clean`, `repaired`, `retried` or `exhausted`"),
-    Header("out", "x-temper-repairs", "what was repaired, e.g. `rescued=hermes;coerced=2`"),
+    Header("out", "x-temper-repairs", "the repairs, e.g. `rescued=hermes;coerced=2`"),
     Header(
         "out",
         "x-temper-context",
-        "how the conversation was fitted into the window, e.g. `n_ctx=8192; sent=6100;"
-        " client=14020; tier=1; cleared=12; folded=0; epoch=2`; `answer=96` if so little is left"
-        " for it, `filled=1` if it ended because the window was full",
+        "the compaction of the conversation, e.g. `n_ctx=8192; sent=6100; client=14020; tier=1;"
+        " cleared=12; folded=0; epoch=2`: window; tokens after and before;"
+        " [tier](../context.md); shortened results; steps in the digest; number of cuts."
+        " `answer=96` is the space for the answer if it is less than usual; `filled=1` means that"
+        " the answer ended because the window was full",
     ),
     Header(
         "out",
         "x-temper-tools",
-        "calls of the operator's tools by their servers, e.g. `search=2, time=1`",
+        "calls of the operator's tools by server, e.g. `search=2, time=1`",
     ),
     Header(
         "out",
         "x-temper-state",
-        "`alone` on an answer that other replicas should know, and do not: the store at `state.url`"
-        " cannot be used",
+        "`alone` if other replicas do not know this response, because the store at `state.url` is"
+        " unavailable",
     ),
-    Header("out", "x-temper-backend", "the server that answered"),
+    Header("out", "x-temper-backend", "the backend server that generated the response"),
     Header(
         "in and out",
         "x-temper-prefix",
-        "16 hexadecimal digits that name the conversation, for balancers",
+        "16 hexadecimal digits that identify the conversation, for load balancers",
     ),
     Header(
         "in",
         "x-session-id",
-        "the client's session, which names the conversation instead; `session_id`,"
-        " `x-session-affinity` and the like are read as well",
+        "the client's session, which identifies the conversation instead of its beginning;"
+        " `session_id`, `x-session-affinity` and similar names are also accepted",
     ),
 )

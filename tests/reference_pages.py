@@ -20,37 +20,41 @@ from tests.header_table import HEADERS
 
 _SETTINGS = """# Settings
 
-Flags win over the environment, that over the file, that over the defaults. The file is
-`temper.toml` in the working directory or the one named by `--config`. `temper config --defaults`
-prints one with every setting, `temper config` what counts and where each value comes from, and
-`temper check` says whether yours are valid and what they name is there.
+Flags take precedence over environment variables, then comes the settings file, then the defaults.
+The file is `temper.toml` in the working directory, or the file given by `--config`.
 
-- The variable of `server.port` is `TEMPER_SERVER__PORT`.
-- Unknown names are errors, in the file and in the environment; a variable that is no setting by
-  far, as Docker's `TEMPER_NAME` for a link, is only a warning.
-- In the file `${NAME}` stands for an environment variable.
-- A key can be kept in a file of its own: `api_key_file`, or `TEMPER_SERVER__API_KEY_FILE`.
-- Listening beyond loopback without `server.api_key` is refused.
+| command | output |
+|---|---|
+| `temper config --defaults` | a settings file with all settings and their defaults |
+| `temper config` | the effective settings, each with its source |
+| `temper check` | invalid settings, and files, folders and models that the settings name but that do not exist |
+
+- The environment variable of `server.port` is `TEMPER_SERVER__PORT`.
+- Unknown names are errors, in the file and in the environment. A variable that resembles no
+  setting, such as Docker's `TEMPER_NAME` for a link, only causes a warning.
+- In the file, `${NAME}` is replaced by the environment variable `NAME`.
+- A key can be stored in a separate file: `api_key_file`, or `TEMPER_SERVER__API_KEY_FILE`.
+- An address other than loopback requires `server.api_key` or `server.api_keys_file`.
 """
 _HEADERS = """# Headers
 
-In a stream the headers leave before the outcome is known, so the same facts come as one comment
-before `[DONE]`.
+*In* headers are sent by clients, *out* headers by Temper. The head of a stream is sent before the
+outcome is known, so a stream reports the outcome in a comment before `[DONE]`.
 """
 _FORMATS = """# Formats of calls
 
-Temper reads these formats in the text of a reply, where an engine has not parsed them. Each example
-is a reply that calls `get_weather` with `{"city": "Paris"}`. A
-[profile](../guides/models.md) names the formats that are tried first. Formats without marks
-count only at the end of a reply.
+Temper reads calls in these formats from the text of a reply, if the engine has not parsed them.
+Each example is a reply that calls `get_weather` with `{"city": "Paris"}`. The model's
+[profile](../guides/models.md) names the formats that are tried first. A format without marks is
+read only at the end of a reply.
 
 A new format of a known shape is one row of `proxy/guardrails/rescue/formats.toml`
 ([how](../contributing.md#a-first-change-a-new-format)).
 """
-_NO_CALLS = "\nIt calls nothing: what it contains is shown or dropped, never run.\n"
+_NO_CALLS = "\nIt is not a call: its content is shown or removed, never executed.\n"
 _NAMED_FORMATS = """## Formats with the name of a tool
 
-Only the names of the offered tools reveal these calls.
+Temper recognizes these calls only by the name of an offered tool.
 """
 _NAMED = {"models": ServedModel(), "mcp": ToolServer()}
 _LEFT_OUT = frozenset({"models.NAME.alias"})  # its own name is the alias

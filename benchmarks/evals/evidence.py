@@ -22,43 +22,44 @@ _HEAD = """# Evidence: does Temper help, at what cost, with what harm?
 
 <!-- written by `python -m benchmarks evidence`; a change by hand is lost -->
 
-[Two real models](guides/real-models.md#results) ran in a closed loop, apart from this page. The
-model here is **simulated**: it errs at rates that others published ([how](guides/evaluating.md),
-sources in `config/evals/profiles`). So this page shows what follows *if* a model fails and reacts
-like that. It does not show that a particular model gets better: `temper eval` and `temper tune`
-measure yours.
+The models on this page are **simulated**: they make errors at published rates
+([method](guides/evaluating.md#the-simulated-model), sources in `config/evals/profiles`). So this
+page shows the effect of Temper *if* a model fails and reacts like that. It does not show that a
+particular model improves: `temper eval` and `temper tune` measure yours. A separate page has the
+results of [two real models](guides/real-models.md#results).
 
-The same plain agent loop runs the same tasks with the same random numbers: directly at a model
-(`direct`), through Temper with its defaults (`temper`; `temper-again` is the same once more), with
-what `temper tune` earned on other random numbers (`temper-tuned`), and through other proxies as
-their documentation recommends.
+One plain agent loop runs the same tasks with the same random numbers in several *arms*: directly
+with the model (`direct`), through Temper with its defaults (`temper`, and `temper-again` as a
+repetition), through Temper with the settings that `temper tune` selected on other random numbers
+(`temper-tuned`), and through other proxies as their documentation recommends. `forge-respond` is
+forge with the `respond` tool. A *bed* is a simulated model, named after its profile.
 
 """
 _LIMITS = """
-## What this does not show
+## Limits of these results
 
-- Nothing here is a claim about a named model: `temper eval --model FILE` asks yours.
-- Intervals are about this suite, whose families are a fixed list. The author of most families knows
-  Temper's guardrails; the author of the held-out ones ([above](#held-out)) does not.
-- Real errors cluster by model and template, simulated ones do not. Rates come from few models.
-- Tools of the suite refuse what their schema forbids; some real ones are more lenient.
-- Times are from a shared machine and a model that takes no time: they compare arms.
-  They are no benchmark ([performance](performance.md) is one).
-- A bound on harm needs many runs that were right before. "Not shown" means that no harm was seen,
-  but in too few runs.
+- The results say nothing about a particular model: `temper eval --model FILE` measures yours.
+- The intervals apply to this suite, whose families are a fixed list. The author of most families
+  knows Temper's guardrails; the author of the [held-out](#held-out) families does not.
+- Real errors cluster by model and template, simulated errors do not. Rates come from few models.
+- The suite's tools reject arguments that violate their schema; some real tools are more lenient.
+- Times were measured on a shared machine, with a model that takes no time. They only compare the
+  arms; [performance](performance.md) has the benchmark.
+- A bound on harm needs many runs that are right without a proxy. "Not shown" means that there was
+  no harm, but in too few runs.
 """
-_HARMS = """A run that is right directly and wrong with Temper.
-[Decision 27](decisions/0027-close-out-check.md) has the causes that were found by
-reading such runs, and what was changed. Those that are left: a needless call as text, which only
-looked right because nobody had read it; a needless call that was corrected; a call that a tool's
-result quotes and whose values the user names; and a run that met other random numbers behind a
-reply that was asked for again or mended.
+_HARMS = """These runs are right directly and wrong with Temper. Each line: part, bed, task/seed.
+[Decision 27](decisions/0027-close-out-check.md) has the causes that were found in such runs, and
+the changes that followed. The remaining causes are: a needless call in text, which `direct` does
+not execute; a needless call whose arguments Temper corrected; a call that a tool's result quotes
+and whose values the user names; and a run that continues with other random numbers after a retry
+or a repair.
 
 """
 _SMALL_MODELS = "Small models that repeat calls and echo results"
 _ORIGIN = (
-    "The goals are those of the design, written before any run; three beds had been run when this\n"
-    "table of them was made.\n\n"
+    "The goals are those of the design, which was written before any run. When they were put into "
+    "this\ntable, three beds had already been run.\n\n"
 )
 
 
@@ -95,11 +96,14 @@ def page(folder: Path, versions: Mapping[str, str]) -> str:
             _table("Every arm", evidence.results.get("main", ())),
             _families(evidence),
             _held_out(evidence),
-            _table("Models that act again when asked", evidence.results.get("over-acting", ())),
+            _table(
+                "Models that act again after a close-out check",
+                evidence.results.get("over-acting", ()),
+            ),
             _table(_SMALL_MODELS, evidence.results.get("small-models", ())),
-            _table("Controls: what must show nothing", evidence.results.get("controls", ())),
+            _table("Controls: no effect is expected", evidence.results.get("controls", ())),
             _table("Traps", evidence.results.get("traps", ())),
-            _table("Where nothing is to be called", evidence.results.get("restraint", ())),
+            _table("Tasks without a call", evidence.results.get("restraint", ())),
             _left_out(evidence),
             _answer_tool(folder, evidence),
             _grid(folder, evidence),
@@ -140,9 +144,9 @@ def _replies(folder: Path) -> str:
     models = len({bed for _, bed, _ in counts} - {"all"})
     text = (
         f"\n## Replies of real models\n\nUp to {choice.most} recorded replies of each of {models} "
-        "models and each category, played by a scripted backend\n([what the columns mean]"
-        "(guides/evaluating.md#recorded-replies)). No loop is closed here. A few questions have\n"
-        "possible answers that changed since, and count as wrong for everybody. Guardrails and "
+        "models and each category, returned by a scripted backend\n([meaning of the columns]"
+        "(guides/evaluating.md#recorded-replies)). There is no agent loop. A few tasks have\n"
+        "expected answers that are outdated; they count as wrong in all arms. Guardrails and "
         f"nudges `{protocol.get('guardrails')}`.\n\n"
     )
     return text + markdown_table(("arm", "category", *columns), cells) + _reply_goals(every)
@@ -175,8 +179,8 @@ def _tuned(folder: Path) -> dict[str, list[str]]:
 def _beside_forge(evidence: Evidence) -> str:
     cells = beside_forge(evidence)
     text = (
-        "\n## Temper and forge\n\nShares of right runs in percent. A harmed run is right without a "
-        "proxy and wrong with it.\n\n"
+        "\n## Temper and forge\n\nThe table has shares of right runs in percent. A *harmed* run "
+        "is right without a proxy and wrong with it.\n\n"
     )
     return text + markdown_table(ROW_HEADINGS, cells) if cells else ""
 
@@ -205,9 +209,10 @@ def _ceilings(evidence: Evidence) -> str:
         for bed, both in ceilings.items()
     ]
     text = (
-        "\n## Two ceilings\n\n*Perfect* is the model without all errors that a proxy could see or "
-        "prevent. *Detectable* is what is right\nwithout help, and what is wrong with an error "
-        "that shows in a reply by itself. Asking behind an end can\ngo beyond the second.\n\n"
+        "\n## Two ceilings\n\n*Perfect* is the share of right runs of a model without the errors "
+        "that a proxy could detect or prevent.\n*Detectable* counts the runs that are right "
+        "without help, and the wrong runs with an error that is visible\nin a single reply. "
+        "Close-out checks can exceed *detectable*.\n\n"
     )
     return text + markdown_table(("bed", "perfect", "detectable"), cells) if cells else ""
 
@@ -224,8 +229,8 @@ def _cells(promises: Sequence[Promise]) -> list[tuple[str, ...]]:
 
 def _promises(promises: Sequence[Promise]) -> str:
     text = (
-        "\n## Promises of the first edition\n\nThe thresholds are older than the rates of today's "
-        "simulated model, and as they were; of traps more are\nneeded than then.\n\n"
+        "\n## Goals of the first edition\n\nThe thresholds are unchanged, although the rates of "
+        "the simulated models are newer; only the number of\ntraps was increased.\n\n"
     )
     return text + markdown_table(_COLUMNS, _cells(promises))
 
@@ -271,9 +276,9 @@ def _held_out(evidence: Evidence) -> str:
     columns = ("right", "lift (95 %)", "gap closed", "harmed")
     headings = ("bed", "arm", *(f"{column}, held out" for column in columns), *columns)
     text = (
-        f"\n## Held out\n\nThe families {', '.join(HELD_OUT)}, and how broken calls look in them,\n"
-        "are by a second author who has not read how Temper repairs, and were used only for this\n"
-        "page. The other columns have all other families.\n\n"
+        "\n## Held out\n\nA second author, who has not read Temper's repair code, wrote the "
+        f"families {', '.join(HELD_OUT)}\nand the forms of their broken calls. They were used only "
+        "for this page. The other columns have all other families.\n\n"
     )
     return text + markdown_table(headings, cells)
 
@@ -313,7 +318,7 @@ def _left_out(evidence: Evidence) -> str:
         for name, paired in compared.items()
     ]
     headings = ("p-small", "against all parts (95 %)", "better", "worse", "p (Holm)")
-    text = "\n## What each part is worth\n\n"
+    text = "\n## Value of each part\n\n"
     return text + markdown_table(headings, cells)
 
 
@@ -323,9 +328,9 @@ def _answer_tool(folder: Path, evidence: Evidence) -> str:
     if not results:
         return ""
     text = (
-        "\n## Models that a tool for answers holds back\n\nHow often such a tool prevents a "
-        "needless call is assumed (0.4 for `p-small`), so it is swept.\nFive seeds of the quick "
-        f"tasks. {_code_of(folder, 'answer-tool')}\n\n"
+        "\n## Effect of the `respond` tool on needless calls\n\nThe probability that a tool for "
+        "answers prevents a needless call is an assumption (0.4 for `p-small`),\nso several values "
+        f"are tried. Five seeds of the quick tasks. {_code_of(folder, 'answer-tool')}\n\n"
     )
     return text + markdown_table(HEADINGS, rows(results))
 
@@ -350,9 +355,9 @@ def _grid(folder: Path, evidence: Evidence) -> str:
         return ""
     pairs = max(result.runs for result in evidence.results["grid"])
     text = (
-        "\n## The grid\n\nRates, correction and constrained errors at the low, middle and high end "
-        "of what is published, and each\nreaction that is swept by itself. One seed of the quick "
-        f"tasks, {pairs} pairs a cell. {_code_of(folder, 'grid')}\n\n"
+        "\n## The grid\n\nThe cells combine low, middle and high published values of the error "
+        "rates, of corrections and of constrained\nerrors; other cells change one reaction. One "
+        f"seed of the quick tasks, {pairs} pairs per cell. {_code_of(folder, 'grid')}\n\n"
     )
     return text + markdown_table(
         ("cell", "temper - direct (95 %)", "helped", "harmed"), sorted(cells)

@@ -35,7 +35,7 @@ def _beside_forge(evidence: Evidence, bed: str) -> Iterator[Promise]:
     forge, tuned = results.get(_FORGE), results.get(TUNED)
     if forge is None or tuned is None:
         return
-    title = f"{bed}: `{TUNED}` beside `{_FORGE}`"
+    title = f"{bed}: `{TUNED}` against `{_FORGE}`"
     runs = [evidence.runs("main", bed, arm) for arm in (_FORGE, TUNED)]
     lift = compare_runs(runs[0], runs[1], RESAMPLES).lift
     is_met = lift.estimate >= 0 and lift.low > _LOWER

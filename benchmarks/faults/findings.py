@@ -78,37 +78,38 @@ def page(findings: Findings) -> str:
 
 
 def _heading(findings: Findings) -> Iterator[str]:
-    yield "# The soak with faults on"
+    yield "# Soak test with faults"
     yield ""
     yield _INTRODUCTION
     yield ""
     yield f"    {findings.command} --page docs/soak.md"
     yield ""
-    yield f"Run on {findings.date}: {findings.machine}. Temper's settings beside the defaults:"
+    settings = "Temper's settings that differ from the defaults:"
+    yield f"Run on {findings.date}: {findings.machine}. {settings}"
     yield ""
     yield from (f"    {line}".rstrip() for line in findings.settings.splitlines())
 
 
 _INTRODUCTION = """\
-`temper serve` runs as a process of its own. The backend is another process: it speaks like
-llama-server and commits a fault for each request. The fault depends on a seed and the request's
-number, so client and backend agree on it, and any request can be sent again (`--only NUMBER`). The
-clients stream or not, offer tools or not, leave, dawdle, and send invalid requests.
+`temper serve` runs in one process, a mock backend in another. The backend implements the API of
+llama-server and produces a fault for each request. The fault depends on a seed and the request's
+number, so client and backend agree on it, and any request can be repeated (`--only NUMBER`). The
+clients stream or not, offer tools or not, disconnect, read slowly, and send invalid requests.
 
-A request counts as lost unless its client gets a right answer or a permitted error. A right answer
-has the text as it was written, and exactly the calls that the model made, with these arguments. A
-permitted error has OpenAI's form and the status that the fault demands; in a stream that has begun
-it is an error event. A hang, an end without `[DONE]` or error, a call that the model did not make,
-a 500, a superfluous generation, and a generation that continues for 2 s after its client has left
-are losses. At the end neither Temper's metrics nor the backend's ledger may have an open request,
-Temper must have counted as many requests as were sent, and its log must not contain a traceback.
+A request counts as lost unless its client receives a correct answer or a permitted error. A correct
+answer has the text that the model wrote, and exactly the calls that it made, with their arguments. A
+permitted error has OpenAI's format and the status that the fault requires; in a stream that has
+begun, it is an error event. Losses are: a hang, an end without `[DONE]` or error, a call that the
+model did not make, a 500, a superfluous generation, and a generation that continues for 2 s after
+its client has disconnected. At the end, neither Temper's metrics nor the backend's records may have
+an open request, Temper must have counted all requests, and its log must not contain a traceback.
 
-Memory and descriptors are flat if the median of the last fifth of the run is at most 4 MB, or 20
-descriptors, above that of the second fifth; the first fifth warms up. A leak of 0.6 kB a request
-would show. A few more descriptors only mean that a few more requests are running; at rest there
-may be none more than before. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return free memory.
-Otherwise it keeps up to 64 MB after a reply of 32 MB, and memory jumps by as much with each of
-these. This command writes the page:"""
+Memory counts as flat if its median in the last fifth of the run is at most 4 MB above that of the
+second fifth, and descriptors with a limit of 20; the first fifth is the warm-up. A leak of 0.6 kB
+per request would be detected. A few more descriptors only mean that more requests are running; at
+rest, there must not be more than before the run. `MALLOC_TRIM_THRESHOLD_=131072` makes glibc return
+free memory; otherwise it retains up to 64 MB after each reply of 32 MB. This command runs the test
+and writes this page:"""
 
 
 def _result(findings: Findings) -> Iterator[str]:
@@ -124,7 +125,7 @@ def _result(findings: Findings) -> Iterator[str]:
     yield f"| generations | {findings.generations:,} |"
     if findings.outlived:
         last = percentile(findings.outlived, 100)
-        yield f"| longest that one outlived its client | {last * 1000:.0f} ms |"
+        yield f"| longest generation after a disconnect | {last * 1000:.0f} ms |"
     yield from _flat("memory, MB", of_memory(findings.samples))
     yield from _flat("descriptors", of_descriptors(findings.samples))
     if findings.at_rest is not None:
@@ -133,15 +134,15 @@ def _result(findings: Findings) -> Iterator[str]:
         yield f"| descriptors at rest, before and after | {descriptors} |"
     if findings.samples:
         most = max(sample.memory_mb for sample in findings.samples)
-        yield f"| most memory that was seen, MB | {most:.0f} |"
+        yield f"| peak memory, MB | {most:.0f} |"
     yield f"| CPU time, s | {findings.cpu_seconds:.0f} |"
 
 
 _KINDS = {
-    Kind.ANSWER: "right answers",
+    Kind.ANSWER: "correct answers",
     Kind.ERROR: "permitted errors",
     Kind.ERROR_EVENT: "permitted error events",
-    Kind.LEFT: "clients that left",
+    Kind.LEFT: "disconnected clients",
 }
 
 
@@ -156,9 +157,9 @@ def _judged(text: str, *, is_good: bool) -> str:
 
 
 def _faults(findings: Findings) -> Iterator[str]:
-    yield "## What happened to each fault"
+    yield "## Results by fault"
     yield ""
-    yield "| | requests | answers | errors | error events | left | lost |"
+    yield "| | requests | answers | errors | error events | disconnected | lost |"
     yield "|---|---|---|---|---|---|---|"
     for fault, kinds in sorted(findings.kinds.items()):
         counts = [kinds.get(kind.value, 0) for kind in Kind if kind is not Kind.NOTHING]

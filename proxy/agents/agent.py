@@ -225,7 +225,7 @@ class Agent(Generic[Deps, Output]):
         for rule, name in self._rules.tools():
             if name not in names:
                 known = ", ".join(names) or "none"
-                raise ValueError(f"workflow.{rule}: there is no tool {name!r}, only {known}")
+                raise ValueError(f"workflow.{rule}: unknown tool {name!r}; available: {known}")
         return joined
 
 
@@ -240,9 +240,7 @@ def _fill(instructions: str, values: Mapping[str, object] | None) -> str:
     try:
         return instructions.format_map(values)
     except KeyError as missing:
-        problem = (
-            f"the instructions have a place {{{missing.args[0]}}} that prompt_vars do not fill"
-        )
+        problem = f"the instructions contain {{{missing.args[0]}}}: add a value to prompt_vars"
         raise ValueError(problem) from None
 
 

@@ -69,7 +69,8 @@ class ClientBackend:
         except errors.TemperError:
             raise
         except ValueError as error:
-            raise errors.BackendSpokeNonsense(_NAME, f"gave no valid reply: {error}") from error
+            problem = f"returned an invalid reply: {error}"
+            raise errors.BackendSpokeNonsense(_NAME, problem) from error
         except Exception as error:
             problem = f"failed: {type(error).__name__}: {error}"
             raise errors.BackendUnavailable(_NAME, problem) from error
@@ -121,7 +122,7 @@ class CustomCompaction(msgspec.Struct, frozen=True):
         sent = decode_messages([msgspec.json.encode(message) for message in chosen])
         left = self.counts.estimate(sent, tools)
         if left > budget.most:  # the engine would refuse it, or silently truncate it
-            problem = f"the program's own compaction leaves {left} of {size} tokens"
+            problem = f"the program's compaction leaves too many tokens: {left} of {size}"
             raise errors.ContextOverflow(problem, size, budget.window)
         done = Compacted(1, 0, max(0, len(messages) - len(sent)), 1, left, size, budget.window)
         return Fitted(sent, compacted=replace(done, is_new=left < size))

@@ -135,7 +135,7 @@ class GuardedTurn:
         failure of the last attempt if no answer can be made from it.
         """
         if not self._is_finished:
-            self.fail(errors.BackendUnavailable(ENGINE, "broke off in the middle of its reply"))
+            self.fail(errors.BackendUnavailable(ENGINE, "ended in the middle of its reply"))
         if self._error is not None:
             raise self._error
         self._upstream_request = self._turn.next_request()
@@ -164,7 +164,7 @@ class GuardedTurn:
             if is_over(completion):
                 parts += self._decoder.finish()
         except ValueError as error:
-            return self.fail(errors.BackendSpokeNonsense(ENGINE, f"sent no valid reply: {error}"))
+            return self.fail(errors.BackendSpokeNonsense(ENGINE, f"sent an invalid reply: {error}"))
         return self._take(parts)
 
     def fail(self, error: Exception) -> list[JsonObject]:
@@ -258,7 +258,7 @@ class Guardrails:
         known = {tool.name for tool in self._request(nothing).tools}
         for rule, name in self.workflow.tools():
             if name not in known:
-                raise ValueError(f"workflow.{rule}: there is no tool {name!r}")
+                raise ValueError(f"workflow.{rule}: unknown tool {name!r}")
         evidence = Evidence((self.model,), template=self.template)
         quirks = introduce(self.model, evidence, load_profiles(), Overrides()).quirks
         self._policy = Policy(

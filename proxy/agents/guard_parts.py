@@ -81,7 +81,7 @@ class ReplyValidator:
         reader, reason, decoder = ReplyReader(offer), STOP, ChunkDecoder()
         for part in (*decoder.feed(json.dump_text(plain(reply))), *decoder.finish()):
             if isinstance(part, StreamedError):
-                raise ValueError(f"no completion, but an error: {part.error.get('message')}")
+                raise ValueError(f"an error instead of a completion: {part.error.get('message')}")
             if isinstance(part, ReplyFinished):
                 reason = part.reason
             reader.read(part)

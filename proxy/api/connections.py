@@ -157,7 +157,7 @@ class GuardedConnection(HttpToolsProtocol):
             # chunk heads, chunk extensions and trailers, which the application never sees: without
             # a bound they are an endless request that no limit of the body ends (F74)
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
-                problem = "The chunks of the body are too small, or their extensions too long."
+                problem = "The body has too many bytes of chunk framing. Send larger chunks."
                 self._refuse(Problem(413, _KIND, problem))
         elif self._received > bounds.HEAD_BYTES:
             self._refuse(_HEAD_TOO_LARGE)
@@ -221,7 +221,7 @@ class GuardedConnection(HttpToolsProtocol):
         except RequestRefused as refused:
             self._fail(refused.problem)
         if len(self.pipeline) >= bounds.PIPELINED:  # uvicorn queues any number of them
-            problem = f"At most {bounds.PIPELINED} requests may wait on one connection."
+            problem = f"More than {bounds.PIPELINED} requests wait on one connection. Send fewer."
             self._fail(Problem(429, "rate_limit_error", problem))
         super().on_headers_complete()
         _stop(self._deadline)

@@ -48,7 +48,7 @@ _WARM_UP_SECONDS = 0.5  # delay, so that the first request is not slowed down
 _SWITCH_SECONDS = 0.0005  # otherwise the event loop waits ten times as long for the GIL
 GENTLE_WORK = threading.Lock()  # two at once would restore each other's switch interval
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - the address of the other server is unknown
-_NOT_OPEN = "Temper is not open: the ASGI server must send lifespan events."
+_NOT_OPEN = "Temper has not started. Use an ASGI server that sends lifespan events."
 _NO_KEY = (
     "Temper has no key, so it accepts only requests from this machine. "
     "The operator has to set server.api_key."
@@ -132,7 +132,9 @@ def _run_low_priority(work: Callable[[], None]) -> None:
         try:
             work()
         except OSError as error:  # for example too many open files; the first request tries again
-            logger.warning("Warming up failed (%s); if that is a limit, raise it: ulimit -n", error)
+            logger.warning(
+                "warm-up failed (%s); is the limit of open files too low? (ulimit -n)", error
+            )
         finally:
             sys.setswitchinterval(before)
 

@@ -31,7 +31,7 @@ def read_keys(path: Path) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None or match["name"] in keys:
             problem = (
-                "is not 'name key'" if match is None else "repeats the name of an earlier line"
+                "must be 'name key'" if match is None else "repeats the name of an earlier line"
             )
             raise InvalidConfiguration(_SETTING, f"line {number} of {path} {problem}")
         keys[match["name"]] = match["key"]

@@ -184,7 +184,7 @@ class _Crew:
             delay = self._restarts.delay_after(identity.number, served)
             if delay is None:
                 self._is_over.set()
-                problem = f"ended {MOST_FAILED_STARTS} times before it served, with"
+                problem = f"exited {MOST_FAILED_STARTS} times before it was ready, with code"
                 raise ExitedUnexpectedly(_NAME, f"{problem} {worker.exitcode}")
             logger.warning(
                 "%s exited with %s; starting it again in %g s", _NAME, worker.exitcode, delay

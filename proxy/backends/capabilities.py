@@ -75,9 +75,9 @@ class Capability(Enum):
     """A feature of most engines; the value describes the substitute."""
 
     TOOL_PARSER = (
-        "Temper parses its tool calls: start it with a tool-call parser (vLLM: "
-        "--enable-auto-tool-choice --tool-call-parser NAME), or set profile.tools_in_prompt if it "
-        "omits the tools from the prompt"
+        "Temper parses the tool calls: start the engine with a tool-call parser (vLLM: "
+        "--enable-auto-tool-choice --tool-call-parser NAME), or set profile.tools_in_prompt if the "
+        "engine omits the tools from the prompt"
     )
     NAMED_CHOICE = "a named tool_choice is sent as 'required'"
     REQUIRED_CHOICE = "tool_choice 'required' is sent as 'auto'"
@@ -91,7 +91,7 @@ class Capability(Enum):
     COMPLETION_LIMIT = "max_completion_tokens is sent as max_tokens"
     PLAIN_LIMIT = "max_tokens is sent as max_completion_tokens"
     EFFORT = "effort is not sent, unless the client itself sends reasoning_effort"
-    TEMPLATE_VARIABLES = "chat_template_kwargs is not added, so reasoning cannot be switched"
+    TEMPLATE_VARIABLES = "chat_template_kwargs is not added: Temper cannot control reasoning"
     REPLY_PARSER = "its parser failed on a reply: Temper parses replies"
     TOOLS = "tools are described in the prompt, and Temper parses the calls"
     RICH_SCHEMAS = "its grammar gets simplified schemas; arguments are validated against yours"

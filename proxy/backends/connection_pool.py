@@ -145,7 +145,7 @@ class ConnectionPool:
         except TimeoutError as error:
             if loop.time() >= deadline:
                 raise
-            raise NotReached("no connection in time") from error
+            raise NotReached("no connection within the time limit") from error
         except (OSError, UnicodeError) as error:  # UnicodeError: a label of the name is too long
             raise NotReached(str(error)) from error
 
@@ -373,13 +373,13 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Refuse a second response to one request."""
         if self.is_over:
-            raise ValueError("more than one answer")
+            raise ValueError("more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header; trailers are ignored."""
         self._head_size += len(name) + len(value) + _LINE_MARKS
         if self._head_size > _LONGEST_HEAD:
-            raise ValueError("a head without an end")
+            raise ValueError("a response head that is too large")
         if not self._has_head:
             self._headers[name.lower()] = value
 

@@ -408,7 +408,7 @@ class HttpBackend(ABC):
         """
         served = models_in(document, entries, id_field)
         if served is None:
-            raise errors.BackendSpokeNonsense(self.name, "listed no models")
+            raise errors.BackendSpokeNonsense(self.name, "sent an invalid list of models")
         self._created = {
             model.id: self._created.get(model.id, model.details["created"])
             for model in served
@@ -477,11 +477,13 @@ class HttpBackend(ABC):
         try:
             value = json.parse(document.body)
         except ValueError as error:
-            is_cut = len(document.body) == bounds.DOCUMENT_BYTES  # the transport reads no more
-            problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes" if is_cut else "sent no JSON"
+            problem = "sent invalid JSON"
+            if len(document.body) == bounds.DOCUMENT_BYTES:  # the transport reads no more
+                problem = f"sent more than {bounds.DOCUMENT_BYTES} bytes"
             raise errors.BackendSpokeNonsense(self.name, problem, document.body) from error
         if not isinstance(value, dict):
-            raise errors.BackendSpokeNonsense(self.name, "sent no JSON object", document.body)
+            problem = "sent JSON that is not an object"
+            raise errors.BackendSpokeNonsense(self.name, problem, document.body)
         return value
 
     def read_refusal(
@@ -522,9 +524,10 @@ class HttpBackend(ABC):
 
     def _unreadable(self, reading: ReplyDecoder, chunk: bytes) -> errors.BackendFailed:
         if reading.has_begun and not chunk:
-            return errors.BackendUnavailable(self.name, "broke off in the middle of its reply")
+            problem = "closed the connection during its reply"
+            return errors.BackendUnavailable(self.name, problem)
         return errors.BackendSpokeNonsense(
-            self.name, "sent no valid reply", chunk or reading.beginning
+            self.name, "sent an invalid reply", chunk or reading.beginning
         )
 
 

@@ -86,15 +86,16 @@ def translate(backend: str, error: Exception, *, mid_reply: bool) -> errors.Back
                 backend, f"cannot be reached ({error})", is_unreached=True
             )
         case BrokenOff(is_unread=True):
-            return errors.BackendUnavailable(backend, "broke off the connection", is_unreached=True)
+            problem = "closed the connection unexpectedly"
+            return errors.BackendUnavailable(backend, problem, is_unreached=True)
         case TimeoutError():
-            return errors.BackendTimedOut(backend, "was silent for too long")
+            return errors.BackendTimedOut(backend, "sent no data in time")
         case NotHttp() if not mid_reply:
-            return errors.BackendSpokeNonsense(backend, "does not speak HTTP", error.sample)
+            return errors.BackendSpokeNonsense(backend, "sent invalid HTTP", error.sample)
         case PeerLost():
-            return errors.BackendUnavailable(backend, "has gone from the network")
+            return errors.BackendUnavailable(backend, "is no longer reachable over the network")
         case _:
-            return errors.BackendUnavailable(backend, "broke off the connection")
+            return errors.BackendUnavailable(backend, "closed the connection unexpectedly")
 
 
 class BackendResponse:
@@ -185,7 +186,7 @@ class BackendResponse:
             self._deadline = self._clock() + self._idle
         self._received += len(chunk)
         if self._received > bounds.STREAM_BYTES:
-            problem = f"sent a reply without an end: more than {bounds.STREAM_BYTES} bytes"
+            problem = f"sent an endless reply of more than {bounds.STREAM_BYTES} bytes"
             raise errors.BackendSpokeNonsense(self._client.name, problem, is_endless=True)
         return chunk
 

@@ -170,7 +170,7 @@ def serve(
 
 
 @main.command()
-@click.argument("repository", metavar="OWNER/NAME[:QUANTISATION]", callback=_repository)
+@click.argument("repository", metavar="OWNER/NAME[:QUANTIZATION]", callback=_repository)
 @_CONFIG
 @_JSON
 def pull(repository: str, config: Path | None, *, as_json: bool) -> None:

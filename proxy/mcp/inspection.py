@@ -95,7 +95,7 @@ async def call_once(settings: Settings, target: str, arguments: JsonObject) -> t
         await fleet.wait_settled(_START_SECONDS)
         (server,) = fleet.servers
         if not fleet.is_ready(name):
-            raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not answer")
+            raise InvalidConfiguration(f"mcp.{name}", server.problem or "does not respond")
         tools = {served.own_name: served for served in fleet.tools_of(name) or ()}
         if tool not in tools:
             problem = f"has no tool {tool!r}; available: {', '.join(tools)}"

@@ -214,7 +214,7 @@ class McpServer:
         except TimeoutError:
             return _timed_out(limits)
         except (ValidationError, RuntimeError, ValueError) as error:
-            logger.debug("%s broke the protocol: %s", self.spec.name, error)
+            logger.debug("tool server %s violated the protocol: %s", self.spec.name, error)
             return Ended(_NONSENSE, Status.FAILED, type(error).__name__)
         text = text_of(result, limits.result_chars)
         return Ended(text, Status.FAILED, "tool_error") if result.is_error else Ended(text)

@@ -198,7 +198,7 @@ def event_of(piece: Piece) -> replies.ReplyEvent:
         case ["unreadable", str(detail)]:
             return replies.ReplyUnreadable(detail)
         case _:
-            raise ValueError(f"{piece} is not a piece of a generation")
+            raise ValueError(f"{piece} is not a valid part of a generation")
 
 
 def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> RecordedAnswer:

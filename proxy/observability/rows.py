@@ -156,8 +156,8 @@ def _round_seconds(seconds: float) -> float:
 
 _FAILURES = {
     "failed": "failed",
-    "timed_out": "gave no result in time",
-    "lost": "was lost as the server went away",
+    "timed_out": "returned no result in time",
+    "lost": "was lost: the server disconnected",
 }
 
 

@@ -177,7 +177,7 @@ class ManagedBackend(DeferredBackend):
         if error.loading:
             return error
         if self.is_down:
-            problem = f"{error.problem} and stays down: {self.server.status.reason}"
+            problem = f"{error.problem} and will not be restarted: {self.server.status.reason}"
             return BackendUnavailable(self.name, problem, is_managed=True)
         return self._fails(f"{error.problem}; it is being restarted")
 

@@ -39,7 +39,7 @@ class PdfText(msgspec.Struct, frozen=True):
     def marked(self) -> str:
         """The text after a line with its source."""
         if not self.text.strip():
-            return f"[A PDF of {self.pages} pages that holds no text: they may be pictures.]"
+            return f"[A PDF of {self.pages} pages without text: they may be scanned images.]"
         part = "" if self.read == self.pages else f"the first {self.read} of "
         return f"[The text of {part}{self.pages} pages of a PDF:]\n{self.text}"
 
@@ -56,7 +56,7 @@ def read_pdf(data: bytes) -> PdfText:
             command, input=data, capture_output=True, timeout=MOST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _refuse(f"that takes longer than {MOST_SECONDS:g} s") from None
+        raise _refuse(f"reading it takes longer than {MOST_SECONDS:g} s") from None
     try:
         return msgspec.json.decode(ended.stdout, type=PdfText)
     except msgspec.DecodeError:

@@ -223,7 +223,7 @@ class Process:
             listening.cancel()
             await asyncio.gather(self._child.wait(), ending, listening, return_exceptions=True)
             self._release()
-        logger.debug("%s (process %d) ended with %d", self.name, self.pid, exit_code)
+        logger.debug("%s (process %d) exited with code %d", self.name, self.pid, exit_code)
         return exit_code
 
     async def _end_when_wanted(self) -> None:

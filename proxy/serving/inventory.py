@@ -153,7 +153,7 @@ def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
         "template": _template(quirks.template),
         "sampling": _sampling(profile.sampling),
         "launch": " ".join(profile.launch_flags),
-        "state": "cannot be rolled back" if quirks.resets_state else "",
+        "state": "cache cannot be truncated" if quirks.resets_state else "",
         "sources": " ".join(profile.sources),
     }
     return {word: line for word, line in lines.items() if line}

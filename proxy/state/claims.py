@@ -146,7 +146,7 @@ class OwnClaim:
             await asyncio.sleep(self.times.renewal)
             with suppress(StateUnavailable):  # the store may recover before the claim expires
                 is_held = await self.renew()
-        logger.warning("idempotency key: the claim expired; another replica may answer it, too")
+        logger.warning("idempotency key: claim expired; another replica may also respond")
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ class ResponsesFile(ResponseStore):
         """Store a response soon; `flush` waits for it."""
         # a copy of the values, because the writing thread removes entries meanwhile
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
-            self._lose(_SLOW, "it takes too long")
+            self._lose(_SLOW, "the operation takes too long")
             return
         writing = self._thread.submit(self._write, owner, response)
         self._unwritten[writing] = response.size
@@ -224,9 +224,9 @@ class ResponsesFile(ResponseStore):
         except sqlite3.Error as error:
             reason, detail = _reason(error), str(error)
         except TimeoutError:
-            reason, detail = _SLOW, "it takes too long"
+            reason, detail = _SLOW, "the operation takes too long"
         logger.warning("%s cannot be used: %s", self._path, detail)
-        raise StateUnavailable(f"The file of responses is {reason} (responses.path)")
+        raise StateUnavailable(f"The file of stored responses is {reason} (responses.path)")
 
     def _lose(self, reason: str, detail: str) -> None:
         """Count a response that was not stored; log the first of several with the same reason."""

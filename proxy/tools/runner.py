@@ -109,7 +109,7 @@ async def _execute(
         f"{outcome.call.name} {outcome.status.value} {outcome.seconds:.1f} s"
         for outcome in outcomes
     )
-    logger.info("round %d of tools took %.1f s: %s", number, clock() - begun, ran)
+    logger.info("tool round %d took %.1f s: %s", number, clock() - begun, ran)
     for outcome in outcomes:
         await notice(ToolFinished(outcome, number))
     return shown

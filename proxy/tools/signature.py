@@ -88,9 +88,9 @@ def _read(
     function: Function, parameter: inspect.Parameter, context_type: type[object], words: str
 ) -> Parameter:
     if parameter.kind in _ENDLESS:
-        raise TypeError(f"{parameter} takes any number of values")
+        raise TypeError(f"{parameter} takes any number of arguments; use named parameters")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-        raise TypeError(f"{parameter.name} can only be given by its position")
+        raise TypeError(f"{parameter.name} is positional-only; allow its name as a keyword")
     if parameter.name == "self":
         raise TypeError("self is missing: use the method of an object")
     hint = _resolve_hint(function, parameter)

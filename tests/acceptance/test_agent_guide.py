@@ -46,7 +46,7 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
     "Subclasses": ((CALLED, says("It is.\n", "TASK_COMPLETE")), "True 1 It is."),
     "Custom client and compaction": (
         (),
-        "1 messages were left out\nI was sent 1 messages.",
+        "1 message removed\nI was sent 1 messages.",
     ),
     "Several agents on one server": (
         (ANSWER, ANSWER),

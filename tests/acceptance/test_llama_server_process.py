@@ -135,7 +135,7 @@ def test_a_model_that_is_cut_off_is_explained_with_the_log(
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(scripted_model.read_bytes()[:600_000])
-    with pytest.raises(LaunchFailed, match="found the model file cut off") as failure:
+    with pytest.raises(LaunchFailed, match="found an incomplete model file") as failure:
         launch(broken)
     assert any("not within the file bounds" in line for line in failure.value.log)
 

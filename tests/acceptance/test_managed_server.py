@@ -219,7 +219,7 @@ def test_a_model_that_cannot_be_loaded_ends_it_with_the_reason(
         _, said = process.communicate()
     assert process.returncode == 1
     assert said.count("llama-server: starting") == 1
-    assert "temper: llama-server found the model file cut off: download it again\n" in said
+    assert "temper: llama-server found an incomplete model file: download it again\n" in said
     assert "Traceback" not in said
     assert processes_with(str(broken)) == []
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.faults.rows import ROWS, Row
 
-_HEADING = """# Faults, and what happens to them
+_HEADING = """# Faults and their outcomes
 
-Each row is verified by the tests that are marked with its id (`@pytest.mark.fault`). Those in
+The tests that are marked with the id of a row (`@pytest.mark.fault`) verify it. The tests in
 `tests/faults` run Temper on real sockets, in front of backends that are simulated byte by byte: the
 protocols of llama-server and Ollama, truncated at any byte, reset, half-closed, silent, endless.
-Those in `tests/acceptance` run it with a real llama-server, those in `tests/hosts` on simulated
-hosts. This command writes the table:
+The tests in `tests/acceptance` use a real llama-server, the tests in `tests/hosts` simulated hosts.
+This command writes the table:
 
     pytest tests/faults tests/acceptance tests/hosts tests/unit \\
         -m fault --fault-table docs/faults.md
@@ -21,19 +21,19 @@ hosts. This command writes the table:
 A number is the count of tests that passed; failing tests are shown as such.
 
 For comparison, some rows are also run with forge-guardrails 0.10.0, in front of a server that it
-does not manage. It has the `respond` tool, as Temper does (`--inject-respond-tool`), and otherwise
-its defaults (`python -m benchmarks peers` installs it). This command writes its column:
+does not manage. It runs with the `respond` tool (`--inject-respond-tool`) and otherwise with its
+defaults; `python -m benchmarks peers` installs it. This command writes its column:
 
     pytest tests/faults -m fault --fault-table docs/faults.md --fault-subject forge
 
-It is tested only with plain requests and from outside, and its responses are judged leniently: any
-5xx or error event counts as a reported failure, any 4xx as a rejected request. `[DONE]` after an
-error is accepted, and so are streamed and complete requests to the backend. With a silent backend
-it has the same deadline as Temper.
+The tests send forge plain HTTP requests only, and judge its responses leniently: any 5xx or error
+event counts as a reported failure, any 4xx as a rejected request. `[DONE]` after an error is
+accepted. Its requests to the backend may be streamed or not. With a silent backend it has the same
+deadline as Temper.
 
-An empty cell means that the row was not run: it concerns a feature that forge's proxy does not have
-(client keys, loading models, compaction, workflows, Idempotency-Key), the stream of a backend,
-while forge requests complete responses, or a state that only tests of Temper can observe or set."""
+A row has no result for forge if it concerns a feature that forge's proxy does not have (client
+keys, loading models, compaction, order rules, Idempotency-Key), the stream of a backend (forge
+requests complete responses), or a state that only tests of Temper can observe or set."""
 _LINE = re.compile(r"^\| (F\d+) \|.*\| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 
 
@@ -43,8 +43,8 @@ def summary(table: str) -> str:
     own = [_is_good(ours) for ours, _ in rows if ours]
     peers = [_is_good(theirs) for _, theirs in rows if theirs]
     return (
-        f"{sum(own)} of {len(own)} end as they should with Temper; of the {len(peers)} that were "
-        f"put to forge as well, {sum(peers)} do there."
+        f"Temper passes {sum(own)} of {len(own)} rows; of the {len(peers)} rows that were also run "
+        f"with forge, forge passes {sum(peers)}."
     )
 
 

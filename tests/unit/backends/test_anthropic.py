@@ -238,7 +238,7 @@ def test_models_are_listed() -> None:
         BackendModel("other", OTHER),
     )
     server.listed.mock(return_value=httpx.Response(200, json={"models": []}))
-    with pytest.raises(BackendSpokeNonsense, match="listed no models"):
+    with pytest.raises(BackendSpokeNonsense, match="sent an invalid list of models"):
         asyncio.run(server.backend.models())
 
 

@@ -109,7 +109,7 @@ def replied(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | None]
 @pytest.mark.parametrize(
     ("size", "problem"),
     [
-        (bounds.DOCUMENT_BYTES - 2, "sent no JSON object"),
+        (bounds.DOCUMENT_BYTES - 2, "sent JSON that is not an object"),
         (bounds.DOCUMENT_BYTES - 1, f"sent more than {bounds.DOCUMENT_BYTES} bytes"),
     ],
 )

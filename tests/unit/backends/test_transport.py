@@ -136,7 +136,7 @@ def test_a_reply_without_an_end_is_cut_off() -> None:
     routes.post("http://host/v1/x").respond(200, stream=Endless())
 
     with pytest.raises(
-        BackendSpokeNonsense, match=f"without an end: more than {bounds.STREAM_BYTES} bytes"
+        BackendSpokeNonsense, match=f"endless reply of more than {bounds.STREAM_BYTES} bytes"
     ) as raised:
         asyncio.run(read_all(mocked(routes)))
     assert raised.value.is_endless

@@ -46,7 +46,7 @@ async def test_requests_of_a_client_are_tried_in_its_own_language(name: str) -> 
     [
         (Ailment.NEVER_CALLS, "call", "no valid call|a streamed call failed"),
         (Ailment.BREAKS_OFF, "call", "a streamed call failed"),
-        (Ailment.BREAKS_OFF, "answer", "broke off|failed"),
+        (Ailment.BREAKS_OFF, "answer", "closed the connection|failed"),
     ],
 )
 async def test_what_fails_is_found_by_its_check(

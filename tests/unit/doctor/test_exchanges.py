@@ -9,7 +9,7 @@ from tests.fakes.ailing import Ailment, examined
     [
         (Ailment.NEVER_CALLS, "forced call", "fail", "no valid call"),
         (Ailment.CALLS_LATE, "forced call", "warn", "2 attempts"),
-        (Ailment.BREAKS_OFF, "forced call", "fail", "broke off"),
+        (Ailment.BREAKS_OFF, "forced call", "fail", "closed the connection"),
         (Ailment.NEVER_LETS_GO, "disconnect", "fail", "keeps generating"),
         (Ailment.CACHES_NOTHING, "prompt cache", "warn", "0 of"),
         (Ailment.MISCOUNTS, "token count", "warn", "counted as"),

@@ -133,8 +133,8 @@ def test_calls_are_counted_by_server_and_by_how_they_ended() -> None:
     [
         ("failed", "tool_error", "find failed (tool_error)."),
         ("failed", "a\nb", r"find failed (a\nb)."),
-        ("timed_out", None, "find gave no result in time."),
-        ("lost", None, "find was lost as the server went away."),
+        ("timed_out", None, "find returned no result in time."),
+        ("lost", None, "find was lost: the server disconnected."),
         ("done", None, ""),
         ("refused", "refused", ""),
         ("cancelled", "cancelled", ""),

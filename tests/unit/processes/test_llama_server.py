@@ -46,7 +46,7 @@ def start(program: tuple[str, ...], model: Path) -> None:
 
 def test_a_program_that_ends_at_once_is_quoted(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
-    with pytest.raises(LaunchFailed, match="did not understand an argument") as failure:
+    with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
     assert failure.value.log == ("error: invalid argument: -np",)
 
@@ -101,7 +101,7 @@ def test_the_embedded_server_cannot_download_and_what_can_is_said() -> None:
         ("E gguf_init: invalid magic characters: 'garb', expected 'GGUF'", "not a GGUF file"),
         ("gguf_init_from_file_impl: failed to read magic", "empty model file"),
         ("tensor 'output.weight' data is not within the file bounds", "cut off"),
-        ("E gguf_init_from_reader: failed to read key-value pairs", "cut off or damaged"),
+        ("E gguf_init_from_reader: failed to read key-value pairs", "incomplete or damaged"),
         ("error loading model: unknown model architecture: 'new'", "update llama.cpp"),
         ("llama_init: failed to allocate buffer for kv cache", "smaller context or fewer slots"),
         ("llama_model_load: error loading model: unable to allocate CPU buffer", "smaller model"),

@@ -181,7 +181,7 @@ async def test_a_server_that_stays_down_is_told_with_its_reason() -> None:
     [
         (READY, "broke off the connection; it is being restarted.", 1),
         (WAITING, "broke off the connection; it is being restarted.", 2),
-        (DOWN, "and stays down: it crashed once too often.", None),
+        (DOWN, "and will not be restarted: it crashed once too often.", None),
     ],
 )
 async def test_a_crash_amid_a_reply_is_explained_however_soon_its_owner_notices(

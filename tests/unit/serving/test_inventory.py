@@ -139,7 +139,7 @@ def test_people_read_a_line_for_each_thing_that_matters() -> None:
         ),
         "sampling": "temperature 0.15, top_k 0 (https://example.org/card)",
         "launch": "--swa-full",
-        "state": "cannot be rolled back",
+        "state": "cache cannot be truncated",
         "sources": "https://example.org/a https://example.org/b",
     }
 

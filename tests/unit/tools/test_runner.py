@@ -86,5 +86,5 @@ async def test_a_round_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) ->
     playing = Playing(CLOCK_CALLED, NOON)
     await every(playing.batches)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "proxy.runner"]
-    assert line.startswith("round 1 of tools took 0.")
+    assert line.startswith("tool round 1 took 0.")
     assert line.endswith(": get_time done 0.0 s")

@@ -175,9 +175,9 @@ def no_schema(price: Callable[[int], int]) -> None: ...
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (endless, r"endless\(\) cannot be a tool: \*cities: str takes any number of values"),
+        (endless, r"endless\(\) cannot be a tool: \*cities: str takes any number of arguments"),
         (free, r"free\(\) cannot be a tool: \*\*cities: str takes any number"),
-        (positional, r"positional\(\) cannot be a tool: city can only be given by its position"),
+        (positional, r"positional\(\) cannot be a tool: city is positional-only"),
         (unresolvable, r"unresolvable\(\) .*: the hint of price cannot be resolved: .*'Decimal'"),
         (late_context, r"late_context\(\) cannot be a tool: it, the context, has to come first"),
         (Weather.of, r"of\(\) cannot be a tool: self is missing: use the method of"),

@@ -130,7 +130,7 @@ def write_vectors(answer: bytes, model: str, *, is_old: bool) -> bytes:
     ordered = sorted(entries, key=lambda entry: as_count(entry.get("index")))
     vectors: list[JsonValue] = [as_list(entry.get("embedding")) for entry in ordered]
     if not vectors:
-        raise ValueError("there is no vector")
+        raise ValueError("the response has no embedding")
     if is_old:
         return json.dump({"embedding": vectors[0]})
     return json.dump(
